@@ -1,0 +1,112 @@
+"""What a user describes: a command with parameters, how to scale it down, where its phases can be read."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Value = bool | int | float | str
+
+RESOURCES = ("cores", "memory_bytes", "gpus", "nodes")
+
+
+class Scale(enum.StrEnum):
+    """Which sweep a run belongs to."""
+
+    SCALED_DOWN = "SD"
+    FULL_SCALE = "FS"
+
+
+class ParameterType(enum.StrEnum):
+    INTEGER = "integer"
+    NUMBER = "number"
+    TEXT = "text"
+    BOOLEAN = "boolean"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """The values a parameter takes in one use: listed, or (for the target) any number between two bounds."""
+
+    values: tuple[Value, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+    def allows(self, value: Value) -> bool:
+        if self.low is not None and self.high is not None:
+            return isinstance(value, int | float) and self.low <= value <= self.high
+        return value in self.values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A named, typed hole in the command."""
+
+    name: str
+    type: ParameterType
+    scaled_down: Domain = field(default_factory=Domain)
+    full_scale: Domain = field(default_factory=Domain)
+    target: Domain | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceSweep:
+    """The allocations a sweep tries: every combination of these."""
+
+    cores: tuple[int, ...] = (1,)
+    memory_bytes: tuple[int | None, ...] = (None,)
+    gpus: tuple[int, ...] = (0,)
+    nodes: tuple[int, ...] = (1,)
+
+
+class Combine(enum.StrEnum):
+    """How several matches of one phase become one number."""
+
+    MEAN = "mean"
+    SUM = "sum"
+    FIRST = "first"
+    LAST = "last"
+    MAX = "max"
+    COUNT = "count"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """Part of a run, in seconds (or any number): read from its output by a pattern, or from a JSON file it writes."""
+
+    name: str
+    pattern: str | None = None
+    file: str | None = None
+    key: str | None = None
+    combine: Combine = Combine.MEAN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """A command with named parameters.
+
+    ``command`` is a list of words with ``{parameter}`` holes. ``shell`` is the explicit opt-in for a shell string:
+    it has no holes; parameters reach it as environment variables ``PARAM_name``, so that no value is ever spliced
+    into a shell. An app that came from imported runs has neither.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    shell: str | None = None
+    directory: str = "."
+    working_directory: str = "{run_dir}"
+    parameters: tuple[Parameter, ...] = ()
+    scaled_down_resources: ResourceSweep = field(default_factory=ResourceSweep)
+    full_scale_resources: ResourceSweep = field(default_factory=ResourceSweep)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    setup: tuple[tuple[str, ...], ...] = ()
+    cleanup: tuple[tuple[str, ...], ...] = ()
+    repetitions: int = 1
+    time_limit_s: float | None = None
+    phases: tuple[Phase, ...] = ()
+    estimate: str | None = None
+
+    def parameter_names(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.parameters)
+
+    def find_parameter(self, name: str) -> Parameter | None:
+        return next((parameter for parameter in self.parameters if parameter.name == name), None)

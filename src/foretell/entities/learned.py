@@ -1,0 +1,75 @@
+"""What building a model leaves behind for people to read and for the store to keep."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """How a candidate did on full-scale runs it never saw. MAPE, UPP, OV_MAPE and WTM in percent; see docs/metrics.md."""
+
+    mae: float
+    mape: float
+    median_ape: float
+    upp: float
+    ov_mape: float
+    wtm: float
+    retry_cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One line of the leaderboard."""
+
+    candidate: str
+    family: str
+    mix: str
+    adjustment: float | None
+    scores: Scores
+    fit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The outcome for one quantity.
+
+    ``leaderboard`` is best first by the policy. ``expected`` is the error to expect of the winner, from rows that
+    neither its fit nor its choice saw. ``pairs`` are (measured, predicted) for those rows.
+    """
+
+    quantity: str
+    policy: str
+    winner: str
+    why: str
+    leaderboard: tuple[Standing, ...]
+    expected: Scores
+    pairs: tuple[tuple[float, float], ...]
+    rows: int
+    full_scale_rows: int
+    censored_rows: int
+    coverage: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """What a fitted predictor is and where it comes from."""
+
+    app: str
+    policy: str
+    judgements: Mapping[str, Judgement]
+    uses_custom: bool
+    notes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRecord:
+    """A fitted predictor as bytes, with its card and the ids of the runs behind it."""
+
+    app: str
+    card: ModelCard
+    blob: bytes
+    run_ids: tuple[str, ...]
+    created_at: datetime
+    extra: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,150 @@
+"""One configuration on one allocation, and what came of it."""
+
+import enum
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from foretell.entities.app import Scale, Value
+
+
+class State(enum.StrEnum):
+    """How a run stands. Only COMPLETED teaches as it is; the two limits teach as "longer than" and "more than"."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    OUT_OF_MEMORY = "out_of_memory"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        return self is not State.RUNNING
+
+
+RETRIABLE = frozenset({State.FAILED, State.TIMED_OUT, State.OUT_OF_MEMORY, State.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """What is asked of a site. ``memory_bytes`` is per node; ``None`` means what the site gives by default."""
+
+    cores: int = 1
+    memory_bytes: int | None = None
+    gpus: int = 0
+    nodes: int = 1
+    partition: str | None = None
+    walltime_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """One configuration on one allocation, to be run."""
+
+    app: str
+    parameters: Mapping[str, Value]
+    allocation: Allocation = field(default_factory=Allocation)
+    scale: Scale = Scale.FULL_SCALE
+    repetition: int = 0
+
+    @property
+    def configuration(self) -> str:
+        """A key that repetitions share; the sweep it belongs to does not matter."""
+        allocation = self.allocation
+        resources = [allocation.cores, allocation.memory_bytes, allocation.gpus, allocation.nodes, allocation.partition]
+        text = json.dumps([self.app, sorted(self.parameters.items()), resources], ensure_ascii=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def id(self) -> str:
+        """A key for this run, the same on every machine: what was stored under it need not run again."""
+        return f"{self.configuration}-{self.repetition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a run's whole process tree used. ``None`` where it could not be measured."""
+
+    elapsed_s: float
+    cpu_s: float | None = None
+    peak_memory_bytes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    context_switches: int | None = None
+    gpu_utilisation: float | None = None
+    gpu_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Facts of the machine a run ran on; ``load`` is that of others during the run, in cores."""
+
+    hostname: str = ""
+    cpu_model: str = ""
+    cores: int | None = None
+    cpu_mhz: float | None = None
+    memory_bytes: int | None = None
+    gpu_model: str | None = None
+    gpus: int = 0
+    load: float | None = None
+    extra: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who is running a run, precisely enough to tell whether they still are.
+
+    ``token`` is unique to one process; ``started_at`` is that process's start, so a reused pid is not mistaken for it.
+    """
+
+    token: str
+    hostname: str
+    boot_id: str
+    pid: int
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What came of a run specification."""
+
+    spec: RunSpec
+    state: State
+    usage: Usage | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+    machine: Machine = field(default_factory=Machine)
+    exit_code: int | None = None
+    log_tail: str = ""
+    reason: str = ""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    source: str = "local"
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A run somebody has taken on: its specification, who, and when they last gave a sign of life."""
+
+    spec: RunSpec
+    owner: Owner
+    heartbeat_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A run specification made ready to start: words, environment, folders. Nothing in it needs a shell."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    working_directory: str = "."
+    run_directory: str = "."
+    setup: tuple[tuple[str, ...], ...] = ()
+    cleanup: tuple[tuple[str, ...], ...] = ()
+    time_limit_s: float | None = None

@@ -1,0 +1,79 @@
+"""A cluster (or this machine) as its users see it: node types, limits, and what it charges."""
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from foretell.entities.run import Allocation
+
+
+class Billing(enum.StrEnum):
+    """What is counted, per hour of walltime used.
+
+    CORE_HOURS: cores × price, or the cores that own the memory asked for if those are more; plus GPUs × price.
+    NODE_HOURS: whole nodes × price, whatever is used of them.
+    FREE: nothing is charged.
+    """
+
+    CORE_HOURS = "core-hours"
+    NODE_HOURS = "node-hours"
+    FREE = "free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeType:
+    """One kind of node behind one partition, with its limits and prices (per hour)."""
+
+    name: str
+    partition: str
+    cores: int
+    memory_bytes: int
+    gpus: int = 0
+    gpu_model: str | None = None
+    gpu_memory_bytes: int | None = None
+    cpu_model: str = ""
+    cpu_mhz: float | None = None
+    max_nodes: int = 1
+    max_walltime_s: float | None = None
+    whole_node: bool = False
+    billing: Billing = Billing.FREE
+    price_per_core_h: Decimal = Decimal(0)
+    price_per_gpu_h: Decimal = Decimal(0)
+    price_per_node_h: Decimal = Decimal(0)
+    memory_per_core_bytes: int | None = None
+
+    def billed_cores(self, cores: int, memory_bytes: int | None) -> int:
+        """Cores charged on one node: those asked for, or those that own the memory asked for."""
+        if not self.memory_per_core_bytes or not memory_bytes:
+            return cores
+        return max(cores, min(self.cores, math.ceil(memory_bytes / self.memory_per_core_bytes)))
+
+    def price_per_hour(self, allocation: Allocation) -> Decimal:
+        """What an hour of this allocation costs."""
+        if self.billing is Billing.FREE:
+            return Decimal(0)
+        if self.billing is Billing.NODE_HOURS:
+            return self.price_per_node_h * allocation.nodes
+        cores = self.cores if self.whole_node else self.billed_cores(allocation.cores, allocation.memory_bytes)
+        gpus = self.gpus if self.whole_node else allocation.gpus
+        return (cores * self.price_per_core_h + gpus * self.price_per_gpu_h) * allocation.nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where jobs can run. ``as_of`` and ``source`` say where its figures come from."""
+
+    name: str
+    title: str
+    scheduler: str
+    node_types: tuple[NodeType, ...]
+    currency: str = "USD"
+    as_of: str = ""
+    source: str = ""
+    notes: str = ""
+    script: Mapping[str, str] = field(default_factory=dict)
+
+    def find_node_type(self, partition: str | None) -> NodeType | None:
+        return next((node for node in self.node_types if node.partition == partition or node.name == partition), None)

@@ -1,0 +1,148 @@
+"""Durations, sizes, shares and money as people write them, to and from seconds, bytes, fractions and Decimal."""
+
+import math
+import re
+from decimal import Decimal, InvalidOperation
+
+_SECONDS = {"": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800, "ms": 0.001}
+_BYTES = {
+    "": 1, "b": 1,
+    "k": 2**10, "kb": 2**10, "kib": 2**10,
+    "m": 2**20, "mb": 2**20, "mib": 2**20,
+    "g": 2**30, "gb": 2**30, "gib": 2**30,
+    "t": 2**40, "tb": 2**40, "tib": 2**40,
+    "p": 2**50, "pb": 2**50, "pib": 2**50,
+}  # fmt: skip
+_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
+
+
+def parse_duration(text: str | float) -> float:
+    """Seconds from ``90``, ``"10m"``, ``"1h30m"``, ``"02:30:00"`` or ``"1-00:00:00"``.
+
+    Raises:
+        ValueError: if it is none of these, or not positive and finite.
+    """
+    seconds = float(text) if isinstance(text, int | float) else _parse_duration_text(text)
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(_duration_message(text))
+    return seconds
+
+
+def _parse_duration_text(text: str) -> float:
+    clock = _CLOCK.fullmatch(text.strip())
+    if clock:
+        days, first, second, third = clock.groups()
+        if third is None and days is None:  # "MM:SS", as Slurm reads it
+            return int(first) * 60 + int(second)
+        return int(days or 0) * 86400 + int(first) * 3600 + int(second) * 60 + float(third or 0)
+    parts = [_NUMBER_AND_UNIT.fullmatch(part) for part in re.findall(r"[\d.\s]+[a-zA-Z]*", text)]
+    whole = "".join(part.group(0) for part in parts if part)
+    if not parts or None in parts or whole.replace(" ", "") != text.replace(" ", ""):
+        raise ValueError(_duration_message(text))
+    try:
+        return sum(float(part.group(1)) * _SECONDS[part.group(2).lower()] for part in parts if part)
+    except KeyError:
+        raise ValueError(_duration_message(text)) from None
+
+
+def _duration_message(text: object) -> str:
+    return f"{text!r} is no duration; write for example 90s, 10m, 1h30m or 02:30:00"
+
+
+def parse_bytes(text: str | float) -> int:
+    """Bytes from ``1024``, ``"512M"``, ``"4GB"`` or ``"1.5 GiB"``; K, M, G and T are powers of 1024, as in Slurm.
+
+    Raises:
+        ValueError: if it is none of these, or not positive and finite.
+    """
+    if isinstance(text, int | float):
+        number, unit = float(text), ""
+    else:
+        match = _NUMBER_AND_UNIT.fullmatch(text)
+        if not match or match.group(2).lower() not in _BYTES:
+            raise ValueError(f"{text!r} is no size; write for example 512M, 4GB or 1.5GiB")
+        number, unit = float(match.group(1)), match.group(2).lower()
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{text!r} is no size; write for example 512M, 4GB or 1.5GiB")
+    return math.ceil(number * _BYTES[unit])
+
+
+def parse_share(text: str | float) -> float:
+    """A fraction between 0 and 1 (both excluded) from ``0.05`` or ``"5%"``.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    try:
+        share = float(text) if isinstance(text, int | float) else _parse_share_text(text)
+    except ValueError:
+        share = math.nan
+    if not 0 < share < 1:
+        raise ValueError(f"{text!r} is no share; write for example 5% or 0.05")
+    return share
+
+
+def _parse_share_text(text: str) -> float:
+    stripped = text.strip()
+    return float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
+
+
+def parse_money(text: str | float | Decimal) -> Decimal:
+    """An amount of money from ``5``, ``"0.25"`` or ``"$5"``.
+
+    Raises:
+        ValueError: if it is none of these, or negative or not finite.
+    """
+    try:
+        amount = Decimal(str(text).strip().removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite() or amount < 0:
+        raise ValueError(f"{text!r} is no amount of money; write for example 5 or 0.25")
+    return amount
+
+
+def render_duration(seconds: float) -> str:
+    """A duration for people: ``850 ms``, ``12.3 s``, ``4 min 10 s``, ``2 h 05 min``, ``3 d 04 h``."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    total = round(seconds)
+    if total < 3600:
+        return f"{total // 60} min {total % 60:02d} s"
+    minutes = round(seconds / 60)
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def render_clock(seconds: float) -> str:
+    """A duration as Slurm reads it, rounded up to the minute: ``02:30:00`` or ``1-00:00:00``."""
+    minutes = max(1, math.ceil(seconds / 60 - 1e-9))
+    days, minutes = divmod(minutes, 1440)
+    clock = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
+    return f"{days}-{clock}" if days else clock
+
+
+def render_bytes(size: float) -> str:
+    """A size for people, in powers of 1024: ``512 MB``, ``1.5 GB``."""
+    if not math.isfinite(size):
+        return "unknown"
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if abs(size) < 1000 or unit == "TB":
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.3g} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def render_money(amount: Decimal | float, currency: str = "USD") -> str:
+    """An amount for people: ``$0.0042``, ``$12.50``, ``3.10 SU``."""
+    value = float(amount)
+    digits = 2 if value >= 1 or value == 0 else min(6, 2 - math.floor(math.log10(value)))
+    number = f"{value:,.{digits}f}"
+    return f"${number}" if currency == "USD" else f"{number} {currency}"

@@ -1,0 +1,106 @@
+"""Every error Foretell raises on purpose.
+
+ForetellError
+├── SpecError (ValueError)          an app file, parameter or option says something we cannot use
+├── SiteError (ValueError)          a site file says something we cannot use
+├── NotFoundError (LookupError)     no app, run, site, model or file of that name
+├── ImportDataError (ValueError)    a table of runs or configurations cannot be read
+├── NotEnoughRunsError              too few finished runs to learn from
+├── InfeasibleError                 no allocation meets the limits
+├── RunnerError (RuntimeError)      a run could not be started or followed
+├── OutputError (OSError)           a file or folder could not be written
+├── MissingExtraError (ImportError) an optional library is needed for this
+└── StoreError (RuntimeError)       the store could not be opened, read or written
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+class ForetellError(Exception):
+    """What a user, a file or a machine can cause; its message says what to do next."""
+
+    transient = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """One thing wrong in a file: where, what was found, what was expected."""
+
+    place: str
+    found: str
+    expected: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        line = f"line {self.line}: " if self.line is not None else ""
+        return f"{line}{self.place}: found {self.found}; expected {self.expected}"
+
+
+class _FileMistakesError(ForetellError, ValueError):
+    def __init__(self, source: str, mistakes: Sequence[Mistake]) -> None:
+        count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        super().__init__("\n".join([f"{source}: {count}", *(f"  {mistake}" for mistake in mistakes)]))
+        self.source = source
+        self.mistakes = tuple(mistakes)
+
+
+class SpecError(_FileMistakesError):
+    """An app file, a parameter or an option says something we cannot use."""
+
+
+class SiteError(_FileMistakesError):
+    """A site file says something we cannot use."""
+
+
+class NotFoundError(ForetellError, LookupError):
+    """Nothing has that name."""
+
+    def __init__(self, kind: str, name: str, *, known: Iterable[str] = (), hint: str = "") -> None:
+        names = sorted(known)
+        listed = f" Known: {', '.join(names)}." if names else ""
+        super().__init__(f"no {kind} named {name!r}.{listed}{' ' + hint if hint else ''}")
+        self.kind = kind
+        self.name = name
+        self.known = tuple(names)
+
+
+class ImportDataError(ForetellError, ValueError):
+    """A table of runs or configurations cannot be read."""
+
+
+class NotEnoughRunsError(ForetellError):
+    """Too few runs to fit a model."""
+
+    def __init__(self, app: str, *, have: int, need: int) -> None:
+        super().__init__(
+            f"{app!r} has {have} finished configurations; {need} are needed. "
+            f"Run 'foretell generate' or 'foretell runs import' for more."
+        )
+        self.app = app
+        self.have = have
+        self.need = need
+
+
+class InfeasibleError(ForetellError):
+    """No allocation meets the limits."""
+
+
+class RunnerError(ForetellError, RuntimeError):
+    """A run could not be started or followed."""
+
+
+class OutputError(ForetellError, OSError):
+    """A file or folder could not be written."""
+
+
+class MissingExtraError(ForetellError, ImportError):
+    """An optional library is needed for this."""
+
+
+class StoreError(ForetellError, RuntimeError):
+    """The store could not be opened, read or written."""
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
