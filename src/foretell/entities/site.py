@@ -12,8 +12,8 @@ from foretell.entities.run import Allocation
 class Billing(enum.StrEnum):
     """What is counted, per hour of walltime used.
 
-    CORE_HOURS: cores × price, or the cores that own the memory asked for if those are more; plus GPUs × price.
-    NODE_HOURS: whole nodes × price, whatever is used of them.
+    CORE_HOURS: cores x price, or the cores that own the memory asked for if those are more; plus GPUs x price.
+    NODE_HOURS: whole nodes x price, whatever is used of them.
     FREE: nothing is charged.
     """
 
