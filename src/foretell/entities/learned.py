@@ -7,7 +7,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """How a candidate did on full-scale runs it never saw. All but MAE and retry cost in percent; see docs/metrics.md."""
+    """How a candidate did on full-scale runs it never saw. In percent but for MAE and retry cost (docs/metrics.md)."""
 
     mae: float
     mape: float
