@@ -1,0 +1,132 @@
+"""What every store promises."""
+
+import abc
+from collections.abc import Collection, Iterable
+from types import TracebackType
+from typing import Self
+
+from foretell.entities.app import App
+from foretell.entities.learned import ModelRecord
+from foretell.entities.run import Claim, Owner, Run, RunSpec, State
+
+
+class RunStore(abc.ABC):
+    """Keeps apps, runs and fitted models.
+
+    **One run, one owner.** Of any number of concurrent callers of :meth:`claim`, on any number of machines, exactly one
+    gets the run. Whatever an owner does to its claim later (:meth:`finish`, :meth:`release`) happens only while the
+    claim is still its own.
+    **All or nothing.** A method that raises has changed nothing; only :meth:`add_runs` keeps the batches before.
+    **Same value back.** What comes out equals what went in, with three exceptions: times come back in UTC (one without
+    a zone is taken as local time), figures that are not finite come back as not measured, and characters that no
+    database can hold are spelled out in logs and reasons.
+    **Order.** Runs are listed in the order in which the store first heard of them.
+    **Threads.** A store may be used by several threads at once.
+
+    Raises (everywhere):
+        StoreError: if the store cannot be read or written, or cannot hold a value; ``transient`` if trying again
+            may help.
+    """
+
+    @abc.abstractmethod
+    def save_app(self, app: App) -> None:
+        """Keep an app, in place of one of the same name."""
+
+    @abc.abstractmethod
+    def get_app(self, name: str) -> App:
+        """The app of that name.
+
+        Raises:
+            NotFoundError: if there is none.
+        """
+
+    @abc.abstractmethod
+    def app_names(self) -> list[str]:
+        """The names of all apps, sorted."""
+
+    @abc.abstractmethod
+    def claim(self, spec: RunSpec, owner: Owner, *, retry: Collection[State] = ()) -> bool:
+        """Take a run on: true if it is now this owner's.
+
+        False if somebody is running it or it is final already, unless that final state is one of ``retry``: then what
+        came of it is forgotten and it is taken on anew.
+        """
+
+    @abc.abstractmethod
+    def claims(self, app: str) -> list[Claim]:
+        """The runs of an app that somebody has taken on and not finished."""
+
+    @abc.abstractmethod
+    def heartbeat(self, owner: Owner) -> None:
+        """Give a sign of life for all of the owner's claims."""
+
+    @abc.abstractmethod
+    def release(self, run_id: str, owner: Owner) -> bool:
+        """Forget a claim, so that the run can be taken on again; false if it is not this owner's."""
+
+    @abc.abstractmethod
+    def finish(self, run: Run, owner: Owner) -> bool:
+        """Keep what came of a claimed run; false, and nothing kept, if the claim is not this owner's."""
+
+    @abc.abstractmethod
+    def add_runs(self, runs: Iterable[Run]) -> int:
+        """Keep runs that happened elsewhere; how many were new.
+
+        They are stored batch by batch, and ids already there are left alone: after an interruption, add all again.
+        """
+
+    @abc.abstractmethod
+    def runs(
+        self,
+        app: str,
+        *,
+        states: Collection[State] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        newest_first: bool = False,
+    ) -> list[Run]:
+        """The runs of an app, all or a page of them; ``states=None`` means any state."""
+
+    @abc.abstractmethod
+    def get_run(self, id_prefix: str) -> Run:
+        """The run with that id, or the only one whose id begins so.
+
+        Raises:
+            NotFoundError: if there is none, or several (its ``known`` lists the first of them).
+        """
+
+    @abc.abstractmethod
+    def known_ids(self, app: str) -> dict[str, State]:
+        """The id and state of every run of an app."""
+
+    @abc.abstractmethod
+    def count_runs(self, app: str) -> dict[State, int]:
+        """How many runs of an app are in each state; states without runs are left out."""
+
+    @abc.abstractmethod
+    def delete_runs(self, ids: Iterable[str]) -> int:
+        """Forget runs, claimed ones too; how many there were."""
+
+    @abc.abstractmethod
+    def save_model(self, record: ModelRecord) -> None:
+        """Keep an app's fitted model, in place of the one before."""
+
+    @abc.abstractmethod
+    def find_model(self, app: str) -> ModelRecord | None:
+        """An app's fitted model, without its ``run_ids``: reading it must not cost more the more runs are behind it."""
+
+    @abc.abstractmethod
+    def model_run_ids(self, app: str) -> tuple[str, ...]:
+        """The ids of the runs behind an app's fitted model."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,102 @@
+"""From the address of a store to a database engine set up the way we need it."""
+
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+import sqlalchemy.exc as sa_exc
+
+from foretell.errors import MissingExtraError, StoreError
+
+_FORMS = "a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+_DRIVERS = {
+    "sqlite": "sqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+_SCHEME = re.compile(r"\w[\w+.-]*:")
+_PASSWORD = re.compile(r":[^:/@]*@")
+_WAIT_S = 30
+
+
+def parse_address(address: str | Path) -> sa.URL:
+    """The URL of a store, from a URL or the path of a SQLite file.
+
+    Raises:
+        StoreError: if it is neither.
+    """
+    if isinstance(address, Path) or not _SCHEME.match(address):
+        return _build_file_url(Path(address))
+    try:
+        url = sa.make_url(address)
+    except (sa_exc.ArgumentError, ValueError):
+        raise _build_address_error(address) from None
+    if url.drivername not in _DRIVERS:
+        raise _build_address_error(address)
+    if url.drivername != "sqlite":
+        return url.set(drivername=_DRIVERS[url.drivername])
+    if url.host or url.query or (url.database or "").startswith("file:"):
+        raise _build_address_error(address)
+    return _build_file_url(Path(url.database)) if url.database not in (None, "", ":memory:") else sa.URL.create("sqlite")
+
+
+def build_engine(url: sa.URL) -> sa.Engine:
+    """An engine whose ``execution_options(write=True)`` says beforehand that a transaction will write.
+
+    Raises:
+        StoreError: if the folder of a SQLite file cannot be made.
+        MissingExtraError: if the driver for PostgreSQL is not installed.
+    """
+    if url.drivername == "sqlite":
+        return _build_sqlite_engine(url)
+    options = {} if "connect_timeout" in url.query else {"connect_timeout": _WAIT_S}
+    try:
+        return sa.create_engine(url, connect_args=options, pool_pre_ping=True)
+    except ImportError as exc:
+        raise MissingExtraError("a store on PostgreSQL needs: pip install 'foretell[postgres]'") from exc
+
+
+def _build_sqlite_engine(url: sa.URL) -> sa.Engine:
+    connect_args = {"timeout": _WAIT_S, "check_same_thread": False}
+    if url.database is None:
+        # The database lives as long as its only connection, for which threads queue.
+        engine = sa.create_engine(
+            url, connect_args=connect_args, poolclass=sa.QueuePool, pool_size=1, max_overflow=0, pool_timeout=_WAIT_S
+        )
+    else:
+        _make_folder(Path(url.database).parent)
+        engine = sa.create_engine(url, connect_args=connect_args)
+    sa.event.listen(engine, "connect", _leave_transactions_to_us)
+    sa.event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _leave_transactions_to_us(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None
+
+
+def _begin(connection: sa.Connection) -> None:
+    # A reader that turns writer fails at once when another writes; one that says so first waits for its turn.
+    write = connection.get_execution_options().get("write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _build_file_url(path: Path) -> sa.URL:
+    return sa.URL.create("sqlite", database=str(path.expanduser().absolute()))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or exc
+        raise StoreError(
+            f"the store's folder {str(folder)!r} cannot be made ({reason}); name another place with --store."
+        ) from exc
+
+
+def _build_address_error(address: str) -> StoreError:
+    return StoreError(f"{_PASSWORD.sub(':***@', address)!r} is no address of a store; expected {_FORMS}.")

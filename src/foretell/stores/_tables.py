@@ -1,0 +1,88 @@
+"""The tables, the same on SQLite and PostgreSQL. ``migrations/`` creates and changes them; a test compares the two."""
+
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+
+class UtcDateTime(sa.TypeDecorator[datetime]):
+    """A moment; SQLite has no time zones, so what it keeps is UTC."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        return value and value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+# Ids are found by prefix, a range in byte order, which is not the order of most PostgreSQL databases.
+_ID = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+# Only an INTEGER PRIMARY KEY counts by itself in SQLite.
+_SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+# JSON is kept as text: PostgreSQL's own types refuse NaN and NUL, which a parameter may hold.
+_JSON = sa.Text()
+
+metadata = sa.MetaData()
+
+apps = sa.Table(
+    "apps",
+    metadata,
+    sa.Column("name", sa.Text(), primary_key=True),
+    sa.Column("description", _JSON, nullable=False),
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("number", _SERIAL, primary_key=True),
+    sa.Column("id", _ID, nullable=False, unique=True),
+    sa.Column("app", sa.Text(), nullable=False),
+    sa.Column("scale", sa.Text(), nullable=False),
+    sa.Column("repetition", sa.Integer(), nullable=False),
+    sa.Column("parameters", _JSON, nullable=False),
+    sa.Column("allocation", _JSON, nullable=False),
+    sa.Column("state", sa.Text(), nullable=False),
+    sa.Column("elapsed_s", sa.Double()),
+    sa.Column("cpu_s", sa.Double()),
+    sa.Column("peak_memory_bytes", sa.BigInteger()),
+    sa.Column("read_bytes", sa.BigInteger()),
+    sa.Column("written_bytes", sa.BigInteger()),
+    sa.Column("context_switches", sa.BigInteger()),
+    sa.Column("gpu_utilisation", sa.Double()),
+    sa.Column("gpu_memory_bytes", sa.BigInteger()),
+    sa.Column("phases", _JSON, nullable=False),
+    sa.Column("machine", _JSON, nullable=False),
+    sa.Column("exit_code", sa.Integer()),
+    sa.Column("log_tail", sa.Text(), nullable=False),
+    sa.Column("reason", sa.Text(), nullable=False),
+    sa.Column("started_at", UtcDateTime()),
+    sa.Column("ended_at", UtcDateTime()),
+    sa.Column("source", sa.Text(), nullable=False),
+    sa.Column("attempt", sa.Integer(), nullable=False),
+    sa.Column("owner_token", sa.Text()),
+    sa.Column("owner_hostname", sa.Text()),
+    sa.Column("owner_boot_id", sa.Text()),
+    sa.Column("owner_pid", sa.BigInteger()),
+    sa.Column("owner_started_at", sa.Double()),
+    sa.Column("heartbeat_at", UtcDateTime()),
+)
+sa.Index("runs_by_app", runs.c.app, runs.c.number)
+sa.Index("runs_by_state", runs.c.app, runs.c.state, runs.c.number)
+_OWNED = runs.c.owner_token.is_not(None)
+sa.Index("runs_by_owner", runs.c.owner_token, sqlite_where=_OWNED, postgresql_where=_OWNED)
+
+models = sa.Table(
+    "models",
+    metadata,
+    sa.Column("app", sa.Text(), primary_key=True),
+    sa.Column("card", _JSON, nullable=False),
+    sa.Column("extra", _JSON, nullable=False),
+    sa.Column("created_at", UtcDateTime(), nullable=False),
+    sa.Column("blob", sa.LargeBinary(), nullable=False),
+    sa.Column("run_ids", _JSON, nullable=False),
+)

@@ -1,0 +1,202 @@
+"""A store in a relational database: SQLite (one file, the default) or PostgreSQL, by the same code."""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from foretell.entities.app import App
+from foretell.entities.learned import ModelRecord
+from foretell.entities.run import Claim, Owner, Run, RunSpec, State
+from foretell.errors import NotFoundError, StoreError
+from foretell.stores import _rows
+from foretell.stores._base import RunStore
+from foretell.stores._engine import build_engine, parse_address
+from foretell.stores._errors import translated
+from foretell.stores._migrate import ensure_schema
+from foretell.stores._tables import apps, models, runs
+
+_BATCH = 5000
+_ID_PREFIX = re.compile(r"[0-9a-f]+(-[0-9]*)?")
+_MATCHES_SHOWN = 10
+
+
+class SqlStore(RunStore):
+    """A store at a URL, or in the SQLite file of that path; ``sqlite://`` lives in memory.
+
+    SQLite keeps its rollback journal, because write-ahead logging does not work on NFS, where home folders are.
+    """
+
+    def __init__(self, address: str | Path) -> None:
+        url = parse_address(address)
+        self._place = url.database or "in memory" if url.drivername == "sqlite" else url.render_as_string()
+        self._engine = build_engine(url)
+        self._insert = sqlite.insert if url.drivername == "sqlite" else postgresql.insert
+        with translated(self._place):
+            ensure_schema(self._engine, place=self._place)
+
+    def __repr__(self) -> str:
+        return f"SqlStore({self._place!r})"
+
+    def save_app(self, app: App) -> None:
+        self._save(apps, _rows.build_app_row(app))
+
+    def get_app(self, name: str) -> App:
+        with self._reading() as connection:
+            description = connection.scalar(sa.select(apps.c.description).where(apps.c.name == name))
+        if description is None:
+            raise NotFoundError("app", name, known=self.app_names())
+        return _rows.build_app(description)
+
+    def app_names(self) -> list[str]:
+        with self._reading() as connection:
+            return sorted(connection.scalars(sa.select(apps.c.name)))
+
+    def claim(self, spec: RunSpec, owner: Owner, *, retry: Collection[State] = ()) -> bool:
+        row = _rows.build_claim_row(spec, owner, now=datetime.now(UTC))
+        statement = self._insert(runs).values(row).inline()
+        taken_over = {name: statement.excluded[name] for name in row} | {"attempt": runs.c.attempt + 1}
+        final = [state.value for state in retry if state.final]
+        with self._writing() as connection:
+            result = connection.execute(
+                statement.on_conflict_do_update(
+                    index_elements=[runs.c.id], set_=taken_over, where=runs.c.state.in_(final)
+                )
+            )
+        return result.rowcount == 1
+
+    def claims(self, app: str) -> list[Claim]:
+        query = sa.select(runs).where(runs.c.app == app, _is_running).order_by(runs.c.number)
+        with self._reading() as connection:
+            return [_rows.build_claim(row) for row in connection.execute(query)]
+
+    def heartbeat(self, owner: Owner) -> None:
+        with self._writing() as connection:
+            connection.execute(
+                sa.update(runs).where(runs.c.owner_token == owner.token).values(heartbeat_at=datetime.now(UTC))
+            )
+
+    def release(self, run_id: str, owner: Owner) -> bool:
+        with self._writing() as connection:
+            return connection.execute(sa.delete(runs).where(_is_claim(run_id, owner))).rowcount == 1
+
+    def finish(self, run: Run, owner: Owner) -> bool:
+        _check_final(run)
+        row = _rows.build_outcome_row(run)
+        with self._writing() as connection:
+            return connection.execute(sa.update(runs).where(_is_claim(run.id, owner)).values(row)).rowcount == 1
+
+    def add_runs(self, runs: Iterable[Run]) -> int:
+        remaining = iter(runs)
+        added = 0
+        while batch := [_rows.build_run_row(_check_final(run)) for run in islice(remaining, _BATCH)]:
+            added += self._add(batch)
+        return added
+
+    def runs(
+        self,
+        app: str,
+        *,
+        states: Collection[State] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        newest_first: bool = False,
+    ) -> list[Run]:
+        order = runs.c.number.desc() if newest_first else runs.c.number
+        query = sa.select(runs).where(runs.c.app == app).order_by(order).limit(limit).offset(offset)
+        if states is not None:
+            query = query.where(runs.c.state.in_([state.value for state in states]))
+        with self._reading() as connection:
+            return [_rows.build_run(row) for row in connection.execute(query)]
+
+    def get_run(self, id_prefix: str) -> Run:
+        matches = self._find_matches(id_prefix)
+        if not matches:
+            raise NotFoundError("run", id_prefix, hint="'foretell runs list' shows the ids.")
+        if len(matches) > 1 and matches[0].id != id_prefix:
+            known = [row.id for row in matches[:_MATCHES_SHOWN]]
+            raise NotFoundError("run", id_prefix, known=known, hint="Several begin so: write more of the id.")
+        return _rows.build_run(matches[0])
+
+    def known_ids(self, app: str) -> dict[str, State]:
+        query = sa.select(runs.c.id, runs.c.state).where(runs.c.app == app).order_by(runs.c.number)
+        with self._reading() as connection:
+            return {run_id: State(state) for run_id, state in connection.execute(query)}
+
+    def count_runs(self, app: str) -> dict[State, int]:
+        query = sa.select(runs.c.state, sa.func.count()).where(runs.c.app == app).group_by(runs.c.state)
+        with self._reading() as connection:
+            return {State(state): count for state, count in connection.execute(query)}
+
+    def delete_runs(self, ids: Iterable[str]) -> int:
+        rows = [{"run_id": run_id} for run_id in ids]
+        if not rows:
+            return 0
+        with self._writing() as connection:
+            return connection.execute(sa.delete(runs).where(runs.c.id == sa.bindparam("run_id")), rows).rowcount
+
+    def save_model(self, record: ModelRecord) -> None:
+        self._save(models, _rows.build_model_row(record))
+
+    def find_model(self, app: str) -> ModelRecord | None:
+        columns = [column for column in models.c if column is not models.c.run_ids]
+        with self._reading() as connection:
+            row = connection.execute(sa.select(*columns).where(models.c.app == app)).one_or_none()
+        return row and _rows.build_model(row)
+
+    def model_run_ids(self, app: str) -> tuple[str, ...]:
+        with self._reading() as connection:
+            text = connection.scalar(sa.select(models.c.run_ids).where(models.c.app == app))
+        return tuple(json.loads(text)) if text else ()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
+        with translated(self._place), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        with translated(self._place), self._engine.execution_options(write=True).begin() as connection:
+            yield connection
+
+    def _save(self, table: sa.Table, row: _rows.Row) -> None:
+        statement = self._insert(table).values(row)
+        (key,) = table.primary_key
+        with self._writing() as connection:
+            connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=row))
+
+    def _add(self, rows: list[_rows.Row]) -> int:
+        statement = self._insert(runs).inline().on_conflict_do_nothing(index_elements=[runs.c.id])
+        with self._writing() as connection:
+            return connection.execute(statement, rows).rowcount
+
+    def _find_matches(self, id_prefix: str) -> list[Any]:
+        if not _ID_PREFIX.fullmatch(id_prefix):
+            return []
+        after = id_prefix + "~"  # sorts behind every character of an id
+        query = sa.select(runs).where(runs.c.id >= id_prefix, runs.c.id < after).order_by(runs.c.id)
+        with self._reading() as connection:
+            return list(connection.execute(query.limit(_MATCHES_SHOWN)))
+
+
+_is_running = runs.c.state == State.RUNNING.value
+
+
+def _is_claim(run_id: str, owner: Owner) -> sa.ColumnElement[bool]:
+    return (runs.c.id == run_id) & (runs.c.owner_token == owner.token)
+
+
+def _check_final(run: Run) -> Run:
+    if not run.state.final:
+        raise StoreError(f"run {run.id} is still {run.state}; only a finished run can be stored.")
+    return run
