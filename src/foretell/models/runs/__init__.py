@@ -1,0 +1,18 @@
+"""Models that learn from runs, by name."""
+
+from foretell.models.runs._base import RunRegressor
+from foretell.models.runs.boosting import BoostingRunRegressor
+from foretell.models.runs.law import ScalingLawRegressor
+from foretell.models.runs.linear import LinearRunRegressor
+from foretell.models.runs.neural import NeuralRunRegressor
+from foretell.models.runs.tree import TreeRunRegressor
+
+__all__ = ["REGRESSORS", "RunRegressor"]
+
+REGRESSORS: dict[str, type[RunRegressor]] = {
+    "linear": LinearRunRegressor,
+    "tree": TreeRunRegressor,
+    "neural": NeuralRunRegressor,
+    "boosting": BoostingRunRegressor,
+    "law": ScalingLawRegressor,
+}

@@ -1,0 +1,192 @@
+"""Columns to a matrix of numbers that every model reads, and how far a row lies outside what was measured."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.features.table import MACHINE_PREFIX, Column, Columns
+
+_MOST_LEVELS = 32
+_SAME = 1 - 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One input column: a number with its range, or a text with its levels. ``used`` ones become matrix columns."""
+
+    name: str
+    levels: tuple[str, ...] | None
+    low: float = np.nan
+    high: float = np.nan
+    fill: float | str = np.nan
+    used: bool = True
+
+    @property
+    def constant(self) -> bool:
+        return len(self.levels) == 1 if self.levels is not None else self.low == self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoder:
+    """What was learned about the columns; :func:`fit_encoder` makes one.
+
+    Numbers stay numbers, texts become 0/1 columns; constants and copies of other columns are dropped. Columns that a
+    question lacks take the commonest value of the runs.
+    """
+
+    fields: tuple[Field, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for field in self.fields if field.used for name in _encoded_names(field))
+
+    @property
+    def indicators(self) -> NDArray[np.bool_]:
+        """Which matrix columns are 0/1 marks of a text's level."""
+        flags = [field.levels is not None for field in self.fields if field.used for _ in _encoded_names(field)]
+        return np.array(flags, dtype=bool)
+
+    def encode(self, columns: Columns, rows: int) -> NDArray[np.float64]:
+        """The matrix, one row a configuration."""
+        matrix = np.empty((rows, len(self.names)))
+        at = 0
+        for field in self.fields:
+            if not field.used:
+                continue
+            column = columns.get(field.name)
+            if field.levels is None:
+                matrix[:, at] = field.fill if column is None else _filled(column, field)
+                at += 1
+                continue
+            for level in field.levels:
+                matrix[:, at] = (field.fill == level) if column is None else (column.astype(object) == level)
+                at += 1
+        return matrix
+
+    def stretch(self, columns: Columns, rows: int) -> NDArray[np.float64]:
+        """How far each row lies outside the runs: 0 inside, 1 one more range away (in logs where it is positive)."""
+        worst = np.zeros(rows)
+        for field in self._asked_for():
+            column = columns.get(field.name)
+            if column is None:
+                continue
+            if field.levels is not None:
+                worst += ~np.isin(column.astype(str), field.levels)
+            elif column.dtype != object:
+                worst += _beyond(column, field)
+        return worst
+
+    def doubts(self, row: Mapping[str, Column]) -> tuple[str, ...]:
+        """For one row, in plain words: what was never measured."""
+        found = []
+        for field in self._asked_for():
+            column = row.get(field.name)
+            if column is None:
+                continue
+            doubt = _doubt(field, column[0])
+            if doubt:
+                found.append(doubt)
+        return tuple(found)
+
+    def _asked_for(self) -> list[Field]:
+        """What users choose; a machine is as it is, and another one is another matter."""
+        return [field for field in self.fields if not field.name.startswith(MACHINE_PREFIX)]
+
+
+def fit_encoder(columns: Columns) -> Encoder:
+    """The encoder of these columns."""
+    fields: list[Field] = []
+    notes: list[str] = []
+    kept: dict[str, Column] = {}
+    for name, column in columns.items():
+        field = _numeric_field(name, column) if column.dtype != object else _text_field(name, column)
+        reason = _reason_to_drop(field, column, kept)
+        if reason is None:
+            kept[name] = column
+        elif not field.constant:
+            notes.append(f"column {name!r} is not used: {reason}")
+        fields.append(replace(field, used=reason is None))
+    return Encoder(fields=tuple(fields), notes=tuple(notes))
+
+
+def _numeric_field(name: str, column: Column) -> Field:
+    known = column[~np.isnan(column)]
+    if not len(known):
+        return Field(name=name, levels=None, low=0.0, high=0.0, fill=0.0)
+    values, counts = np.unique(known, return_counts=True)
+    return Field(name=name, levels=None, low=values[0], high=values[-1], fill=float(values[np.argmax(counts)]))
+
+
+def _text_field(name: str, column: Column) -> Field:
+    values, counts = np.unique(column.astype(str), return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    levels = tuple(str(values[index]) for index in order[:_MOST_LEVELS])
+    return Field(name=name, levels=levels, fill=levels[0])
+
+
+def _reason_to_drop(field: Field, column: Column, kept: Mapping[str, Column]) -> str | None:
+    if field.constant:
+        return "it is always the same"
+    if field.levels is not None:
+        distinct = len(np.unique(column.astype(str)))
+        return "nearly every run has another text" if distinct > max(_MOST_LEVELS, len(column) / 2) else None
+    filled = _filled(column, field)
+    for name, other in kept.items():
+        if other.dtype != object and _is_copy(filled, np.nan_to_num(other)):
+            return f"it says the same as {name!r}"
+    return None
+
+
+def _is_copy(one: Column, other: Column) -> bool:
+    spread = np.std(one) * np.std(other)
+    return bool(spread > 0 and abs(np.mean((one - one.mean()) * (other - other.mean()))) / spread > _SAME)
+
+
+def _filled(column: Column, field: Field) -> NDArray[np.float64]:
+    numbers = _numbers(column)
+    missing = np.isnan(numbers)
+    return np.where(missing, field.fill, numbers) if missing.any() else numbers
+
+
+def _numbers(column: Column) -> NDArray[np.float64]:
+    if column.dtype != object:
+        return column.astype(float, copy=False)
+    return np.array([_number(value) for value in column])
+
+
+def _number(value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        return np.nan
+
+
+def _beyond(column: Column, field: Field) -> NDArray[np.float64]:
+    low, high = field.low, field.high
+    if low > 0 and bool(np.all((column > 0) | np.isnan(column))):
+        column, low, high = np.log(column), float(np.log(low)), float(np.log(high))
+    span = max(high - low, abs(high) * 1e-9, np.log(2.0))
+    distance = np.maximum(np.maximum(low - column, column - high), 0) / span
+    return np.where(np.isnan(distance) | (distance < 1e-9), 0.0, distance)
+
+
+def _doubt(field: Field, value: object) -> str | None:
+    if field.levels is not None:
+        if str(value) in field.levels:
+            return None
+        return f"{field.name} = {value!r} was never run; runs had {', '.join(map(repr, field.levels[:5]))}"
+    number = _number(value)
+    if np.isnan(number) or field.low <= number <= field.high:
+        return None
+    if field.constant:
+        return f"{field.name} was always {field.low:g} in the runs; what {number:g} does to it is not known"
+    return f"{field.name} = {number:g} lies outside the runs, which had {field.low:g} to {field.high:g}"
+
+
+def _encoded_names(field: Field) -> tuple[str, ...]:
+    if field.levels is None:
+        return (field.name,)
+    return tuple(f"{field.name}={level}" for level in field.levels)

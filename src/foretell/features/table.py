@@ -1,0 +1,105 @@
+"""Runs and configurations as columns."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.entities.app import Value
+from foretell.entities.run import Allocation, Machine, Run, RunSpec, State
+
+Column: TypeAlias = NDArray[Any]
+Columns: TypeAlias = Mapping[str, Column]
+
+MACHINE_PREFIX = "machine_"
+MACHINE_CPU = f"{MACHINE_PREFIX}cpu"
+_TEACHING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
+_MHZ_STEP = 50.0  # clock rates are read with some noise; a finer figure would look like a feature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTable:
+    """What runs teach: their configurations as columns, and what came of them.
+
+    ``censored`` marks runs that were stopped: what was measured of them is a lower bound of the truth.
+    ``group`` numbers the configurations: repetitions of one share a number.
+    """
+
+    columns: Columns
+    elapsed_s: NDArray[np.float64]
+    peak_memory_bytes: NDArray[np.float64]
+    phases: Mapping[str, NDArray[np.float64]]
+    full_scale: NDArray[np.bool_]
+    censored: NDArray[np.bool_]
+    group: NDArray[np.int64]
+    run_ids: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.run_ids)
+
+    def take(self, rows: NDArray[np.intp]) -> "RunTable":
+        return RunTable(
+            columns={name: column[rows] for name, column in self.columns.items()},
+            elapsed_s=self.elapsed_s[rows],
+            peak_memory_bytes=self.peak_memory_bytes[rows],
+            phases={name: column[rows] for name, column in self.phases.items()},
+            full_scale=self.full_scale[rows],
+            censored=self.censored[rows],
+            group=self.group[rows],
+            run_ids=tuple(self.run_ids[row] for row in rows),
+        )
+
+
+def build_table(runs: Iterable[Run]) -> RunTable:
+    """The table of the runs that may teach: completed ones, and stopped ones as lower bounds. Failed ones never do."""
+    kept = [run for run in runs if run.state in _TEACHING and run.usage is not None and run.usage.elapsed_s > 0]
+    usages = [run.usage for run in kept if run.usage is not None]
+    names = sorted({name for run in kept for name in run.phases})
+    group = np.unique([run.spec.configuration for run in kept], return_inverse=True)[1]
+    return RunTable(
+        columns=build_columns([run.spec for run in kept], [run.machine for run in kept]),
+        elapsed_s=np.array([usage.elapsed_s for usage in usages], dtype=float),
+        peak_memory_bytes=np.array([usage.peak_memory_bytes or np.nan for usage in usages], dtype=float),
+        phases={name: np.array([run.phases.get(name, np.nan) for run in kept], dtype=float) for name in names},
+        full_scale=np.array([run.spec.scale == "FS" for run in kept], dtype=bool),
+        censored=np.array([run.state is not State.COMPLETED for run in kept], dtype=bool),
+        group=np.asarray(group, dtype=np.int64),
+        run_ids=tuple(run.id for run in kept),
+    )
+
+
+def build_columns(specs: Sequence[RunSpec], machines: Sequence[Machine] | None = None) -> dict[str, Column]:
+    """Parameters, resources and (if given) machine facts, a column each; numbers as floats, the rest as objects."""
+    rows: list[dict[str, Value | None]] = [dict(spec.parameters) for spec in specs]
+    for row, spec in zip(rows, specs, strict=True):
+        row.update(_resources(spec.allocation))
+    if machines is not None:
+        for row, machine in zip(rows, machines, strict=True):
+            row.update(_machine_facts(machine))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: build_column([row.get(name) for row in rows]) for name in names}
+
+
+def build_column(values: Sequence[Any]) -> Column:
+    """Floats (``nan`` where missing) if every value is a number or a truth, else text."""
+    if all(value is None or isinstance(value, bool | int | float | np.number | np.bool_) for value in values):
+        return np.array([np.nan if value is None else float(value) for value in values], dtype=float)
+    return np.array(["" if value is None else str(value) for value in values], dtype=object)
+
+
+def _resources(allocation: Allocation) -> dict[str, Value | None]:
+    return {"cores": allocation.cores, "gpus": allocation.gpus, "nodes": allocation.nodes}
+
+
+def _machine_facts(machine: Machine) -> dict[str, Value | None]:
+    mhz = None if machine.cpu_mhz is None else round(machine.cpu_mhz / _MHZ_STEP) * _MHZ_STEP
+    return {
+        MACHINE_CPU: machine.cpu_model,
+        "machine_cores": machine.cores,
+        "machine_mhz": mhz,
+        "machine_memory_bytes": machine.memory_bytes,
+        "machine_gpu": machine.gpu_model or "",
+        **machine.extra,
+    }

@@ -1,0 +1,54 @@
+"""How far the truth strays from predictions, learned from rows the model never saw."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+_MOST_KEPT = 1000
+_LEAST_SCALE = 0.005  # no clock or allocator is steadier than half a percent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The distribution of log(measured / predicted) on unseen rows.
+
+    Within the residuals it is the conformal one: of n unseen rows and a new one, each rank is as likely as another,
+    so the new one is above the k-th largest with chance k / (n + 1). Beyond the largest, where few rows leave no
+    rank to go by, the chance falls off exponentially by the residuals' own scale.
+    """
+
+    residuals: tuple[float, ...]  # sorted
+    scale: float
+
+    @classmethod
+    def learn(cls, actual: ArrayLike, predicted: ArrayLike) -> "Spread":
+        residuals = np.sort(np.log(np.asarray(actual, dtype=float) / np.asarray(predicted, dtype=float)))
+        scale = max(float(np.sqrt(np.mean(residuals**2))), _LEAST_SCALE)
+        if len(residuals) > _MOST_KEPT:  # quantiles of a long history say the same
+            residuals = np.quantile(residuals, np.linspace(0, 1, _MOST_KEPT))
+        return cls(residuals=tuple(residuals.tolist()), scale=scale)
+
+    def upper(self, chance: float) -> float:
+        """The log ratio that a new row exceeds with this chance."""
+        return _tail_quantile(np.array(self.residuals), self.scale, chance)
+
+    def lower(self, chance: float) -> float:
+        """The log ratio that a new row falls below with this chance."""
+        return -_tail_quantile(-np.array(self.residuals)[::-1], self.scale, chance)
+
+    def exceeded(self, log_ratio: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The chance that a new row exceeds these log ratios."""
+        residuals = np.array(self.residuals)
+        above = len(residuals) - np.searchsorted(residuals, log_ratio, side="left")
+        chance = (above + 1) / (len(residuals) + 1)
+        beyond = np.maximum(log_ratio - residuals[-1], 0) / self.scale
+        return np.where(above > 0, chance, np.exp(-beyond) / (len(residuals) + 1))
+
+
+def _tail_quantile(residuals: NDArray[np.float64], scale: float, chance: float) -> float:
+    count = len(residuals)
+    rank = int(np.floor(chance * (count + 1)))  # the rank-th largest is exceeded with chance rank / (n + 1)
+    if rank >= 1:
+        return float(residuals[count - rank])
+    return float(residuals[-1] + scale * np.log(1 / (chance * (count + 1))))

@@ -1,0 +1,123 @@
+"""How a candidate is trained: which model, on which mix of scaled-down and full-scale runs, adjusted or not."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.models.runs import REGRESSORS, RunRegressor
+
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+_VALIDATION_SHARE = 0.25
+_LEAST_FOR_VALIDATION = 4
+_CENSORED_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet:
+    """Rows to learn one quantity from; of ``censored`` rows ``y`` is a lower bound."""
+
+    X: Floats
+    y: Floats
+    full_scale: Bools
+    censored: Bools
+    group: NDArray[np.int64]
+
+    def take(self, rows: NDArray[np.intp] | Bools) -> "TrainingSet":
+        return TrainingSet(
+            X=self.X[rows],
+            y=self.y[rows],
+            full_scale=self.full_scale[rows],
+            censored=self.censored[rows],
+            group=self.group[rows],
+        )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedRecipe:
+    """A fitted model and the factor its predictions are scaled by."""
+
+    model: RunRegressor
+    factor: float = 1.0
+
+    def predict(self, X: Floats) -> Floats:
+        return self.model.predict(X) * self.factor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """HARP's way to train: all scaled-down rows and a share of the full-scale configurations, those up-weighted.
+
+    An adjusted recipe keeps a quarter of the full-scale configurations out of the fit and scales its predictions by
+    the median of measured / predicted over them.
+    """
+
+    family: str
+    share: float = 1.0
+    adjusted: bool = False
+
+    @property
+    def mix(self) -> str:
+        return f"SD+{self.share:.0%}FS" if self.share else "SD"
+
+    @property
+    def name(self) -> str:
+        return f"{self.family} {self.mix}{' adjusted' if self.adjusted else ''}"
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """Simpler first."""
+        return (REGRESSORS[self.family].complexity, self.adjusted, -self.share)
+
+    def fit(self, data: TrainingSet, *, seed: int = 0) -> FittedRecipe:
+        groups = np.random.default_rng(seed).permutation(np.unique(data.group[data.full_scale & ~data.censored]))
+        held = round(len(groups) * _VALIDATION_SHARE) if self.adjusted and len(groups) >= _LEAST_FOR_VALIDATION else 0
+        validation, usable = groups[:held], groups[held:]
+        chosen = usable[: int(np.ceil(self.share * len(usable)))]
+        rows = ~data.full_scale | data.censored | np.isin(data.group, chosen)
+        training = data.take(rows) if (rows & ~data.censored).any() else data
+        model = _fit_with_bounds(self.family, training)
+        return FittedRecipe(model=model, factor=_adjustment(model, data, validation))
+
+
+def _fit_with_bounds(family: str, data: TrainingSet) -> RunRegressor:
+    """Stopped runs first stay out; then they teach the larger of their bound and what the model thinks of them."""
+    known = data.take(~data.censored)
+    model = REGRESSORS[family]().fit(known.X, known.y, sample_weight=_weights(known))
+    bounds = data.take(data.censored)
+    for _ in range(_CENSORED_ROUNDS if len(bounds) else 0):
+        filled = data.y.copy()
+        filled[data.censored] = np.maximum(bounds.y, model.predict(bounds.X))
+        model = REGRESSORS[family]().fit(data.X, filled, sample_weight=_weights(data))
+    return model
+
+
+def _weights(data: TrainingSet) -> Floats:
+    """Full-scale rows together weigh as much as scaled-down ones, where they are fewer."""
+    large, small = int(data.full_scale.sum()), int((~data.full_scale).sum())
+    return np.where(data.full_scale, max(1.0, small / large), 1.0) if large else np.ones(len(data))
+
+
+def _adjustment(model: RunRegressor, data: TrainingSet, validation: NDArray[np.int64]) -> float:
+    rows = np.isin(data.group, validation) & data.full_scale & ~data.censored
+    return float(np.median(data.y[rows] / model.predict(data.X[rows]))) if rows.any() else 1.0
+
+
+def list_recipes(*, full_scale: bool) -> tuple[Recipe, ...]:
+    """Every candidate: HARP's thirty (three models, five mixes, adjusted or not), boosting, and a scaling law."""
+    ours = (Recipe(family="boosting"), Recipe(family="law"))
+    if not full_scale:
+        return (*ours, *(Recipe(family=family) for family in ("linear", "tree", "neural")))
+    harp = [
+        Recipe(family=family, share=share, adjusted=adjusted)
+        for family in ("linear", "tree", "neural")
+        for share in (0.0, 0.25, 0.5, 0.75, 1.0)
+        for adjusted in (False, True)
+    ]
+    return (*ours, Recipe(family="law", share=0.0), *harp)

@@ -1,0 +1,43 @@
+"""What every model of runs promises."""
+
+import abc
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+SMALLEST = 1e-9
+LARGEST = 1e300
+
+
+class RunRegressor(RegressorMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-learn has no types
+    """A scikit-learn regressor of a positive quantity.
+
+    **Same data, same model.** Seeds are fixed: fitting twice gives the same predictions.
+    **Predictions are positive and finite**, also far outside the rows it learned from.
+    **Weights.** ``sample_weight`` counts rows; a row of weight 0 might as well be absent.
+    **Simplicity.** Of two that do equally well, the one of lower ``complexity`` is taken.
+    """
+
+    complexity = 0
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        matrix, target = validate_data(self, X, y, y_numeric=True, dtype=float)
+        weight = np.ones(len(target)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        self._fit(matrix, target, weight / weight.mean())
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        matrix = validate_data(self, X, reset=False, dtype=float)
+        with np.errstate(over="ignore", invalid="ignore"):
+            raw = np.asarray(self._predict(matrix), dtype=float)
+        return np.asarray(np.nan_to_num(np.maximum(raw, SMALLEST), nan=SMALLEST, posinf=LARGEST))
+
+    @abc.abstractmethod
+    def _fit(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> None: ...
+
+    @abc.abstractmethod
+    def _predict(self, X: NDArray[np.float64]) -> Any: ...

@@ -1,0 +1,34 @@
+"""Gradient boosting on the logarithm of the target."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from foretell.models.runs._base import SMALLEST, RunRegressor
+
+
+class BoostingRunRegressor(RunRegressor):
+    """Boosted trees on log(target): errors count as ratios, so a short run matters as much as a long one."""
+
+    complexity = 5
+
+    def __init__(self, trees: int = 200, learning_rate: float = 0.08, min_leaf: int = 4, seed: int = 0) -> None:
+        self.trees = trees
+        self.learning_rate = learning_rate
+        self.min_leaf = min_leaf
+        self.seed = seed
+
+    def _fit(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
+        model = HistGradientBoostingRegressor(
+            max_iter=self.trees,
+            learning_rate=self.learning_rate,
+            min_samples_leaf=self.min_leaf,
+            early_stopping=False,
+            random_state=self.seed,
+        )
+        self.model_ = model.fit(X, np.log(np.maximum(y, SMALLEST)), sample_weight=weight)
+
+    def _predict(self, X: NDArray[np.float64]) -> Any:
+        return np.exp(self.model_.predict(X))

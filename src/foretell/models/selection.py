@@ -1,0 +1,183 @@
+"""Cross-validation of candidates on full-scale runs, and the choice among them."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from foretell.entities.learned import Judgement, Scores, Standing
+from foretell.errors import NotFoundError
+from foretell.models.intervals import Spread
+from foretell.models.metrics import score
+from foretell.models.recipes import Bools, FittedRecipe, Floats, Recipe, TrainingSet
+
+POLICIES: Mapping[str, Callable[[Scores], float]] = {
+    "mae": lambda scores: scores.mae,
+    "wtm": lambda scores: scores.wtm,
+    "cost": lambda scores: scores.retry_cost,
+}
+_TIE = 0.02  # as good as the best, within what another split would change
+_LEAST_FULL_SCALE = 3
+_FOLDS = 10
+_FOLDS_FOR_MANY = 5
+_MANY_ROWS = 500
+_SINGLE_THREAD_ROWS = 20_000  # below this, threads cost more than they bring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """The winner fitted on all rows, how far the truth strays from it, and how the candidates did.
+
+    ``held_out`` are predictions for the judged rows from fits and choices that did not see them.
+    """
+
+    fitted: FittedRecipe
+    spread: Spread
+    judgement: Judgement
+    judged: NDArray[np.intp]
+    held_out: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trial:
+    recipe: Recipe
+    predictions: Floats
+    factor: float
+    fit_s: float
+
+
+def get_policy(name: str) -> Callable[[Scores], float]:
+    try:
+        return POLICIES[name]
+    except KeyError:
+        raise NotFoundError("policy", name, known=POLICIES) from None
+
+
+def select(
+    data: TrainingSet,
+    recipes: Sequence[Recipe],
+    *,
+    quantity: str,
+    policy: str,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Selected:
+    """The best recipe by the policy, with what to expect of it.
+
+    Raises:
+        NotFoundError: if there is no such policy.
+    """
+    weigh = get_policy(policy)
+    judged = _judged_rows(data)
+    folds = _fold_of(data.group[judged], seed=seed)
+    with threadpool_limits(1 if len(data) < _SINGLE_THREAD_ROWS else None):
+        trials = []
+        for recipe in recipes:
+            progress(f"{quantity}: {recipe.name}")
+            trials.append(_try(recipe, data, judged, folds))
+        actual = data.y[judged]
+        winner = _pick(trials, actual, weigh)
+        held_out = _without_the_chooser(trials, actual, folds, weigh)
+        fitted = winner.recipe.fit(data)
+    standings = sorted((_standing(trial, actual) for trial in trials), key=lambda line: weigh(line.scores))
+    judgement = Judgement(
+        quantity=quantity,
+        policy=policy,
+        winner=winner.recipe.name,
+        why=_explain(winner, standings, policy, weigh),
+        leaderboard=tuple(standings),
+        expected=score(actual, held_out),
+        pairs=tuple(zip(actual.tolist(), held_out.tolist(), strict=True)),
+        rows=len(data),
+        full_scale_rows=int(data.full_scale.sum()),
+        censored_rows=int(data.censored.sum()),
+    )
+    return Selected(
+        fitted=fitted, spread=Spread.learn(actual, held_out), judgement=judgement, judged=judged, held_out=held_out
+    )
+
+
+def _judged_rows(data: TrainingSet) -> NDArray[np.intp]:
+    """Full-scale rows that ran to their end; every such row where hardly any is full scale."""
+    known = ~data.censored
+    full = known & data.full_scale
+    enough = len(np.unique(data.group[full])) >= _LEAST_FULL_SCALE
+    return np.flatnonzero(full if enough else known)
+
+
+def _fold_of(group: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:
+    """The fold of each row: configurations stay together."""
+    groups, index = np.unique(group, return_inverse=True)
+    folds = min(_FOLDS if len(group) <= _MANY_ROWS else _FOLDS_FOR_MANY, len(groups))
+    of_group = np.random.default_rng(seed).permutation(np.arange(len(groups)) % folds)
+    return np.asarray(of_group[index])
+
+
+def _splits(
+    data: TrainingSet, judged: NDArray[np.intp], folds: NDArray[np.int64]
+) -> Iterator[tuple[TrainingSet, Bools]]:
+    for fold in np.unique(folds):
+        inside = folds == fold
+        seen = ~np.isin(data.group, data.group[judged[inside]])
+        yield data.take(seen), inside
+
+
+def _try(recipe: Recipe, data: TrainingSet, judged: NDArray[np.intp], folds: NDArray[np.int64]) -> _Trial:
+    predictions, factors = np.empty(len(judged)), []
+    started = time.perf_counter()
+    for training, inside in _splits(data, judged, folds):
+        fitted = recipe.fit(training)
+        predictions[inside] = fitted.predict(data.X[judged[inside]])
+        factors.append(fitted.factor)
+    fit_s = (time.perf_counter() - started) / len(factors)
+    return _Trial(recipe=recipe, predictions=predictions, factor=float(np.median(factors)), fit_s=fit_s)
+
+
+def _pick(trials: Sequence[_Trial], actual: Floats, weigh: Callable[[Scores], float]) -> _Trial:
+    """The best, or a simpler one that is as good."""
+    scored = [(weigh(score(actual, trial.predictions)), trial) for trial in trials]
+    best = min(value for value, _ in scored)
+    tied = [trial for value, trial in scored if value <= best * (1 + _TIE)]
+    return min(tied, key=lambda trial: trial.recipe.rank)
+
+
+def _without_the_chooser(
+    trials: Sequence[_Trial], actual: Floats, folds: NDArray[np.int64], weigh: Callable[[Scores], float]
+) -> Floats:
+    """Predictions for each fold by the candidate the other folds would have picked.
+
+    The winner is picked by these rows, so its own figures on them flatter it.
+    """
+    predictions = np.empty(len(actual))
+    for fold in np.unique(folds):
+        inside = folds == fold
+        others = [replace(trial, predictions=trial.predictions[~inside]) for trial in trials]
+        choice = _pick(others, actual[~inside], weigh) if (~inside).any() else others[0]
+        chosen = next(trial for trial in trials if trial.recipe == choice.recipe)
+        predictions[inside] = chosen.predictions[inside]
+    return predictions
+
+
+def _standing(trial: _Trial, actual: Floats) -> Standing:
+    return Standing(
+        candidate=trial.recipe.name,
+        family=trial.recipe.family,
+        mix=trial.recipe.mix,
+        adjustment=trial.factor if trial.recipe.adjusted else None,
+        scores=score(actual, trial.predictions),
+        fit_s=trial.fit_s,
+    )
+
+
+def _explain(winner: _Trial, standings: Sequence[Standing], policy: str, weigh: Callable[[Scores], float]) -> str:
+    name, first = winner.recipe.name, standings[0]
+    if first.candidate != name:
+        return f"{name}: as good as {first.candidate} by {policy} within {_TIE:.0%}, and simpler"
+    runner_up = next((line for line in standings[1:] if line.family != first.family), None)
+    if runner_up is None:
+        return f"{name}: best by {policy}"
+    ratio = weigh(runner_up.scores) / max(weigh(first.scores), 1e-12)
+    return f"{name}: best by {policy}; the next family, {runner_up.candidate}, is {ratio:.2f} times as far off"

@@ -1,0 +1,190 @@
+"""Answers for configurations nobody has run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.entities.formula import Formula
+from foretell.entities.learned import ModelCard
+from foretell.entities.prediction import Estimate, Prediction, Request
+from foretell.entities.records import from_record, to_record
+from foretell.entities.run import Machine, RunSpec
+from foretell.features.encode import Encoder
+from foretell.features.table import MACHINE_CPU, Columns, build_columns
+from foretell.models.intervals import Spread
+from foretell.models.persist import dump_models, load_models
+from foretell.models.recipes import FittedRecipe
+
+Floats: TypeAlias = NDArray[np.float64]
+
+ELAPSED, MEMORY, CUSTOM = "elapsed_s", "peak_memory_bytes", "custom"
+DEFAULT_LEVEL, DEFAULT_RISK = 0.9, 0.05
+_OTHER_MACHINE = float(np.log(1.5))  # how far another machine's speed may be from the one measured on, each way
+_STRETCH = 0.05  # doubt that one more range away adds by itself, however well the inside is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Estimates as columns: the value, its bounds at the level, the request at the risk."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+    request: Floats
+
+    def estimate(self, row: int, level: float) -> Estimate:
+        value, low, high = float(self.value[row]), float(self.low[row]), float(self.high[row])
+        return Estimate(value=value, low=low, high=high, level=level)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Predictions for many rows at once, as columns.
+
+    ``stretch`` is how far a row lies outside the runs (0: inside). ``carried`` rows are for a machine of a kind no
+    run was made on: the time is carried over as it is, and the bounds are wider.
+    """
+
+    elapsed: Bounds
+    basic: Bounds
+    custom: Bounds | None
+    memory: Bounds | None
+    stretch: Floats
+    carried: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictor:
+    """What was learned of one app: a model for each quantity, and how far the truth strays from each."""
+
+    encoder: Encoder
+    models: Mapping[str, FittedRecipe]
+    spreads: Mapping[str, Spread]
+    formula: str | None
+    card: ModelCard
+
+    def forecast(
+        self, columns: Columns, rows: int, *, level: float = DEFAULT_LEVEL, risk: float = DEFAULT_RISK
+    ) -> Forecast:
+        """Time and memory for rows given as columns; quick for hundreds of thousands of them."""
+        X = self.encoder.encode(columns, rows)
+        stretch = self.encoder.stretch(columns, rows)
+        carried = self._carried(columns, rows)
+        values = {name: model.predict(X) for name, model in self.models.items()}
+        doubt = _Doubt(stretch=stretch, carried=carried, level=level, risk=risk)
+        basic = doubt.bounds(values[ELAPSED], self.spreads[ELAPSED])
+        custom = None
+        if self.formula is not None:
+            whole = Formula(self.formula).evaluate({**columns, **values})
+            custom = doubt.bounds(np.maximum(whole, 1e-9), self.spreads[CUSTOM])
+        steady = _Doubt(stretch=stretch, carried=np.zeros(rows, dtype=bool), level=level, risk=risk)
+        return Forecast(
+            elapsed=custom if custom is not None and self.card.uses_custom else basic,
+            basic=basic,
+            custom=custom,
+            memory=steady.bounds(values[MEMORY], self.spreads[MEMORY]) if MEMORY in values else None,
+            stretch=stretch,
+            carried=carried,
+        )
+
+    def predict(
+        self,
+        specs: Sequence[RunSpec],
+        *,
+        machines: Sequence[Machine] | None = None,
+        level: float = DEFAULT_LEVEL,
+        risk: float = DEFAULT_RISK,
+    ) -> list[Prediction]:
+        """A prediction for each specification."""
+        columns = build_columns(specs, machines)
+        forecast = self.forecast(columns, len(specs), level=level, risk=risk)
+        return [self._prediction(spec, row, columns, forecast, level) for row, spec in enumerate(specs)]
+
+    def exceeded(self, quantity: str, log_ratio: Floats, forecast: Forecast) -> Floats:
+        """The chance that a quantity is more than its value times exp(log_ratio)."""
+        name = CUSTOM if quantity == ELAPSED and self.card.uses_custom else quantity
+        return self.spreads[name].exceeded(log_ratio / (1 + forecast.stretch))
+
+    def dump(self) -> bytes:
+        """This predictor as bytes, without pickle."""
+        facts = {
+            "encoder": to_record(self.encoder),
+            "spreads": {name: to_record(spread) for name, spread in self.spreads.items()},
+            "factors": {name: fitted.factor for name, fitted in self.models.items()},
+            "formula": self.formula,
+        }
+        return dump_models({name: fitted.model for name, fitted in self.models.items()}, facts=facts)
+
+    @classmethod
+    def load(cls, blob: bytes, card: ModelCard) -> Self:
+        """What :meth:`dump` wrote.
+
+        Raises:
+            StoreError: if the bytes are damaged or not ours.
+        """
+        models, facts = load_models(blob)
+        return cls(
+            encoder=from_record(Encoder, facts["encoder"]),
+            models={name: FittedRecipe(model=models[name], factor=factor) for name, factor in facts["factors"].items()},
+            spreads={name: from_record(Spread, record) for name, record in facts["spreads"].items()},
+            formula=facts["formula"],
+            card=card,
+        )
+
+    def _prediction(self, spec: RunSpec, row: int, columns: Columns, forecast: Forecast, level: float) -> Prediction:
+        memory = forecast.memory
+        return Prediction(
+            parameters=spec.parameters,
+            allocation=spec.allocation,
+            elapsed_s=forecast.elapsed.estimate(row, level),
+            peak_memory_bytes=memory.estimate(row, level) if memory else None,
+            request=Request(
+                walltime_s=float(forecast.elapsed.request[row]),
+                memory_bytes=int(np.ceil(memory.request[row])) if memory else None,
+            ),
+            basic=forecast.basic.estimate(row, level),
+            custom=forecast.custom.estimate(row, level) if forecast.custom else None,
+            doubts=self._doubts(
+                {name: column[row : row + 1] for name, column in columns.items()}, forecast.carried[row]
+            ),
+        )
+
+    def _doubts(self, row: Columns, carried: bool) -> tuple[str, ...]:
+        known = self.encoder.doubts(row)
+        if not carried:
+            return known
+        cpu = str(row[MACHINE_CPU][0]) or "an unnamed CPU"
+        return (*known, f"no run was made on {cpu}; the time is carried over, with wider bounds")
+
+    def _carried(self, columns: Columns, rows: int) -> NDArray[np.bool_]:
+        asked = columns.get(MACHINE_CPU)
+        measured = next((field.levels for field in self.encoder.fields if field.name == MACHINE_CPU), None)
+        if asked is None or measured is None:
+            return np.zeros(rows, dtype=bool)
+        return ~np.isin(asked.astype(str), measured)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Doubt:
+    """What widens the bounds of rows: how far outside the runs they lie, and another machine."""
+
+    stretch: Floats
+    carried: NDArray[np.bool_]
+    level: float
+    risk: float
+
+    def bounds(self, value: Floats, spread: Spread) -> Bounds:
+        outside = (1 - self.level) / 2
+        return Bounds(
+            value=value,
+            low=value * np.exp(np.minimum(self._widened(spread.lower(outside), -1), 0)),
+            high=value * np.exp(np.maximum(self._widened(spread.upper(outside), +1), 0)),
+            request=value * np.exp(self._widened(spread.upper(self.risk), +1)),
+        )
+
+    def _widened(self, log_ratio: float, way: int) -> Floats:
+        extra = (abs(log_ratio) + _STRETCH) * self.stretch + _OTHER_MACHINE * self.carried
+        return np.asarray(log_ratio + way * extra)
