@@ -30,7 +30,10 @@ RETRIABLE = frozenset({State.FAILED, State.TIMED_OUT, State.OUT_OF_MEMORY, State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What is asked of a site. ``memory_bytes`` is per node; ``None`` means what the site gives by default."""
+    """What is asked of a site. ``memory_bytes`` is per node; ``None`` means what the site gives by default.
+
+    ``node_type`` names the site's node type: clusters of one site may each have a partition of the same name.
+    """
 
     cores: int = 1
     memory_bytes: int | None = None
@@ -38,6 +41,7 @@ class Allocation:
     nodes: int = 1
     partition: str | None = None
     walltime_s: float | None = None
+    node_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

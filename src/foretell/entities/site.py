@@ -24,10 +24,15 @@ class Billing(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeType:
-    """One kind of node behind one partition, with its limits and prices (per hour)."""
+    """One kind of node behind one partition, with its limits and prices (per hour).
+
+    ``whole_node``: a job gets whole nodes, and pays for them. ``whole_node_if_several``: it does if it asks for more
+    than one.
+    """
 
     name: str
     partition: str
+    cluster: str | None = None
     cores: int
     memory_bytes: int
     gpus: int = 0
@@ -38,11 +43,15 @@ class NodeType:
     max_nodes: int = 1
     max_walltime_s: float | None = None
     whole_node: bool = False
+    whole_node_if_several: bool = False
     billing: Billing = Billing.FREE
     price_per_core_h: Decimal = Decimal(0)
     price_per_gpu_h: Decimal = Decimal(0)
     price_per_node_h: Decimal = Decimal(0)
     memory_per_core_bytes: int | None = None
+
+    def gives_whole_nodes(self, nodes: int) -> bool:
+        return self.whole_node or (self.whole_node_if_several and nodes > 1)
 
     def billed_cores(self, cores: int, memory_bytes: int | None) -> int:
         """Cores charged on one node: those asked for, or those that own the memory asked for."""
@@ -56,8 +65,9 @@ class NodeType:
             return Decimal(0)
         if self.billing is Billing.NODE_HOURS:
             return self.price_per_node_h * allocation.nodes
-        cores = self.cores if self.whole_node else self.billed_cores(allocation.cores, allocation.memory_bytes)
-        gpus = self.gpus if self.whole_node else allocation.gpus
+        whole = self.gives_whole_nodes(allocation.nodes)
+        cores = self.cores if whole else self.billed_cores(allocation.cores, allocation.memory_bytes)
+        gpus = self.gpus if whole else allocation.gpus
         return (cores * self.price_per_core_h + gpus * self.price_per_gpu_h) * allocation.nodes
 
 
@@ -75,5 +85,8 @@ class Site:
     notes: str = ""
     script: Mapping[str, str] = field(default_factory=dict)
 
-    def find_node_type(self, partition: str | None) -> NodeType | None:
-        return next((node for node in self.node_types if node.partition == partition or node.name == partition), None)
+    def find_node_type(self, name: str | None) -> NodeType | None:
+        """The node type of that name, or else the first one behind a partition of that name."""
+        named = (node for node in self.node_types if node.name == name)
+        behind = (node for node in self.node_types if node.partition == name)
+        return next(named, None) or next(behind, None)

@@ -1,0 +1,221 @@
+"""The catalogue of sites: what ships with Foretell, and the files users add to it."""
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal, InvalidOperation
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from foretell.entities.site import Billing, NodeType, Site
+from foretell.errors import Mistake, NotFoundError, SiteError
+from foretell.machines.site_keys import A_NAME, NAME, NODE_KEYS, SITE_KEYS, UNREADABLE, Key
+
+_PRICE_OF = {Billing.CORE_HOURS: "price_per_core_h", Billing.NODE_HOURS: "price_per_node_h"}
+_LONGEST_SHOWN = 60
+
+
+def list_sites(*, extra_files: Iterable[Path] = ()) -> tuple[Site, ...]:
+    """Every site that :func:`get_site` knows, by name: the shipped ones, those of the files, each cluster of a site.
+
+    Raises:
+        SiteError: if a file cannot be used.
+        NotFoundError: if a file does not exist.
+    """
+    sites = {site.name: site for site in (*_load_catalogue(), *load_sites(extra_files))}
+    clusters = {cluster.name: cluster for site in sites.values() for cluster in _split_clusters(site)}
+    known = clusters | sites
+    return tuple(known[name] for name in sorted(known))
+
+
+def get_site(name: str, *, extra_files: Iterable[Path] = ()) -> Site:
+    """The site, or the one cluster of a site, of that name. A site in a file replaces a shipped one of its name.
+
+    Raises:
+        NotFoundError: if there is none, or a file does not exist.
+        SiteError: if a file cannot be used.
+    """
+    known = {site.name: site for site in list_sites(extra_files=extra_files)}
+    if name not in known:
+        raise NotFoundError("site", name, known=known, hint="Describe your own in a site file and pass --site-file.")
+    return known[name]
+
+
+def load_sites(paths: Iterable[Path]) -> tuple[Site, ...]:
+    """The sites in these files, in order.
+
+    Raises:
+        SiteError: if a file cannot be read or used; it lists every mistake in that file.
+        NotFoundError: if a file does not exist.
+    """
+    return tuple(site for path in paths for site in parse_sites(_read_file(path), source=str(path)))
+
+
+def parse_sites(text: str, *, source: str) -> tuple[Site, ...]:
+    """The sites in a file's text.
+
+    Raises:
+        SiteError: with every mistake in it.
+    """
+    reader = _Reader()
+    sites = reader.read_sites(_parse_toml(text, source=source))
+    if reader.mistakes:
+        raise SiteError(source, reader.mistakes)
+    return tuple(sites)
+
+
+@cache
+def _load_catalogue() -> tuple[Site, ...]:
+    files = resources.files("foretell.machines").joinpath("data").iterdir()
+    return tuple(site for file in files for site in parse_sites(file.read_text(encoding="utf-8"), source=file.name))
+
+
+def _split_clusters(site: Site) -> Iterator[Site]:
+    for cluster in {node.cluster for node in site.node_types if node.cluster}:
+        nodes = tuple(node for node in site.node_types if node.cluster == cluster)
+        yield replace(site, name=cluster, title=f"{site.title}, {cluster}", node_types=nodes)
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise NotFoundError("site file", str(path), hint="Check the path.") from None
+    except (OSError, ValueError) as exc:  # ValueError: not UTF-8, or a zero byte in the path
+        expected = "a readable TOML file in UTF-8; check the path, its permissions and its encoding"
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise SiteError(str(path), [Mistake(place="the file", found=reason, expected=expected)]) from exc
+
+
+def _parse_toml(text: str, *, source: str) -> dict[str, Any]:
+    expected = "TOML, laid out as in docs/sites.md"
+    try:
+        return tomllib.loads(text, parse_float=_parse_decimal)
+    except tomllib.TOMLDecodeError as exc:
+        line = re.search(r"at line (\d+)", str(exc))
+        mistake = Mistake(place="the file", found=str(exc), expected=expected, line=int(line[1]) if line else None)
+        raise SiteError(source, [mistake]) from exc
+    except (ValueError, RecursionError) as exc:
+        found = "a number of thousands of digits, or hundreds of nested lists or tables"
+        raise SiteError(source, [Mistake(place="the file", found=found, expected=expected)]) from exc
+
+
+def _parse_decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # an exponent beyond what Decimal holds
+        return Decimal("NaN")
+
+
+class _Reader:
+    """Turns a parsed site file into sites; goes on after a mistake, to gather them all."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[Mistake] = []
+
+    def read_sites(self, document: Mapping[str, Any]) -> list[Site]:
+        self._check_keys(document, known=("sites",), place="the file")
+        tables = self._read_tables(document, "sites", place="the file")
+        sites = [self._read_site(name, table, place=f"site {_shorten(name)}") for name, table in tables.items()]
+        return [site for site in sites if site]
+
+    def _read_site(self, name: str, table: Mapping[str, Any], *, place: str) -> Site | None:
+        self._check_name(name, place=place)
+        self._check_keys(table, known=(*SITE_KEYS, "defaults", "nodes"), place=place)
+        fields = self._read_fields(table, SITE_KEYS, place=place)
+        self._check_required(table, {name: SITE_KEYS[name] for name in ("title", "scheduler")}, place=place)
+        nodes = self._read_nodes(table, place=place)
+        self._check_partitions(nodes, place=place)
+        return None if self.mistakes else Site(name=name, node_types=tuple(nodes), **fields)
+
+    def _read_nodes(self, table: Mapping[str, Any], *, place: str) -> list[NodeType]:
+        defaults = self._read_table(table.get("defaults", {}), place=f"{place}, defaults")
+        self._check_keys(defaults, known=NODE_KEYS, place=f"{place}, defaults")
+        common = self._read_fields(defaults, NODE_KEYS, place=f"{place}, defaults")
+        tables = self._read_tables(table, "nodes", place=place)
+        nodes = [
+            self._read_node(name, own, defaults=defaults, common=common, place=f"{place}, node {_shorten(name)}")
+            for name, own in tables.items()
+        ]
+        return [node for node in nodes if node]
+
+    def _read_node(
+        self, name: str, own: Mapping[str, Any], *, defaults: Mapping[str, Any], common: Mapping[str, Any], place: str
+    ) -> NodeType | None:
+        self._check_name(name, place=place)
+        self._check_keys(own, known=NODE_KEYS, place=place)
+        fields = {"partition": name, **common, **self._read_fields(own, NODE_KEYS, place=place)}
+        required = ["cores", "memory"]
+        price = _PRICE_OF.get(fields.get("billing", Billing.FREE))
+        if price:
+            required.append(price)
+        self._check_required({**defaults, **own}, {name: NODE_KEYS[name] for name in required}, place=place)
+        return None if self.mistakes else NodeType(name=name, **fields)
+
+    def _read_fields(self, table: Mapping[str, Any], keys: Mapping[str, Key], *, place: str) -> dict[str, Any]:
+        fields = {}
+        for name, key in keys.items():
+            try:
+                if name in table:
+                    fields[key.field] = key.read(table[name])
+            except UNREADABLE:
+                self._add(f"{place}, {name}", found=_describe(table[name]), expected=key.expected)
+        return fields
+
+    def _read_tables(self, table: Mapping[str, Any], key: str, *, place: str) -> dict[str, Mapping[str, Any]]:
+        tables = self._read_table(table.get(key, {}), place=f"{place}, {key}")
+        if not tables:
+            self._add(place, found=f"no {key}", expected=f"at least one, in a table under {key}")
+        return {
+            name: self._read_table(inner, place=f"{place}, {key} {_shorten(name)}") for name, inner in tables.items()
+        }
+
+    def _read_table(self, value: Any, *, place: str) -> Mapping[str, Any]:
+        if isinstance(value, dict):
+            return value
+        self._add(place, found=_describe(value), expected="a table")
+        return {}
+
+    def _check_name(self, name: str, *, place: str) -> None:
+        if not NAME.fullmatch(name):
+            self._add(place, found=f"the name {_describe(name)}", expected=A_NAME)
+
+    def _check_keys(self, table: Mapping[str, Any], *, known: Collection[str], place: str) -> None:
+        for name in table:
+            if name not in known:
+                self._add(place, found=f"the unknown key {_describe(name)}", expected=f"one of {', '.join(known)}")
+
+    def _check_required(self, table: Mapping[str, Any], keys: Mapping[str, Key], *, place: str) -> None:
+        for name, key in keys.items():
+            if name not in table:
+                self._add(f"{place}, {name}", found="nothing", expected=key.expected)
+
+    def _check_partitions(self, nodes: Iterable[NodeType], *, place: str) -> None:
+        taken = Counter((node.cluster, node.partition) for node in nodes)
+        for (cluster, partition), count in taken.items():
+            if count > 1:
+                where = f" of cluster {cluster}" if cluster else ""
+                found = f"{count} node types behind partition {partition}{where}"
+                self._add(place, found=found, expected="one node type behind each partition")
+
+    def _add(self, place: str, *, found: str, expected: str) -> None:
+        self.mistakes.append(Mistake(place=place, found=found, expected=expected))
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and value.bit_length() > 128:  # str() refuses numbers of thousands of digits
+        return "a number of more than 128 bits"
+    return _shorten(repr(value) if isinstance(value, str) else str(value))
+
+
+def _shorten(text: str) -> str:
+    shown = text if text.isprintable() else repr(text)
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}..."
