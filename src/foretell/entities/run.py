@@ -58,7 +58,8 @@ class RunSpec:
     def configuration(self) -> str:
         """A key that repetitions share; the sweep it belongs to does not matter."""
         allocation = self.allocation
-        resources = [allocation.cores, allocation.memory_bytes, allocation.gpus, allocation.nodes, allocation.partition]
+        size = [allocation.cores, allocation.memory_bytes, allocation.gpus, allocation.nodes]
+        resources = [*size, allocation.partition, allocation.node_type]
         text = json.dumps([self.app, sorted(self.parameters.items()), resources], ensure_ascii=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
