@@ -38,7 +38,7 @@ class TestCatalogue:
 
     @pytest.mark.parametrize("site", SHIPPED)
     def test_every_site_says_where_its_figures_come_from(self, site: Site) -> None:
-        assert re.fullmatch(r"20\d\d-\d\d-\d\d", site.as_of)
+        assert re.fullmatch(r"20\d\d-\d\d(-\d\d)?", site.as_of)
         assert "https://" in site.source
         assert site.notes
 
