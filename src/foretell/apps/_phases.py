@@ -1,0 +1,94 @@
+"""Phases of an app file, and the estimate made of them."""
+
+import re
+from collections.abc import Iterable
+
+from foretell.apps._nodes import Entry
+from foretell.apps._parameters import IDENTIFIER
+from foretell.apps._values import render_known
+from foretell.apps._words import RESERVED_NAMES
+from foretell.entities.app import Combine, Parameter, ParameterType, Phase
+from foretell.entities.formula import Formula
+
+_NUMERIC = frozenset({ParameterType.INTEGER, ParameterType.NUMBER})
+
+
+def read_phases(entry: Entry | None, *, parameters: Iterable[Parameter]) -> tuple[Phase, ...]:
+    """Every phase; one that has a mistake keeps its name."""
+    fields = {} if entry is None else entry.read_fields(expected="a mapping of names to phases")
+    taken = {parameter.name for parameter in parameters} | RESERVED_NAMES
+    for name, field in fields.items():
+        if not IDENTIFIER.fullmatch(name):
+            field.note("letters, digits and _, not starting with a digit", found=f"the name {name!r}")
+        elif name in taken:
+            field.note("another name: a parameter or resource has this one", found=f"the name {name!r}")
+    return tuple(_read_phase(name, field) for name, field in fields.items())
+
+
+def _read_phase(name: str, entry: Entry) -> Phase:
+    example = r"a mapping such as {pattern: 'took ([0-9.]+) s'} or {file: phases.json, key: startup}"
+    fields = entry.read_fields(("pattern", "file", "key", "combine"), expected=example)
+    if entry.is_mapping and ("pattern" in fields) == ("file" in fields):
+        entry.note("one of the two", found=f"{'both' if 'file' in fields else 'neither'} pattern and file")
+    if "pattern" in fields and "key" in fields:
+        fields["key"].note("key only beside file", found="key beside pattern")
+    combine = _read_combine(fields.get("combine"))
+    return Phase(
+        name=name,
+        pattern=_read_pattern(fields["pattern"], combine) if "pattern" in fields else None,
+        file=fields["file"].read_text(expected="a file's name") if "file" in fields else None,
+        key=_read_key(name, fields),
+        combine=combine,
+    )
+
+
+def _read_key(name: str, fields: dict[str, Entry]) -> str | None:
+    if "key" in fields:
+        return fields["key"].read_text()
+    return name if "file" in fields else None
+
+
+def _read_combine(entry: Entry | None) -> Combine:
+    text = None if entry is None else entry.read_text(expected=render_known("", Combine))
+    if entry is None or text is None:
+        return Combine.MEAN
+    if text not in list(Combine):
+        entry.note(render_known(text, Combine))
+        return Combine.MEAN
+    return Combine(text)
+
+
+def _read_pattern(entry: Entry, combine: Combine) -> str | None:
+    text = entry.read_text(expected=r"a regular expression such as 'took ([0-9.]+) s'")
+    if text is None:
+        return None
+    try:
+        groups = re.compile(text).groups
+    except (re.error, OverflowError, RecursionError) as exc:
+        entry.note(f"a regular expression ({exc})")
+        return None
+    if groups > 1:
+        entry.note("one group, around the number; (?:…) groups without capturing", found=f"{groups} groups in {text!r}")
+    elif groups == 0 and combine is not Combine.COUNT:
+        entry.note("a group around the number, such as ([0-9.]+), or combine: count")
+    return text
+
+
+def read_estimate(entry: Entry | None, *, phases: Iterable[Phase], parameters: Iterable[Parameter]) -> str | None:
+    """The formula, once all its names are known ones and one of them is a phase."""
+    text = None if entry is None else entry.read_text(expected="a formula such as startup + epochs * epoch")
+    if entry is None or text is None:
+        return None
+    try:
+        names = Formula.parse(text).names
+    except (ValueError, RecursionError) as exc:
+        entry.note("numbers, names, + - * / ** and parentheses", found=str(exc))
+        return None
+    phase_names = [phase.name for phase in phases]
+    numbers = [parameter.name for parameter in parameters if parameter.type in _NUMERIC]
+    known = [*phase_names, *numbers, "cores", "gpus", "nodes"]
+    for name in sorted(names.difference(known)):
+        entry.note(render_known(name, known), found=f"the unknown name {name!r}")
+    if names.issubset(known) and names.isdisjoint(phase_names):
+        entry.note(f"at least one phase in it: {', '.join(phase_names) or 'describe some under phases'}")
+    return text

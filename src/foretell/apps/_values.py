@@ -1,0 +1,109 @@
+"""Values of parameters to and from text: the same rules in an app file, after ``--set`` and in a CSV cell."""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable
+
+from foretell.entities.app import ParameterType, Value
+
+_WHOLE = re.compile(r"-?(?:0|[1-9]\d*)", re.ASCII)
+_DECIMAL = re.compile(r"[-+]?(?:(?:0|[1-9]\d*)\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE)
+_LARGEST_INTEGER = 2**63 - 1
+_LARGEST_EXACT_FLOAT = 2**53
+_EXPECTED = {
+    ParameterType.INTEGER: "an integer such as 64",
+    ParameterType.NUMBER: "a finite number such as 0.5",
+    ParameterType.BOOLEAN: "true or false",
+    ParameterType.TEXT: "text that a command line can hold (no NUL)",
+}
+
+
+def parse_as(kind: ParameterType, text: str) -> Value:
+    """The value a text stands for.
+
+    Raises:
+        ValueError: if it is none of that type; the message says what was expected.
+    """
+    value = _PARSERS[kind](text)
+    if value is None:
+        raise ValueError(_EXPECTED[kind])
+    return value
+
+
+def _parse_integer(text: str) -> int | None:
+    stripped = text.strip()
+    if _WHOLE.fullmatch(stripped):
+        return int(stripped) if len(stripped) < 20 and abs(int(stripped)) <= _LARGEST_INTEGER else None
+    number = _parse_number(stripped)
+    if number is None or not number.is_integer() or abs(number) > _LARGEST_EXACT_FLOAT:
+        return None
+    return int(number)
+
+
+def _parse_number(text: str) -> float | None:
+    stripped = text.strip()
+    number = float(stripped) if _DECIMAL.fullmatch(stripped) else math.nan
+    return number + 0.0 if math.isfinite(number) else None  # + 0.0: there is one zero
+
+
+def _parse_boolean(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.strip().lower())
+
+
+def _parse_text(text: str) -> str | None:
+    return text if is_plain_text(text) else None
+
+
+_PARSERS = {
+    ParameterType.INTEGER: _parse_integer,
+    ParameterType.NUMBER: _parse_number,
+    ParameterType.BOOLEAN: _parse_boolean,
+    ParameterType.TEXT: _parse_text,
+}
+
+
+def parse_count(text: str, *, lowest: int, highest: int) -> int:
+    """An integer between two bounds, both included.
+
+    Raises:
+        ValueError: if it is none; the message says what was expected.
+    """
+    count = _parse_integer(text)
+    if count is None or not lowest <= count <= highest:
+        raise ValueError(f"an integer from {lowest:,} to {highest:,}")
+    return count
+
+
+def guess_type(text: str) -> ParameterType:
+    """The type of an unquoted text; ``007`` and ``no`` stay text, so that no value changes on its way."""
+    if _WHOLE.fullmatch(text):
+        return ParameterType.INTEGER
+    if _DECIMAL.fullmatch(text) or _NOT_FINITE.fullmatch(text):
+        return ParameterType.NUMBER
+    return ParameterType.TEXT if _parse_boolean(text) is None else ParameterType.BOOLEAN
+
+
+def render_value(value: Value) -> str:
+    """The word a command gets: ``true``, ``64`` (also for 64.0), ``1e-05``, or the text itself."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        whole = value.is_integer() and abs(value) <= _LARGEST_EXACT_FLOAT
+        return str(int(value)) if whole else repr(float(value))
+    return str(value)
+
+
+def is_plain_text(text: str) -> bool:
+    """Whether it can be an argument of a process: no NUL, nothing that UTF-8 cannot hold."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def render_known(name: str, known: Iterable[str]) -> str:
+    """What to write instead of an unknown name: one of the known, and which is nearest."""
+    names = list(dict.fromkeys(known))
+    if not names:
+        return "none: there is nothing to name"
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"one of {', '.join(names)}{f'; did you mean {near[0]!r}?' if near else ''}"

@@ -1,0 +1,117 @@
+"""App + configuration → what can be started."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from foretell.apps._values import parse_as, render_known, render_value
+from foretell.apps._words import fill_holes, find_holes
+from foretell.entities.app import App, Parameter, Value
+from foretell.entities.run import Allocation, Launch, RunSpec
+from foretell.errors import Mistake, SpecError
+
+
+def build_launch(app: App, spec: RunSpec, *, run_directory: Path) -> Launch:
+    """The run made ready to start. Its environment is what the app adds: its own, and a PARAM_name for every hole.
+
+    Raises:
+        SpecError: if the app has no command, or a hole has no value.
+    """
+    values = _hole_values(app, spec, run_directory)
+    try:
+        return Launch(
+            argv=_fill_words(app.command, values) if app.shell is None else ("bash", "-c", app.shell),
+            environment=_build_environment(app, values),
+            working_directory=fill_holes(app.working_directory, values),
+            run_directory=values["run_dir"],
+            setup=tuple(_fill_words(words, values) for words in app.setup),
+            cleanup=tuple(_fill_words(words, values) for words in app.cleanup),
+            time_limit_s=_find_time_limit(app, spec.allocation),
+        )
+    except KeyError as exc:
+        hole = exc.args[0]
+        expected = "memory in the allocation" if hole == "memory_mb" else render_known(hole, values)
+        raise SpecError(
+            app.name, [Mistake(place="command", found=f"{{{hole}}} without a value", expected=expected)]
+        ) from None
+
+
+def _hole_values(app: App, spec: RunSpec, run_directory: Path) -> dict[str, str]:
+    if not app.command and app.shell is None:
+        expected = "an app file with a command; 'foretell init' writes one"
+        raise SpecError(app.name, [Mistake(place="command", found="none: its runs were imported", expected=expected)])
+    allocation = spec.allocation
+    values = {name: render_value(value) for name, value in spec.parameters.items()}
+    values |= {"cores": str(allocation.cores), "gpus": str(allocation.gpus), "nodes": str(allocation.nodes)}
+    values |= {"run_dir": str(run_directory.absolute()), "app_dir": str(Path(app.directory).absolute())}
+    if allocation.memory_bytes is not None:
+        values["memory_mb"] = str(allocation.memory_bytes // 2**20)
+    return values
+
+
+def _fill_words(words: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(fill_holes(word, values) for word in words)
+
+
+def _build_environment(app: App, values: Mapping[str, str]) -> dict[str, str]:
+    own = {name: fill_holes(word, values) for name, word in app.environment.items()}
+    return own | {f"PARAM_{name}": value for name, value in values.items()}
+
+
+def _find_time_limit(app: App, allocation: Allocation) -> float | None:
+    limits = [limit for limit in (app.time_limit_s, allocation.walltime_s) if limit is not None]
+    return min(limits, default=None)
+
+
+def parse_value(parameter: Parameter, text: str) -> Value:
+    """The value that a text stands for, by the parameter's type.
+
+    Raises:
+        SpecError: if it is none of that type.
+    """
+    try:
+        return parse_as(parameter.type, text)
+    except ValueError as exc:
+        mistake = Mistake(place=parameter.name, found=repr(text), expected=str(exc))
+        raise SpecError("parameter", [mistake]) from None
+
+
+def build_spec(app: App, settings: Mapping[str, str | Value], *, allocation: Allocation) -> RunSpec:
+    """The full-scale run of that configuration.
+
+    Raises:
+        SpecError: with every unknown name, missing name and unfit value.
+    """
+    known = app.parameter_names()
+    mistakes = [
+        Mistake(place=name, found="an unknown parameter", expected=render_known(name, known))
+        for name in settings
+        if name not in known
+    ]
+    values: dict[str, Value] = {}
+    for parameter in app.parameters:
+        if parameter.name not in settings:
+            mistakes.append(Mistake(place=parameter.name, found="no value", expected=f"one of type {parameter.type}"))
+            continue
+        try:
+            values[parameter.name] = parse_value(parameter, render_value(settings[parameter.name]))
+        except SpecError as exc:
+            mistakes.extend(exc.mistakes)
+    if mistakes:
+        raise SpecError(f"configuration of {app.name}", mistakes)
+    return RunSpec(app=app.name, parameters=values, allocation=allocation)
+
+
+def find_program_problem(app: App) -> str | None:
+    """Why the app's program cannot be started on this machine; ``None`` if it can, or if that depends on the run."""
+    if not app.command and app.shell is None:
+        return None
+    word = app.command[0] if app.shell is None else "bash"
+    if set(find_holes(word)) - {"app_dir"}:
+        return None
+    program = fill_holes(word, {"app_dir": str(Path(app.directory).absolute())})
+    if shutil.which(program):
+        return None
+    if Path(program).is_file():
+        return f"the program {program!r} is not executable; run 'chmod +x' on it, or start it by its interpreter"
+    return f"the program {program!r} is not found here; install it, or load its module before running"

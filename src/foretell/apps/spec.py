@@ -1,0 +1,152 @@
+"""An app file → App, with every mistake in it at once."""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+
+from foretell.apps._commands import CommandReader
+from foretell.apps._nodes import LARGEST_FILE, Entry, compose_entry
+from foretell.apps._parameters import read_parameters, read_resources
+from foretell.apps._phases import read_estimate, read_phases
+from foretell.apps._values import parse_count
+from foretell.apps._words import RUN_FOLDER
+from foretell.entities.app import App, Domain, ResourceSweep
+from foretell.entities.units import parse_duration
+from foretell.errors import Mistake, NotFoundError, SpecError
+
+MOST_RUNS = 1_000_000
+
+_KEYS = (
+    "name", "command", "shell", "parameters", "resources", "environment", "working_directory",
+    "setup", "cleanup", "repetitions", "time_limit", "phases", "estimate",
+)  # fmt: skip
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def load_app(path: Path) -> App:
+    """The app that a file describes.
+
+    Raises:
+        NotFoundError: if there is no such file.
+        SpecError: with every mistake in it.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST_FILE + 1).decode()
+    except FileNotFoundError:
+        raise NotFoundError("app file", str(path), hint="'foretell init' writes one.") from None
+    except (OSError, ValueError) as exc:  # ValueError: a NUL in the path, or bytes that are not UTF-8
+        raise SpecError(str(path), [Mistake(place="file", found=str(exc), expected="a readable text file")]) from exc
+    return parse_app(text, source=str(path), directory=path.parent)
+
+
+def parse_app(text: str, *, source: str, directory: Path) -> App:
+    """The app that a text describes; ``directory`` is where ``{app_dir}`` points.
+
+    Raises:
+        SpecError: with every mistake in it.
+    """
+    mistakes: list[Mistake] = []
+    if len(text) > LARGEST_FILE:
+        expected = f"at most {LARGEST_FILE // 1024} KB; ranges are shorter than lists"
+        raise SpecError(source, [Mistake(place="file", found="a larger file", expected=expected)])
+    root = compose_entry(text, mistakes)
+    app = None if root is None else _read_app(root, directory.resolve())
+    if app is None or mistakes:
+        raise SpecError(source, sorted(mistakes, key=lambda mistake: mistake.line or 0))
+    return app
+
+
+def _read_app(root: Entry, directory: Path) -> App | None:
+    fields = root.read_fields(_KEYS, expected="a mapping with name, command and parameters")
+    if not fields:
+        return None
+    described = fields["parameters"].read_fields() if "parameters" in fields else {}
+    parameters = read_parameters(described)
+    scaled_down, full_scale = read_resources(fields.get("resources"))
+    phases = read_phases(fields.get("phases"), parameters=parameters)
+    has_memory = (scaled_down.memory_bytes, full_scale.memory_bytes) != ((None,), (None,))
+    reader = CommandReader(parameters=parameters, has_memory=has_memory, directory=directory)
+    app = App(
+        name=_read_name(root, fields.get("name")),
+        command=reader.read_words(fields["command"]) if "command" in fields else (),
+        shell=reader.read_shell(fields["shell"]) if "shell" in fields else None,
+        directory=str(directory),
+        working_directory=_read_working_directory(fields, reader),
+        parameters=parameters,
+        scaled_down_resources=scaled_down,
+        full_scale_resources=full_scale,
+        environment=reader.read_environment(fields["environment"]) if "environment" in fields else {},
+        setup=reader.read_steps(fields["setup"]) if "setup" in fields else (),
+        cleanup=reader.read_steps(fields["cleanup"]) if "cleanup" in fields else (),
+        repetitions=_read_repetitions(fields.get("repetitions")),
+        time_limit_s=fields["time_limit"].read(_parse_time_limit) if "time_limit" in fields else None,
+        phases=phases,
+        estimate=read_estimate(fields.get("estimate"), phases=phases, parameters=parameters),
+    )
+    if ("command" in fields) == ("shell" in fields):
+        found = "both command and shell" if "command" in fields else "neither command nor shell"
+        fields.get("shell", root).note("one of the two", found=found)
+    elif "command" in fields:
+        _check_unused(described, reader.used)
+    if app.working_directory.startswith(RUN_FOLDER):
+        _check_files(fields, reader)
+    _check_size(fields.get("parameters", root), app)
+    return app
+
+
+def _read_name(root: Entry, entry: Entry | None) -> str:
+    if entry is None:
+        root.note("name: a word for this app", found="no name")
+        return ""
+    name = entry.read_text(expected="a name")
+    if name is not None and not _NAME.fullmatch(name):
+        entry.note("at most 100 letters, digits, '.', '_' and '-', starting with a letter or digit")
+    return name or ""
+
+
+def _read_working_directory(fields: dict[str, Entry], reader: CommandReader) -> str:
+    entry = fields.get("working_directory")
+    return RUN_FOLDER if entry is None else reader.read_working_directory(entry)
+
+
+def _read_repetitions(entry: Entry | None) -> int:
+    count = None if entry is None else entry.read(partial(parse_count, lowest=1, highest=MOST_RUNS))
+    return count or 1
+
+
+def _parse_time_limit(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except (ValueError, OverflowError):
+        raise ValueError("a duration such as 90s, 10m, 1h30m or 02:30:00") from None
+
+
+def _check_unused(parameters: Mapping[str, Entry], used: Collection[str]) -> None:
+    for name, entry in parameters.items():
+        if name not in used:
+            entry.note(f'"{{{name}}}" in command, environment or setup', found="a parameter that is in no hole")
+
+
+def _check_files(fields: Mapping[str, Entry], reader: CommandReader) -> None:
+    if "command" in fields:
+        reader.check_files(fields["command"])
+    if "setup" in fields and fields["setup"].is_list:
+        for step in fields["setup"].node.value:
+            reader.check_files(Entry(step, "setup", fields["setup"].mistakes))
+
+
+def _check_size(entry: Entry, app: App) -> None:
+    runs = app.repetitions * (
+        _count(app.scaled_down_resources, (parameter.scaled_down for parameter in app.parameters))
+        + _count(app.full_scale_resources, (parameter.full_scale for parameter in app.parameters))
+    )
+    if runs > MOST_RUNS:
+        entry.note(f"at most {MOST_RUNS:,}: fewer values or repetitions", found=f"a sweep of {runs:,} runs")
+
+
+def _count(resources: ResourceSweep, domains: Iterable[Domain]) -> int:
+    sizes = [len(resources.cores), len(resources.memory_bytes), len(resources.gpus), len(resources.nodes)]
+    return math.prod([*sizes, *(len(domain.values) for domain in domains)])

@@ -1,0 +1,135 @@
+"""App → RunSpecs: all of a sweep, or what fits a budget."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.entities.app import App, ResourceSweep, Scale, Value
+from foretell.entities.run import Allocation, RunSpec
+
+_FULL_SCALE_SHARE = 1 / 3
+_SHORTEST_S = 1e-3  # what a run costs at least, when weighed against what it adds
+
+
+def build_sweep(app: App) -> tuple[RunSpec, ...]:
+    """Every scaled-down run, then every full-scale one; a configuration in both is full-scale."""
+    full_scale = {_key(spec): spec for spec in _expand(app, Scale.FULL_SCALE)}
+    scaled_down = {_key(spec): spec for spec in _expand(app, Scale.SCALED_DOWN)}
+    return (*(spec for key, spec in scaled_down.items() if key not in full_scale), *full_scale.values())
+
+
+def _key(spec: RunSpec) -> tuple[object, ...]:
+    return (*spec.parameters.values(), spec.allocation, spec.repetition)
+
+
+def _expand(app: App, scale: Scale) -> Iterator[RunSpec]:
+    is_full = scale is Scale.FULL_SCALE
+    allocations = list(_expand_resources(app.full_scale_resources if is_full else app.scaled_down_resources))
+    domains = [parameter.full_scale if is_full else parameter.scaled_down for parameter in app.parameters]
+    names = app.parameter_names()
+    for values in itertools.product(*(domain.values for domain in domains)):
+        parameters = dict(zip(names, values, strict=True))
+        for allocation, repetition in itertools.product(allocations, range(app.repetitions)):
+            yield RunSpec(
+                app=app.name, parameters=parameters, allocation=allocation, scale=scale, repetition=repetition
+            )
+
+
+def _expand_resources(resources: ResourceSweep) -> Iterator[Allocation]:
+    combinations = itertools.product(resources.cores, resources.memory_bytes, resources.gpus, resources.nodes)
+    for cores, memory_bytes, gpus, nodes in combinations:
+        yield Allocation(cores=cores, memory_bytes=memory_bytes, gpus=gpus, nodes=nodes)
+
+
+def pick_within(
+    specs: Sequence[RunSpec], seconds: Sequence[float], *, budget_s: float, at_once: int
+) -> tuple[RunSpec, ...]:
+    """A space-filling part of a sweep that fits the budget, cheap runs first.
+
+    ``seconds`` are what each run is expected to take. A third of the budget is kept for full-scale runs, more if
+    their cheapest needs more; what one scale leaves over, the other may use.
+    """
+    expected = np.asarray(seconds, dtype=float)
+    costs = np.where(expected <= budget_s, expected, np.inf)
+    order = np.argsort(costs, kind="stable")  # so that ties go to the cheaper run
+    ordered = [specs[index] for index in order]
+    full = np.array([spec.scale is Scale.FULL_SCALE for spec in ordered], dtype=bool)
+    capacity = budget_s * at_once
+    if costs.sum() <= capacity:
+        return tuple(ordered)
+    picker = _Picker(ordered, costs[order])
+    picker.fill(full, up_to=_keep_for_full_scale(picker.costs, full, capacity))
+    picker.fill(~full, up_to=capacity)
+    picker.fill(full, up_to=capacity)
+    return tuple(itertools.compress(ordered, picker.picked))
+
+
+def _keep_for_full_scale(costs: NDArray[np.float64], full: NDArray[np.bool_], capacity: float) -> float:
+    cheapest = np.min(costs[full], initial=np.inf)
+    beside = np.min(costs[~full], initial=np.inf)
+    if not np.isfinite(beside):
+        return capacity
+    return max(capacity * _FULL_SCALE_SHARE, cheapest if cheapest + beside <= capacity else 0.0)
+
+
+class _Picker:
+    """Picks run after run: first the cheapest, then the one farthest from those picked, for its cost.
+
+    Distances are squared: so two runs half as far are worth one at half the price each, and corners get visited.
+    """
+
+    def __init__(self, specs: Sequence[RunSpec], costs: NDArray[np.float64]) -> None:
+        self.costs = costs
+        self.picked = np.zeros(len(specs), dtype=bool)
+        self.spent = 0.0
+        self._numbers, self._labels = _build_coordinates(specs)
+        self._distance = np.full(len(specs), np.inf)
+
+    def fill(self, candidates: NDArray[np.bool_], *, up_to: float) -> None:
+        """Pick among the candidates until none fits."""
+        while True:
+            fitting = np.flatnonzero(candidates & ~self.picked & (self.spent + self.costs <= up_to))
+            if not len(fitting):
+                return
+            gain = self._distance[fitting] / np.maximum(self.costs[fitting], _SHORTEST_S)
+            self._pick(int(fitting[np.argmax(gain)]))
+
+    def _pick(self, index: int) -> None:
+        self.picked[index] = True
+        self.spent += float(self.costs[index])
+        squared = np.square(self._numbers - self._numbers[:, [index]]).sum(axis=0)
+        differing = np.count_nonzero(self._labels != self._labels[:, [index]], axis=0)
+        np.minimum(self._distance, squared + differing, out=self._distance)
+
+
+def _build_coordinates(specs: Sequence[RunSpec]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Numbers between 0 and 1 (log scale where all are positive), and labels that are the same or not."""
+    numbers: list[NDArray[np.float64]] = []
+    labels: list[NDArray[np.int64]] = []
+    for column in filter(_varies, _columns(specs)):
+        if any(isinstance(value, bool | str) for value in column):
+            labels.append(np.unique([str(value) for value in column], return_inverse=True)[1])
+        else:
+            numbers.append(_normalise(np.array(column, dtype=float)))
+    return np.reshape(numbers, (-1, len(specs))), np.reshape(labels, (-1, len(specs)))
+
+
+def _varies(column: Sequence[Value]) -> bool:
+    return any(value != column[0] for value in column)
+
+
+def _columns(specs: Sequence[RunSpec]) -> Iterator[list[Value]]:
+    for name in specs[0].parameters if specs else ():
+        yield [spec.parameters[name] for spec in specs]
+    yield [spec.allocation.cores for spec in specs]
+    yield [spec.allocation.memory_bytes or 0 for spec in specs]
+    yield [spec.allocation.gpus for spec in specs]
+    yield [spec.allocation.nodes for spec in specs]
+
+
+def _normalise(column: NDArray[np.float64]) -> NDArray[np.float64]:
+    largest = np.abs(column).max()  # first, because the difference of huge numbers overflows
+    scaled = np.log(column) if (column > 0).all() else column / largest
+    return (scaled - scaled.min()) / (np.ptp(scaled) or 1.0)
