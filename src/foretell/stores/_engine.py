@@ -40,7 +40,9 @@ def parse_address(address: str | Path) -> sa.URL:
         return url.set(drivername=_DRIVERS[url.drivername])
     if url.host or url.query or (url.database or "").startswith("file:"):
         raise _build_address_error(address)
-    return _build_file_url(Path(url.database)) if url.database not in (None, "", ":memory:") else sa.URL.create("sqlite")
+    return (
+        _build_file_url(Path(url.database)) if url.database not in (None, "", ":memory:") else sa.URL.create("sqlite")
+    )
 
 
 def build_engine(url: sa.URL) -> sa.Engine:

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -17,13 +17,19 @@ from foretell.errors import StoreError
 Row = dict[str, Any]
 
 _FIGURES = tuple(field.name for field in dataclasses.fields(Usage))
-_LARGEST = 2**63 - 1
+_SPEC = ("app", "scale", "repetition", "parameters", "allocation")
+_OUTCOME = ("state", "phases", "machine", "exit_code", "log_tail", "reason", "started_at", "ended_at", "source")
+_OWNER = ("owner_token", "owner_hostname", "owner_boot_id", "owner_pid", "owner_started_at", "heartbeat_at")
+RUN_COLUMNS = _SPEC + _FIGURES + _OUTCOME
+CLAIM_COLUMNS = _SPEC + _OWNER
+
 _NO_USAGE: Row = dict.fromkeys(_FIGURES)
-_NO_OWNER: Row = dict.fromkeys(
-    ("owner_token", "owner_hostname", "owner_boot_id", "owner_pid", "owner_started_at", "heartbeat_at")
-)
+_NO_OWNER: Row = dict.fromkeys(_OWNER)
+_LARGEST = 2**63 - 1
 _STATES = {state.value: state for state in State}
 _SCALES = {scale.value: scale for scale in Scale}
+_ANY_ALLOCATION = Allocation()
+_ANY_MACHINE = Machine()
 
 
 def build_app_row(app: App) -> Row:
@@ -35,19 +41,24 @@ def build_app(description: str) -> App:
 
 
 def build_run_row(run: Run) -> Row:
-    """A finished run, owned by nobody."""
     row = _build_spec_row(run.spec)
-    return row | _build_outcome_row(run, place=f"run {row['id']}") | _NO_OWNER | {"attempt": 1}
+    return row | _build_outcome_row(run, place=f"run {row['id']}")
 
 
-def build_outcome_row(run: Run) -> Row:
-    """What finishing changes of a claimed run."""
+def build_finish_row(run: Run) -> Row:
+    """What changes of a claimed run when it ends."""
     return _build_outcome_row(run, place=f"run {run.id}") | _NO_OWNER
 
 
 def build_claim_row(spec: RunSpec, owner: Owner, *, now: datetime) -> Row:
-    blank = Run(spec=spec, state=State.RUNNING)
-    return _build_spec_row(spec) | _build_outcome_row(blank, place="") | _build_owner_row(owner, now) | {"attempt": 1}
+    return build_run_row(Run(spec=spec, state=State.RUNNING)) | {
+        "owner_token": owner.token,
+        "owner_hostname": owner.hostname,
+        "owner_boot_id": owner.boot_id,
+        "owner_pid": owner.pid,
+        "owner_started_at": owner.started_at,
+        "heartbeat_at": now,
+    }
 
 
 def build_model_row(record: ModelRecord) -> Row:
@@ -73,31 +84,30 @@ def build_model(row: Any) -> ModelRecord:
     )
 
 
-def build_run(row: Any) -> Run:
+def build_run(row: Sequence[Any]) -> Run:
+    """From a row of RUN_COLUMNS; by position, because names cost as much as all the rest."""
+    outcome = len(_SPEC) + len(_FIGURES)
+    state, phases, machine, exit_code, log_tail, reason, started_at, ended_at, source = row[outcome:]
     return Run(
-        spec=_build_spec(row),
-        state=_STATES[row.state],
-        usage=_build_usage(row),
-        phases=json.loads(row.phases),
-        machine=_build_machine(row.machine),
-        exit_code=row.exit_code,
-        log_tail=row.log_tail,
-        reason=row.reason,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        source=row.source,
+        spec=_build_spec(row[: len(_SPEC)]),
+        state=_STATES[state],
+        usage=_build_usage(row[len(_SPEC) : outcome]),
+        phases=json.loads(phases),
+        machine=_build_machine(machine),
+        exit_code=exit_code,
+        log_tail=log_tail,
+        reason=reason,
+        started_at=started_at,
+        ended_at=ended_at,
+        source=source,
     )
 
 
-def build_claim(row: Any) -> Claim:
-    owner = Owner(
-        token=row.owner_token,
-        hostname=row.owner_hostname,
-        boot_id=row.owner_boot_id,
-        pid=row.owner_pid,
-        started_at=row.owner_started_at,
-    )
-    return Claim(spec=_build_spec(row), owner=owner, heartbeat_at=row.heartbeat_at)
+def build_claim(row: Sequence[Any]) -> Claim:
+    """From a row of CLAIM_COLUMNS."""
+    token, hostname, boot_id, pid, started_at, heartbeat_at = row[len(_SPEC) :]
+    owner = Owner(token=token, hostname=hostname, boot_id=boot_id, pid=pid, started_at=started_at)
+    return Claim(spec=_build_spec(row[: len(_SPEC)]), owner=owner, heartbeat_at=heartbeat_at)
 
 
 def check_name(name: str) -> str:
@@ -120,7 +130,7 @@ def _build_spec_row(spec: RunSpec) -> Row:
         "scale": spec.scale.value,
         "repetition": spec.repetition,
         "parameters": _render_json(dict(spec.parameters), place=place),
-        "allocation": _render_changes(spec.allocation, Allocation(), place=place),
+        "allocation": _render_changes(spec.allocation, _ANY_ALLOCATION, place=place),
     }
 
 
@@ -128,24 +138,13 @@ def _build_outcome_row(run: Run, *, place: str) -> Row:
     return _build_usage_row(run.usage, place=place) | {
         "state": run.state.value,
         "phases": _render_json(dict(run.phases), place=place),
-        "machine": _render_changes(run.machine, Machine(), place=place),
+        "machine": _render_changes(run.machine, _ANY_MACHINE, place=place),
         "exit_code": run.exit_code,
         "log_tail": _spell_out(run.log_tail),
         "reason": _spell_out(run.reason),
         "started_at": run.started_at,
         "ended_at": run.ended_at,
         "source": _spell_out(run.source),
-    }
-
-
-def _build_owner_row(owner: Owner, now: datetime) -> Row:
-    return {
-        "owner_token": owner.token,
-        "owner_hostname": owner.hostname,
-        "owner_boot_id": owner.boot_id,
-        "owner_pid": owner.pid,
-        "owner_started_at": owner.started_at,
-        "heartbeat_at": now,
     }
 
 
@@ -165,29 +164,19 @@ def _check_figure(value: float | None, *, name: str, place: str) -> float | None
     return value
 
 
-def _build_spec(row: Any) -> RunSpec:
+def _build_spec(row: Sequence[Any]) -> RunSpec:
+    app, scale, repetition, parameters, allocation = row
     return RunSpec(
-        app=row.app,
-        parameters=json.loads(row.parameters),
-        allocation=_build_allocation(row.allocation),
-        scale=_SCALES[row.scale],
-        repetition=row.repetition,
+        app=app,
+        parameters=json.loads(parameters),
+        allocation=_build_allocation(allocation),
+        scale=_SCALES[scale],
+        repetition=repetition,
     )
 
 
-def _build_usage(row: Any) -> Usage | None:
-    if row.elapsed_s is None:
-        return None
-    return Usage(
-        elapsed_s=row.elapsed_s,
-        cpu_s=row.cpu_s,
-        peak_memory_bytes=row.peak_memory_bytes,
-        read_bytes=row.read_bytes,
-        written_bytes=row.written_bytes,
-        context_switches=row.context_switches,
-        gpu_utilisation=row.gpu_utilisation,
-        gpu_memory_bytes=row.gpu_memory_bytes,
-    )
+def _build_usage(figures: Sequence[Any]) -> Usage | None:
+    return None if figures[0] is None else Usage(**dict(zip(_FIGURES, figures, strict=True)))
 
 
 @lru_cache(maxsize=1024)
@@ -201,13 +190,15 @@ def _build_machine(text: str) -> Machine:
 
 
 def _render_changes(value: Allocation | Machine, default: Allocation | Machine, *, place: str) -> str:
+    if value == default:
+        return "{}"
     fields = {name: getattr(value, name) for name in value.__slots__}
     return _render_json({name: given for name, given in fields.items() if given != getattr(default, name)}, place=place)
 
 
 def _render_json(value: Mapping[str, Any] | list[Any], *, place: str) -> str:
     try:
-        return json.dumps(value, default=_refuse)
+        return _ENCODER.encode(value)
     except (TypeError, ValueError) as exc:
         raise StoreError(f"{place} cannot be stored: {exc}") from exc
 
@@ -216,6 +207,11 @@ def _refuse(value: object) -> object:
     raise TypeError(f"it holds {value!r} of type {type(value).__name__}; expected text, a number, true or false")
 
 
+_ENCODER = json.JSONEncoder(default=_refuse)
+
+
 def _spell_out(text: str) -> str:
     r"""Text that UTF-8 and PostgreSQL can hold: half characters become ``\udc80``, NUL becomes ``\x00``."""
+    if text.isascii() and "\0" not in text:
+        return text
     return text.replace("\0", r"\x00").encode("utf-8", "backslashreplace").decode("utf-8")

@@ -63,7 +63,7 @@ runs = sa.Table(
     sa.Column("started_at", UtcDateTime()),
     sa.Column("ended_at", UtcDateTime()),
     sa.Column("source", sa.Text(), nullable=False),
-    sa.Column("attempt", sa.Integer(), nullable=False),
+    sa.Column("attempt", sa.Integer(), nullable=False, server_default="1"),
     sa.Column("owner_token", sa.Text()),
     sa.Column("owner_hostname", sa.Text()),
     sa.Column("owner_boot_id", sa.Text()),

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -26,6 +25,9 @@ from foretell.stores._tables import apps, models, runs
 _BATCH = 5000
 _ID_PREFIX = re.compile(r"[0-9a-f]+(-[0-9]*)?")
 _MATCHES_SHOWN = 10
+
+_select_runs = sa.select(*(runs.c[name] for name in _rows.RUN_COLUMNS))
+_select_claims = sa.select(*(runs.c[name] for name in _rows.CLAIM_COLUMNS)).where(runs.c.state == State.RUNNING.value)
 
 
 class SqlStore(RunStore):
@@ -73,7 +75,7 @@ class SqlStore(RunStore):
         return result.rowcount == 1
 
     def claims(self, app: str) -> list[Claim]:
-        query = sa.select(runs).where(runs.c.app == app, _is_running).order_by(runs.c.number)
+        query = _select_claims.where(runs.c.app == app).order_by(runs.c.number)
         with self._reading() as connection:
             return [_rows.build_claim(row) for row in connection.execute(query)]
 
@@ -89,7 +91,7 @@ class SqlStore(RunStore):
 
     def finish(self, run: Run, owner: Owner) -> bool:
         _check_final(run)
-        row = _rows.build_outcome_row(run)
+        row = _rows.build_finish_row(run)
         with self._writing() as connection:
             return connection.execute(sa.update(runs).where(_is_claim(run.id, owner)).values(row)).rowcount == 1
 
@@ -110,7 +112,7 @@ class SqlStore(RunStore):
         newest_first: bool = False,
     ) -> list[Run]:
         order = runs.c.number.desc() if newest_first else runs.c.number
-        query = sa.select(runs).where(runs.c.app == app).order_by(order).limit(limit).offset(offset)
+        query = _select_runs.where(runs.c.app == app).order_by(order).limit(limit).offset(offset)
         if states is not None:
             query = query.where(runs.c.state.in_([state.value for state in states]))
         with self._reading() as connection:
@@ -121,9 +123,9 @@ class SqlStore(RunStore):
         if not matches:
             raise NotFoundError("run", id_prefix, hint="'foretell runs list' shows the ids.")
         if len(matches) > 1 and matches[0].id != id_prefix:
-            known = [row.id for row in matches[:_MATCHES_SHOWN]]
+            known = [run.id for run in matches]
             raise NotFoundError("run", id_prefix, known=known, hint="Several begin so: write more of the id.")
-        return _rows.build_run(matches[0])
+        return matches[0]
 
     def known_ids(self, app: str) -> dict[str, State]:
         query = sa.select(runs.c.id, runs.c.state).where(runs.c.app == app).order_by(runs.c.number)
@@ -149,7 +151,7 @@ class SqlStore(RunStore):
         columns = [column for column in models.c if column is not models.c.run_ids]
         with self._reading() as connection:
             row = connection.execute(sa.select(*columns).where(models.c.app == app)).one_or_none()
-        return row and _rows.build_model(row)
+        return _rows.build_model(row) if row else None
 
     def model_run_ids(self, app: str) -> tuple[str, ...]:
         with self._reading() as connection:
@@ -166,7 +168,8 @@ class SqlStore(RunStore):
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
-        with translated(self._place), self._engine.execution_options(write=True).begin() as connection:
+        engine = self._engine.execution_options(write=True, preserve_rowcount=True)
+        with translated(self._place), engine.begin() as connection:
             yield connection
 
     def _save(self, table: sa.Table, row: _rows.Row) -> None:
@@ -180,16 +183,13 @@ class SqlStore(RunStore):
         with self._writing() as connection:
             return connection.execute(statement, rows).rowcount
 
-    def _find_matches(self, id_prefix: str) -> list[Any]:
+    def _find_matches(self, id_prefix: str) -> list[Run]:
         if not _ID_PREFIX.fullmatch(id_prefix):
             return []
         after = id_prefix + "~"  # sorts behind every character of an id
-        query = sa.select(runs).where(runs.c.id >= id_prefix, runs.c.id < after).order_by(runs.c.id)
+        query = _select_runs.where(runs.c.id >= id_prefix, runs.c.id < after).order_by(runs.c.id).limit(_MATCHES_SHOWN)
         with self._reading() as connection:
-            return list(connection.execute(query.limit(_MATCHES_SHOWN)))
-
-
-_is_running = runs.c.state == State.RUNNING.value
+            return [_rows.build_run(row) for row in connection.execute(query)]
 
 
 def _is_claim(run_id: str, owner: Owner) -> sa.ColumnElement[bool]:

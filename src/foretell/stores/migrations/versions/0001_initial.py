@@ -48,7 +48,7 @@ def _create_runs() -> None:
         sa.Column("started_at", sa.DateTime(timezone=True)),
         sa.Column("ended_at", sa.DateTime(timezone=True)),
         sa.Column("source", sa.Text(), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False, server_default="1"),
         sa.Column("owner_token", sa.Text()),
         sa.Column("owner_hostname", sa.Text()),
         sa.Column("owner_boot_id", sa.Text()),

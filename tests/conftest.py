@@ -1,0 +1,77 @@
+import getpass
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A throwaway PostgreSQL server on a unix socket, as the folder of that socket."""
+    programs = _find_postgres()
+    # Not below pytest's own folder: a socket's path is short, and the server may run as another user.
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+    user = "postgres" if os.geteuid() == 0 else getpass.getuser()
+    shutil.chown(folder, user)
+    data = folder / "data"
+    settings = f"-k {folder} -c listen_addresses='' -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+    _run_as(user, programs / "initdb", "-D", data, "-U", "test", "--auth=trust", "--no-sync", "--locale=C.UTF-8")
+    _run_as(user, programs / "pg_ctl", "-s", "-w", "-D", data, "-l", folder / "log", "-o", settings, "start")
+    try:
+        yield str(folder)
+    finally:
+        _run_as(user, programs / "pg_ctl", "-s", "-w", "-m", "immediate", "-D", data, "stop")
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> str:
+    """An empty database of its own."""
+    import psycopg
+
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(host=postgres_server, user="test", dbname="postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return f"postgresql://test@/{name}?host={postgres_server}"
+
+
+def _find_postgres() -> Path:
+    found = _find_installed_postgres()
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        _install_postgres()
+        found = _find_installed_postgres()
+    if found is not None:
+        return found
+    reason = "PostgreSQL (initdb, pg_ctl) is not installed"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _find_installed_postgres() -> Path | None:
+    on_path = shutil.which("initdb")
+    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
+    candidates = [Path(on_path).resolve()] if on_path else packaged
+    return candidates[-1].parent if candidates else None
+
+
+def _install_postgres() -> None:
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", "postgresql"]):
+        subprocess.run(["apt-get", *command], env=environment, check=False, capture_output=True)
+
+
+def _run_as(user: str, *command: str | Path) -> None:
+    # The server inherits no pipe of ours: whoever waits for its end would wait for the server's.
+    with tempfile.TemporaryFile() as output:
+        become = {"user": user, "group": user, "extra_groups": []} if os.geteuid() == 0 else {}
+        done = subprocess.run(
+            [str(word) for word in command], stdout=output, stderr=output, cwd="/", check=False, **become
+        )
+        output.seek(0)
+        assert done.returncode == 0, output.read().decode(errors="replace")
