@@ -103,10 +103,14 @@ class Predictor:
         forecast = self.forecast(columns, len(specs), level=level, risk=risk)
         return [self._prediction(spec, row, columns, forecast, level) for row, spec in enumerate(specs)]
 
-    def exceeded(self, quantity: str, log_ratio: Floats, forecast: Forecast) -> Floats:
-        """The chance that a quantity is more than its value times exp(log_ratio)."""
-        name = CUSTOM if quantity == ELAPSED and self.card.uses_custom else quantity
-        return self.spreads[name].exceeded(log_ratio / (1 + forecast.stretch))
+    def risk(self, forecast: Forecast, *, walltime_s: Floats, memory: Floats) -> Floats:
+        """The chance that these requests are too small, in time or in memory."""
+        time_name = CUSTOM if self.card.uses_custom else ELAPSED
+        fits = 1 - _exceeded(self.spreads[time_name], walltime_s / forecast.elapsed.value, forecast, forecast.carried)
+        if forecast.memory is not None:
+            here = np.zeros_like(forecast.carried)  # another machine is as fast as it is, but needs the same memory
+            fits = fits * (1 - _exceeded(self.spreads[MEMORY], memory / forecast.memory.value, forecast, here))
+        return np.asarray(1 - fits)
 
     def dump(self) -> bytes:
         """This predictor as bytes, without pickle."""
@@ -165,6 +169,12 @@ class Predictor:
         if asked is None or measured is None:
             return np.zeros(rows, dtype=bool)
         return ~np.isin(asked.astype(str), measured)
+
+
+def _exceeded(spread: Spread, ratio: Floats, forecast: Forecast, carried: NDArray[np.bool_]) -> Floats:
+    """The reverse of :meth:`_Doubt.bounds`: from a bound to the chance of exceeding it."""
+    extra = _STRETCH * forecast.stretch + _OTHER_MACHINE * carried
+    return spread.exceeded((np.log(ratio) - extra) / (1 + forecast.stretch))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

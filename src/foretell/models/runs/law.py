@@ -14,6 +14,7 @@ Terms: TypeAlias = tuple[Term, ...]
 
 _EXPONENTS = (-1.0, -0.5, 0.5, 1.0, 2.0)
 _SCREENED = 24  # candidate terms that go on from a cheap look to an exact fit
+_SEARCH_ROWS = 600  # the form of a law needs no more; its coefficients are fitted to all rows
 _OUTLIER = 4.0  # in robust standard deviations
 
 
@@ -34,12 +35,13 @@ class ScalingLawRegressor(RunRegressor):
         target = np.maximum(y, SMALLEST)
         self.scale_ = _column_scale(X)
         self.floor_ = np.where(X.min(axis=0) > 0, X.min(axis=0) * 1e-3, 0.0)
-        search = _Search(X / self.scale_, target, weight, max_terms=self.max_terms)
-        terms = search.find()
-        keep = search.inliers(terms)
-        final = search if keep.all() else _Search(X[keep] / self.scale_, target[keep], weight[keep], self.max_terms)
-        self.terms_ = terms
-        self.coefficients_ = final.solve(terms)
+        rows = np.linspace(0, len(y) - 1, min(len(y), _SEARCH_ROWS)).astype(int)
+        self.terms_ = _Search(X[rows] / self.scale_, target[rows], weight[rows], max_terms=self.max_terms).find()
+        whole = _Search(X / self.scale_, target, weight, max_terms=self.max_terms)
+        keep = whole.inliers(self.terms_)
+        if not keep.all():
+            whole = _Search(X[keep] / self.scale_, target[keep], weight[keep], max_terms=self.max_terms)
+        self.coefficients_ = whole.solve(self.terms_)
 
     def _predict(self, X: NDArray[np.float64]) -> Any:
         scaled = np.maximum(X, self.floor_) / self.scale_

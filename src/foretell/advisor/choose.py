@@ -1,0 +1,150 @@
+"""From predictions for a site's allocations to offers, the one picked, and why."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+import numpy as np
+
+from foretell.advisor.policy import Policy
+from foretell.advisor.ranking import TOO_LONG, TOO_MUCH_MEMORY, WORKS, Floats, Ranking, build_market, rank
+from foretell.entities.prediction import Offer, Prediction, Recommendation, Rejection, Request
+from foretell.entities.run import Allocation
+from foretell.entities.site import NodeType, Site
+from foretell.entities.units import render_bytes, render_duration, render_money
+from foretell.errors import InfeasibleError
+
+_SECONDS_A_MINUTE = 60  # schedulers count walltime in whole minutes
+_MEBIBYTE = 2**20
+
+Risk = Callable[[Floats, Floats], Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One configuration to be placed: a prediction for each allocation, and which of them were measured like that."""
+
+    app: str
+    site: Site
+    options: Sequence[tuple[NodeType, Allocation]]
+    predictions: Sequence[Prediction]
+    measured: Sequence[bool]
+    risk: Risk
+
+
+def choose(choice: Choice, policy: Policy, *, rejections: Sequence[Rejection] = ()) -> Recommendation:
+    """Every offer that works, best first, and the one to take.
+
+    Raises:
+        InfeasibleError: if no allocation works, or none within the policy's limits.
+    """
+    if not choice.options:
+        raise InfeasibleError(_nothing_works(choice, rejections))
+    ranking = _rank(choice, policy)
+    risk = choice.risk(ranking.walltime_s, ranking.memory)
+    works = [int(row) for row in ranking.order if ranking.verdict[row] == WORKS]
+    impossible = [_reject(choice, ranking, int(row)) for row in ranking.order if ranking.verdict[row] != WORKS]
+    offers = tuple(_offer(choice, ranking, row, float(risk[row])) for row in works)
+    everything = (*rejections, *impossible)
+    if not works:
+        raise InfeasibleError(_nothing_works(choice, everything))
+    if not ranking.allowed[works[0]]:
+        raise InfeasibleError(_nothing_allowed(offers, policy))
+    return Recommendation(
+        app=choice.app,
+        offers=offers,
+        picked=offers[0],
+        why=_explain(offers, int(ranking.allowed.sum()), policy),
+        rejections=everything,
+    )
+
+
+def _rank(choice: Choice, policy: Policy) -> Ranking:
+    predictions = choice.predictions
+    memory = [prediction.peak_memory_bytes for prediction in predictions]
+    return rank(
+        build_market(choice.options),
+        configuration=np.zeros(len(predictions), dtype=np.intp),
+        time_s=np.array([prediction.elapsed_s.value for prediction in predictions]),
+        longest_s=np.array([prediction.elapsed_s.high for prediction in predictions]),
+        walltime_s=np.array([_whole_minutes(prediction.request.walltime_s) for prediction in predictions]),
+        memory_value=np.array([estimate.value if estimate else 0.0 for estimate in memory]),
+        memory=np.array([_whole_mebibytes(prediction.request.memory_bytes) for prediction in predictions]),
+        trusted=np.array(choice.measured, dtype=bool),
+        policy=policy,
+    )
+
+
+def _whole_minutes(seconds: float) -> float:
+    return float(np.ceil(seconds / _SECONDS_A_MINUTE) * _SECONDS_A_MINUTE)
+
+
+def _whole_mebibytes(size: int | None) -> float:
+    return float(np.ceil((size or 0) / _MEBIBYTE) * _MEBIBYTE)
+
+
+def _offer(choice: Choice, ranking: Ranking, row: int, risk: float) -> Offer:
+    node, bare = choice.options[row]
+    walltime_s, memory = float(ranking.walltime_s[row]), int(ranking.memory[row]) or None
+    allocation = replace(bare, walltime_s=walltime_s, memory_bytes=memory)
+    prediction = replace(
+        choice.predictions[row],
+        allocation=allocation,
+        request=Request(walltime_s=walltime_s, memory_bytes=memory),
+    )
+    hourly = node.price_per_hour(allocation)
+    return Offer(
+        site=choice.site.name,
+        prediction=prediction,
+        cost=_charge(hourly, prediction.elapsed_s.value),
+        cost_at_request=_charge(hourly, walltime_s),
+        currency=choice.site.currency,
+        risk=risk,
+        pareto=bool(ranking.pareto[row]),
+        measured=choice.measured[row],
+    )
+
+
+def _charge(hourly: Decimal, seconds: float) -> Decimal:
+    return (hourly * Decimal(repr(seconds)) / 3600).quantize(Decimal("0.000001"))
+
+
+def _reject(choice: Choice, ranking: Ranking, row: int) -> Rejection:
+    node, allocation = choice.options[row]
+    prediction = choice.predictions[row]
+    reasons = {
+        TOO_LONG: lambda: (
+            f"about {render_duration(prediction.elapsed_s.value)}; "
+            f"the limit is {render_duration(node.max_walltime_s or 0)}"
+        ),
+        TOO_MUCH_MEMORY: lambda: (
+            f"about {render_bytes(prediction.peak_memory_bytes.value if prediction.peak_memory_bytes else 0)} of memory; "
+            f"a node has {render_bytes(node.memory_bytes)}"
+        ),
+    }
+    return Rejection(site=choice.site.name, allocation=allocation, reason=reasons[int(ranking.verdict[row])]())
+
+
+def _explain(offers: Sequence[Offer], allowed: int, policy: Policy) -> str:
+    picked = offers[0]
+    best = "quickest" if type(policy).__name__ == "Fastest" else "cheapest"
+    limits = str(policy)
+    within = f"the {best} of {allowed} offers" + ("" if limits == "no limit" else f" that take {limits}")
+    doubt = "" if picked.measured else "; no such allocation was measured, so check it with one run first"
+    return within + doubt
+
+
+def _nothing_works(choice: Choice, rejections: Sequence[Rejection]) -> str:
+    reasons = dict.fromkeys(f"{rejection.allocation.node_type}: {rejection.reason}" for rejection in rejections)
+    listed = "; ".join(list(reasons)[:5])
+    return f"no allocation of site {choice.site.name!r} can run {choice.app!r}" + (f" ({listed})" if listed else "")
+
+
+def _nothing_allowed(offers: Sequence[Offer], policy: Policy) -> str:
+    quickest = min(offers, key=lambda offer: offer.prediction.elapsed_s.high)
+    cheapest = min(offers, key=lambda offer: offer.cost)
+    return (
+        f"no allocation takes {policy} (the quickest takes up to {render_duration(quickest.prediction.elapsed_s.high)}; "
+        f"the cheapest costs {render_money(cheapest.cost, cheapest.currency)}); relax --max-time or --max-cost, "
+        f"or choose another site"
+    )

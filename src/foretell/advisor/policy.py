@@ -1,0 +1,66 @@
+"""What counts as best among the offers that would do."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.entities.units import render_duration, render_money
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+class Policy(Protocol):
+    """Which offers are allowed, and which of two is better; on columns, so that many are weighed at once."""
+
+    def allows(self, *, longest_s: Floats, cost: Floats) -> NDArray[np.bool_]:
+        """Where the upper bound of the time and the cost of it are within the limits."""
+        ...
+
+    def rank(self, *, time_s: Floats, cost: Floats) -> tuple[Floats, Floats]:
+        """Sorting keys, most important first; less is better."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The most time and money a job may take; ``None`` where there is no limit."""
+
+    max_time_s: float | None = None
+    max_cost: Decimal | None = None
+
+    def allows(self, *, longest_s: Floats, cost: Floats) -> NDArray[np.bool_]:
+        within_time = np.ones(len(longest_s), dtype=bool) if self.max_time_s is None else longest_s <= self.max_time_s
+        return within_time if self.max_cost is None else within_time & (cost <= float(self.max_cost))
+
+    def __str__(self) -> str:
+        parts = []
+        if self.max_time_s is not None:
+            parts.append(f"at most {render_duration(self.max_time_s)}")
+        if self.max_cost is not None:
+            parts.append(f"at most {render_money(self.max_cost)}")
+        return " and ".join(parts) or "no limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cheapest(Limits):
+    """The least cost within the limits; of equals the quicker."""
+
+    def rank(self, *, time_s: Floats, cost: Floats) -> tuple[Floats, Floats]:
+        return cost, time_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fastest(Limits):
+    """The least time within the limits; of equals the cheaper."""
+
+    def rank(self, *, time_s: Floats, cost: Floats) -> tuple[Floats, Floats]:
+        return time_s, cost
+
+
+def choose_policy(*, max_time_s: float | None = None, max_cost: Decimal | None = None, prefer: str = "auto") -> Policy:
+    """The cheapest within a time limit; the fastest where only the cost is limited; the cheapest without limits."""
+    fastest = prefer == "fastest" or (prefer == "auto" and max_time_s is None and max_cost is not None)
+    return (Fastest if fastest else Cheapest)(max_time_s=max_time_s, max_cost=max_cost)

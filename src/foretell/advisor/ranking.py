@@ -1,0 +1,135 @@
+"""Offers as columns: priced, checked against the nodes' limits, ranked. Quick for hundreds of thousands."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.advisor.policy import Policy
+from foretell.entities.run import Allocation
+from foretell.entities.site import Billing, NodeType
+
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+WORKS, TOO_MUCH_MEMORY, TOO_LONG = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Market:
+    """What is on offer: one entry an allocation."""
+
+    cores: Floats
+    gpus: Floats
+    nodes: Floats
+    node_memory: Floats
+    memory_per_core: Floats
+    node_cores: Floats
+    max_walltime_s: Floats
+    price_per_core_h: Floats
+    price_fixed_h: Floats  # what does not depend on the cores charged
+
+    def take(self, index: NDArray[np.intp]) -> "Market":
+        return Market(**{name: getattr(self, name)[index] for name in self.__dataclass_fields__})
+
+    def price_per_hour(self, memory: Floats) -> Floats:
+        """As :meth:`NodeType.price_per_hour`, for all at once."""
+        owning = np.minimum(self.node_cores, np.ceil(memory / self.memory_per_core))
+        return np.maximum(self.cores, owning) * self.price_per_core_h * self.nodes + self.price_fixed_h
+
+
+def build_market(options: Sequence[tuple[NodeType, Allocation]]) -> Market:
+    """The columns of these allocations."""
+    return Market(
+        cores=np.array([_charged_cores(node, allocation) for node, allocation in options], dtype=float),
+        gpus=np.array([allocation.gpus for _, allocation in options], dtype=float),
+        nodes=np.array([allocation.nodes for _, allocation in options], dtype=float),
+        node_memory=np.array([node.memory_bytes for node, _ in options], dtype=float),
+        memory_per_core=np.array([node.memory_per_core_bytes or np.inf for node, _ in options], dtype=float),
+        node_cores=np.array([node.cores for node, _ in options], dtype=float),
+        max_walltime_s=np.array([node.max_walltime_s or np.inf for node, _ in options], dtype=float),
+        price_per_core_h=np.array([_core_price(node) for node, _ in options], dtype=float),
+        price_fixed_h=np.array([_fixed_price(node, allocation) for node, allocation in options], dtype=float),
+    )
+
+
+def _charged_cores(node: NodeType, allocation: Allocation) -> int:
+    return node.cores if node.gives_whole_nodes(allocation.nodes) else allocation.cores
+
+
+def _core_price(node: NodeType) -> float:
+    return float(node.price_per_core_h) if node.billing is Billing.CORE_HOURS else 0.0
+
+
+def _fixed_price(node: NodeType, allocation: Allocation) -> float:
+    if node.billing is Billing.NODE_HOURS:
+        return float(node.price_per_node_h) * allocation.nodes
+    if node.billing is Billing.CORE_HOURS:
+        gpus = node.gpus if node.gives_whole_nodes(allocation.nodes) else allocation.gpus
+        return float(node.price_per_gpu_h) * gpus * allocation.nodes
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """``order`` lists rows, best first within each configuration; ``verdict`` says why a row cannot work.
+
+    ``walltime_s`` and ``memory`` are the requests, cut to what the node gives.
+    """
+
+    order: NDArray[np.intp]
+    verdict: NDArray[np.int8]
+    allowed: Bools
+    pareto: Bools
+    cost: Floats
+    walltime_s: Floats
+    memory: Floats
+
+
+def rank(
+    market: Market,
+    *,
+    configuration: NDArray[np.intp],
+    time_s: Floats,
+    longest_s: Floats,
+    walltime_s: Floats,
+    memory_value: Floats,
+    memory: Floats,
+    trusted: Bools,
+    policy: Policy,
+) -> Ranking:
+    """Rank rows, each an allocation of the market for a configuration.
+
+    ``trusted`` rows lie inside what was measured; they go before the others where any of them is allowed.
+    """
+    verdict = np.zeros(len(time_s), dtype=np.int8)
+    verdict[time_s > market.max_walltime_s] = TOO_LONG
+    verdict[memory_value > market.node_memory] = TOO_MUCH_MEMORY
+    asked_memory = np.minimum(memory, market.node_memory)
+    cost = market.price_per_hour(asked_memory) * time_s / 3600
+    works = verdict == WORKS
+    allowed = works & policy.allows(longest_s=longest_s, cost=cost * longest_s / time_s)
+    first, second = policy.rank(time_s=time_s, cost=cost)
+    return Ranking(
+        order=np.lexsort((second, first, ~trusted, ~allowed, ~works, configuration)),
+        verdict=verdict,
+        allowed=allowed,
+        pareto=works & pareto_front(configuration, time_s, cost, works),
+        cost=cost,
+        walltime_s=np.minimum(walltime_s, market.max_walltime_s),
+        memory=asked_memory,
+    )
+
+
+def pareto_front(configuration: NDArray[np.intp], time_s: Floats, cost: Floats, works: Bools) -> Bools:
+    """Rows that no other row of the same configuration beats in both time and cost."""
+    order = np.lexsort((time_s, cost, ~works, configuration))
+    quickness = np.argsort(np.argsort(time_s, kind="stable"), kind="stable")
+    # Each configuration starts lower than all before it, so one running minimum serves them all.
+    sunk = quickness[order] - np.cumsum(np.append(0, np.diff(configuration[order]) != 0)) * (len(order) + 1)
+    before = np.append(np.iinfo(np.int64).max, np.minimum.accumulate(sunk)[:-1])
+    front = np.empty(len(order), dtype=bool)
+    front[order] = sunk < before
+    return front
