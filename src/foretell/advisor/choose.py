@@ -7,7 +7,7 @@ from decimal import Decimal
 import numpy as np
 
 from foretell.advisor.policy import Policy
-from foretell.advisor.ranking import TOO_LONG, TOO_MUCH_MEMORY, WORKS, Floats, Ranking, build_market, rank
+from foretell.advisor.ranking import TOO_LONG, WORKS, Floats, Ranking, build_market, rank
 from foretell.entities.prediction import Offer, Prediction, Recommendation, Rejection, Request
 from foretell.entities.run import Allocation
 from foretell.entities.site import NodeType, Site
@@ -111,18 +111,19 @@ def _charge(hourly: Decimal, seconds: float) -> Decimal:
 
 def _reject(choice: Choice, ranking: Ranking, row: int) -> Rejection:
     node, allocation = choice.options[row]
-    prediction = choice.predictions[row]
-    reasons = {
-        TOO_LONG: lambda: (
-            f"about {render_duration(prediction.elapsed_s.value)}; "
-            f"the limit is {render_duration(node.max_walltime_s or 0)}"
-        ),
-        TOO_MUCH_MEMORY: lambda: (
-            f"about {render_bytes(prediction.peak_memory_bytes.value if prediction.peak_memory_bytes else 0)} of memory; "
-            f"a node has {render_bytes(node.memory_bytes)}"
-        ),
-    }
-    return Rejection(site=choice.site.name, allocation=allocation, reason=reasons[int(ranking.verdict[row])]())
+    reason = _too_long if ranking.verdict[row] == TOO_LONG else _too_much_memory
+    return Rejection(site=choice.site.name, allocation=allocation, reason=reason(node, choice.predictions[row]))
+
+
+def _too_long(node: NodeType, prediction: Prediction) -> str:
+    limit = render_duration(node.max_walltime_s or 0)
+    return f"about {render_duration(prediction.elapsed_s.value)}; the limit is {limit}"
+
+
+def _too_much_memory(node: NodeType, prediction: Prediction) -> str:
+    assert prediction.peak_memory_bytes is not None
+    needed = render_bytes(prediction.peak_memory_bytes.value)
+    return f"about {needed} of memory; a node has {render_bytes(node.memory_bytes)}"
 
 
 def _explain(offers: Sequence[Offer], allowed: int, policy: Policy) -> str:
@@ -141,10 +142,9 @@ def _nothing_works(choice: Choice, rejections: Sequence[Rejection]) -> str:
 
 
 def _nothing_allowed(offers: Sequence[Offer], policy: Policy) -> str:
-    quickest = min(offers, key=lambda offer: offer.prediction.elapsed_s.high)
+    quickest = render_duration(min(offer.prediction.elapsed_s.high for offer in offers))
     cheapest = min(offers, key=lambda offer: offer.cost)
     return (
-        f"no allocation takes {policy} (the quickest takes up to {render_duration(quickest.prediction.elapsed_s.high)}; "
-        f"the cheapest costs {render_money(cheapest.cost, cheapest.currency)}); relax --max-time or --max-cost, "
-        f"or choose another site"
+        f"no allocation takes {policy}: the quickest takes up to {quickest}, the cheapest costs "
+        f"{render_money(cheapest.cost, cheapest.currency)}; relax --max-time or --max-cost, or choose another site"
     )
