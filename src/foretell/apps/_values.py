@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from foretell.entities.app import ParameterType, Value
 
-_WHOLE = re.compile(r"-?(?:0|[1-9]\d*)", re.ASCII)
-_DECIMAL = re.compile(r"[-+]?(?:(?:0|[1-9]\d*)\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_WHOLE = re.compile(r"[-+]?\d+", re.ASCII)
+_DECIMAL = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_PADDED = re.compile(r"[-+]?0\d.*", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE)
 _LARGEST_INTEGER = 2**63 - 1
 _LARGEST_EXACT_FLOAT = 2**53
@@ -35,7 +36,7 @@ def parse_as(kind: ParameterType, text: str) -> Value:
 def _parse_integer(text: str) -> int | None:
     stripped = text.strip()
     if _WHOLE.fullmatch(stripped):
-        return int(stripped) if len(stripped) < 20 and abs(int(stripped)) <= _LARGEST_INTEGER else None
+        return int(stripped) if len(stripped) <= 20 and abs(int(stripped)) <= _LARGEST_INTEGER else None
     number = _parse_number(stripped)
     if number is None or not number.is_integer() or abs(number) > _LARGEST_EXACT_FLOAT:
         return None
@@ -78,6 +79,8 @@ def parse_count(text: str, *, lowest: int, highest: int) -> int:
 
 def guess_type(text: str) -> ParameterType:
     """The type of an unquoted text; ``007`` and ``no`` stay text, so that no value changes on its way."""
+    if _PADDED.fullmatch(text):
+        return ParameterType.TEXT
     if _WHOLE.fullmatch(text):
         return ParameterType.INTEGER
     if _DECIMAL.fullmatch(text) or _NOT_FINITE.fullmatch(text):

@@ -61,7 +61,7 @@ def parse_app(text: str, *, source: str, directory: Path) -> App:
 
 def _read_app(root: Entry, directory: Path) -> App | None:
     fields = root.read_fields(_KEYS, expected="a mapping with name, command and parameters")
-    if not fields:
+    if not root.is_mapping:
         return None
     described = fields["parameters"].read_fields() if "parameters" in fields else {}
     parameters = read_parameters(described)

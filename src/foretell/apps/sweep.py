@@ -113,7 +113,8 @@ def _build_coordinates(specs: Sequence[RunSpec]) -> tuple[NDArray[np.float64], N
             labels.append(np.unique([str(value) for value in column], return_inverse=True)[1])
         else:
             numbers.append(_normalise(np.array(column, dtype=float)))
-    return np.reshape(numbers, (-1, len(specs))), np.reshape(labels, (-1, len(specs)))
+    shapes = (len(numbers), len(specs)), (len(labels), len(specs))
+    return np.reshape(numbers, shapes[0]), np.reshape(labels, shapes[1])
 
 
 def _varies(column: Sequence[Value]) -> bool:
@@ -132,4 +133,6 @@ def _columns(specs: Sequence[RunSpec]) -> Iterator[list[Value]]:
 def _normalise(column: NDArray[np.float64]) -> NDArray[np.float64]:
     largest = np.abs(column).max()  # first, because the difference of huge numbers overflows
     scaled = np.log(column) if (column > 0).all() else column / largest
-    return (scaled - scaled.min()) / (np.ptp(scaled) or 1.0)
+    spread = float(np.ptp(scaled)) or 1.0  # 0: numbers that only differ beyond a float's precision
+    normalised: NDArray[np.float64] = (scaled - scaled.min()) / spread
+    return normalised

@@ -16,6 +16,8 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
 _LONGEST = 1000
+_DEEPEST = 100
+_LARGEST = 1e300
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,14 @@ class Formula:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise ValueError(f"{self.text!r} is no formula; write for example: startup + epochs * epoch") from None
 
-    def _check(self, node: ast.expr) -> None:
+    def _check(self, node: ast.expr, depth: int = 0) -> None:
+        if depth > _DEEPEST:
+            raise ValueError(f"a formula nested more than {_DEEPEST} levels deep; write a shorter one")
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-            self._check(node.left)
-            self._check(node.right)
+            self._check(node.left, depth + 1)
+            self._check(node.right, depth + 1)
         elif isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
-            self._check(node.operand)
+            self._check(node.operand, depth + 1)
         elif not (isinstance(node, ast.Name) or _is_number(node)):
             raise ValueError(
                 f"{ast.unparse(node)!r} in the formula {self.text!r}; only numbers, names, + - * / ** and () are read"
@@ -74,4 +78,5 @@ class Formula:
 
 
 def _is_number(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+    value = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
