@@ -1,0 +1,152 @@
+"""Facts of this machine and of the processes on it."""
+
+import contextlib
+import os
+import platform
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Collection, Iterator
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from foretell.entities.run import Machine, Owner
+from foretell.probes.gpus import find_gpus
+from foretell.probes.procfs import TICKS_PER_S, find_stat, find_text, pids
+
+RUN_ID = "FORETELL_RUN_ID"
+RUN_DIRECTORY = "FORETELL_RUN_DIR"
+
+_LOAD_WINDOW_S = 0.5
+
+
+def detect_machine() -> Machine:
+    """What this process may use of the machine it is on; what cannot be found out stays unset. Never fails."""
+    cpus = os.sched_getaffinity(0)
+    gpus = find_gpus()
+    return Machine(
+        hostname=socket.gethostname(),
+        cpu_model=_cpu_model(),
+        cores=len(cpus),
+        cpu_mhz=_cpu_mhz(),
+        memory_bytes=psutil.virtual_memory().total,
+        gpu_model=gpus[0].name if gpus else None,
+        gpus=len(gpus),
+        extra={"physical_cores": len(group_cpus(cpus)), "architecture": platform.machine()},
+    )
+
+
+def _cpu_model() -> str:
+    for line in (find_text("/proc/cpuinfo") or b"").decode(errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "cpu model", "Model"):
+            return value.strip()
+    return platform.processor()
+
+
+def _cpu_mhz() -> float | None:
+    with contextlib.suppress(OSError, NotImplementedError, RuntimeError):
+        frequency = psutil.cpu_freq()
+        return (frequency.max or frequency.current or None) if frequency else None
+    return None
+
+
+def group_cpus(cpus: Collection[int]) -> list[tuple[int, ...]]:
+    """These CPUs by the physical core they are threads of."""
+    groups = {tuple(sorted(_siblings(cpu) & set(cpus))) for cpu in cpus}
+    return sorted(groups)
+
+
+def _siblings(cpu: int) -> set[int]:
+    text = find_text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    return {cpu} | set(_parse_cpu_list((text or b"").decode().strip()))
+
+
+def _parse_cpu_list(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first:
+            yield from range(int(first), int(last or first) + 1)
+
+
+def current_load() -> float:
+    """Cores that others keep busy, of those this process may use; takes half a second.
+
+    Children of this process count as others: ask before they start.
+    """
+    before, own_before, started = read_busy_s(), time.process_time(), time.perf_counter()
+    time.sleep(_LOAD_WINDOW_S)
+    busy, own = read_busy_s() - before, time.process_time() - own_before
+    return max(0.0, busy - own) / (time.perf_counter() - started)
+
+
+def read_busy_s() -> float:
+    """Seconds since boot for which the CPUs this process may use were busy, or taken by another virtual machine."""
+    wanted = {f"cpu{cpu}".encode() for cpu in os.sched_getaffinity(0)}
+    lines = (line.split() for line in (find_text("/proc/stat") or b"").splitlines())
+    return sum(_busy_ticks(fields) for fields in lines if fields and fields[0] in wanted) / TICKS_PER_S
+
+
+def _busy_ticks(fields: list[bytes]) -> int:
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[1:9])
+    return user + nice + system + irq + softirq + steal
+
+
+def build_owner() -> Owner:
+    """This process, for others to tell later whether it still lives."""
+    return _build_owner(os.getpid())
+
+
+@cache
+def _build_owner(pid: int) -> Owner:  # by pid, so that a forked child is somebody else
+    stat = find_stat(pid)
+    assert stat is not None
+    return Owner(
+        token=uuid.uuid4().hex, hostname=socket.gethostname(), boot_id=_boot_id(), pid=pid, started_at=stat.started_s
+    )
+
+
+def _boot_id() -> str:
+    return (find_text("/proc/sys/kernel/random/boot_id") or b"").decode().strip()
+
+
+def is_alive(owner: Owner) -> bool | None:
+    """Whether that process still runs; ``None`` if it is on another host, where we cannot look."""
+    if owner.hostname != socket.gethostname():
+        return None
+    stat = find_stat(owner.pid)
+    return (
+        owner.boot_id == _boot_id()
+        and stat is not None
+        and not stat.zombie
+        and abs(stat.started_s - owner.started_at) < 1 / TICKS_PER_S
+    )
+
+
+def kill_leftovers(run_id: str, *, run_directory: str | Path | None = None) -> int:
+    """Kill every process an earlier start of this run left behind; how many there were.
+
+    They are known by their environment. Run ids are the same in every store, so name the run's directory where
+    another store on this machine may be at the same run.
+    """
+    marks = {f"{RUN_ID}={run_id}".encode()}
+    if run_directory is not None:
+        marks.add(f"{RUN_DIRECTORY}={Path(run_directory).absolute()}".encode())
+    killed: set[int] = set()
+    while found := set(_find_marked(marks)) - killed:  # again, for those born while we looked
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= found
+    return len(killed)
+
+
+def _find_marked(marks: set[bytes]) -> Iterator[int]:
+    ourselves = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    for pid in pids():
+        environment = find_text(f"/proc/{pid}/environ")
+        if environment and pid not in ourselves and marks <= set(environment.split(b"\0")):
+            yield pid

@@ -1,0 +1,64 @@
+"""What every runner promises."""
+
+import abc
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from foretell.entities.app import Phase
+from foretell.entities.run import Launch, Run, RunSpec
+
+
+class Runner(abc.ABC):
+    """Starts runs somewhere and tells what came of them.
+
+    **Room.** What :meth:`fits` refuses can never run here. What fits may have to wait until :meth:`has_room`; room is
+    made by :meth:`poll`, never behind the caller's back.
+    **Alone.** No two runs share a core, a GPU or a run directory at the same time.
+    **Once.** Every run that was started is given by exactly one :meth:`poll`, in a final state, unless :meth:`stop`
+    came first.
+    **The run's fault.** A command that does not exist, fails or exceeds its limits is a run in that state with its
+    reason, not an error. An error means that the runner itself could not do its work.
+    **Nothing stays.** When a run is final no process of it is left; after :meth:`stop` none of any run is.
+    """
+
+    @property
+    @abc.abstractmethod
+    def running(self) -> tuple[RunSpec, ...]:
+        """Runs that were started and not yet given by :meth:`poll`."""
+
+    @abc.abstractmethod
+    def fits(self, spec: RunSpec) -> bool:
+        """Whether it could ever run here."""
+
+    @abc.abstractmethod
+    def has_room(self, spec: RunSpec) -> bool:
+        """Whether it can start right now."""
+
+    @abc.abstractmethod
+    def start(self, spec: RunSpec, launch: Launch, *, phases: Sequence[Phase] = ()) -> None:
+        """Start a run and return at once.
+
+        Raises:
+            RunnerError: if it does not fit, there is no room now, or its run directory cannot be written.
+        """
+
+    @abc.abstractmethod
+    def poll(self, timeout_s: float) -> list[Run]:
+        """Runs that became final since the last poll; waits up to ``timeout_s`` for one if any is running.
+
+        Raises:
+            RunnerError: if a run could not be followed to its end.
+        """
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Kill what still runs and forget it. Calling it again does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,122 @@
+"""Runs on this machine: each in its own directory, on its own CPUs, measured as a whole process tree."""
+
+import contextlib
+import os
+import queue
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from foretell.entities.app import Phase
+from foretell.entities.run import Launch, Run, RunSpec
+from foretell.entities.units import render_bytes
+from foretell.errors import RunnerError
+from foretell.probes.gpus import Gpu, find_gpus
+from foretell.probes.machine import detect_machine
+from foretell.probes.process import CpuLedger
+from foretell.runners._base import Runner
+from foretell.runners._cpus import CpuPool
+from foretell.runners._files import prepare_run_directory, read_finished
+from foretell.runners._job import Job, Place
+
+__all__ = ["LocalRunner", "read_finished"]
+
+
+class LocalRunner(Runner):
+    """Runs on this machine, on the given CPUs (default: all this process may use).
+
+    Runs get whole physical cores (:class:`CpuPool`), GPUs of their own, and share the machine's memory by what they
+    ask for. Past its time limit a run is asked to end, then killed; past the memory it asked for it is killed.
+    """
+
+    def __init__(self, *, cpus: Collection[int] | None = None) -> None:
+        self._machine = detect_machine()
+        self._cpus = CpuPool(os.sched_getaffinity(0) if cpus is None else cpus)
+        self._gpus = list(find_gpus())
+        self._jobs: dict[str, Job] = {}
+        self._ended: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._failures: list[BaseException] = []
+        self._ledger = CpuLedger()
+
+    @property
+    def running(self) -> tuple[RunSpec, ...]:
+        return tuple(job.spec for job in self._jobs.values())
+
+    def fits(self, spec: RunSpec) -> bool:
+        return self._find_obstacle(spec) is None
+
+    def has_room(self, spec: RunSpec) -> bool:
+        allocation = spec.allocation
+        reserved_bytes = sum(job.spec.allocation.memory_bytes or 0 for job in self._jobs.values())
+        return (
+            self.fits(spec)
+            and self._cpus.has_room(allocation.cores)
+            and allocation.gpus <= len(self._gpus)
+            and reserved_bytes + (allocation.memory_bytes or 0) <= (self._machine.memory_bytes or 0)
+        )
+
+    def start(self, spec: RunSpec, launch: Launch, *, phases: Sequence[Phase] = ()) -> None:
+        obstacle = self._find_obstacle(spec)
+        if obstacle:
+            raise RunnerError(f"run {spec.id} of {spec.app!r} cannot run here: {obstacle}")
+        if spec.id in self._jobs or not self.has_room(spec):
+            raise RunnerError(f"no room for run {spec.id} of {spec.app!r} now; poll until a running one has ended")
+        directory = Path(launch.run_directory).absolute()
+        prepare_run_directory(directory)
+        self._jobs[spec.id] = job = Job(
+            spec=spec,
+            launch=launch,
+            directory=directory,
+            phases=phases,
+            place=Place(cpus=self._cpus.lend(spec.allocation.cores), gpus=self._lend_gpus(spec.allocation.gpus)),
+            machine=self._machine,
+            ledger=self._ledger,
+            ended=self._ended,
+        )
+        job.start()
+
+    def poll(self, timeout_s: float) -> list[Run]:
+        runs: list[Run] = []
+        wait_s = timeout_s if self._jobs and not self._failures else 0.0
+        with contextlib.suppress(queue.Empty):
+            while True:
+                runs += self._settle(self._ended.get(timeout=wait_s) if wait_s > 0 else self._ended.get_nowait())
+                wait_s = 0.0
+        if self._failures and not runs:  # what did end is given first, so that it is not lost
+            raise self._failures.pop(0)
+        return runs
+
+    def stop(self) -> None:
+        for job in self._jobs.values():
+            job.stop()
+        for job in tuple(self._jobs.values()):
+            job.join()
+        while self._jobs:
+            self._settle(self._ended.get())
+        self._failures.clear()
+
+    def _find_obstacle(self, spec: RunSpec) -> str | None:
+        asked, machine = spec.allocation, self._machine
+        if asked.nodes != 1:
+            return f"it asks for {asked.nodes} nodes; this is one machine"
+        if not self._cpus.fits(asked.cores):
+            return f"it asks for {asked.cores} cores; there are {self._cpus.count}"
+        if asked.gpus > machine.gpus:
+            return f"it asks for {asked.gpus} GPUs; there are {machine.gpus}"
+        if (asked.memory_bytes or 0) > (machine.memory_bytes or 0):
+            return (
+                f"it asks for {render_bytes(asked.memory_bytes or 0)} of memory; "
+                f"there are {render_bytes(machine.memory_bytes or 0)}"
+            )
+        return None
+
+    def _lend_gpus(self, count: int) -> tuple[Gpu, ...]:
+        lent, self._gpus = self._gpus[:count], self._gpus[count:]
+        return tuple(lent)
+
+    def _settle(self, job: Job) -> list[Run]:
+        del self._jobs[job.spec.id]
+        self._cpus.give_back(job.place.cpus)
+        self._gpus.extend(job.place.gpus)
+        if job.failure is not None:
+            self._failures.append(job.failure)
+        return [job.outcome] if job.outcome is not None else []

@@ -1,0 +1,66 @@
+"""A launch as an sbatch script."""
+
+import math
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from foretell.entities.run import Allocation, Launch
+from foretell.entities.units import render_clock
+from foretell.errors import RunnerError
+from foretell.runners.shell_script import render_body
+
+_OPTION = re.compile(r"[a-z][a-z0-9-]*")
+_VALUE = re.compile(r"[!-~]*", re.ASCII)  # visible ASCII: sbatch splits a line at blanks
+_LONGEST_NAME = 64
+
+
+def render_job_script(
+    launch: Launch,
+    *,
+    job_name: str,
+    allocation: Allocation,
+    gpu_model: str | None = None,
+    account: str | None = None,
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """A complete script for ``sbatch``.
+
+    ``options`` are further ``#SBATCH`` options by their long names; they win over ours, an empty value is a flag.
+    The command runs once, on the first node: a command for several nodes starts its own tasks (``srun``).
+
+    Raises:
+        RunnerError: if an option, a word or a variable cannot be written in such a script.
+    """
+    asked = _directives(job_name, allocation, gpu_model=gpu_model, account=account) | dict(options)
+    header = [_render_directive(name, value) for name, value in asked.items()]
+    return "\n".join(["#!/bin/bash", *header, "", *render_body(launch, command=launch.argv)]) + "\n"
+
+
+def _directives(job_name: str, allocation: Allocation, *, gpu_model: str | None, account: str | None) -> dict[str, str]:
+    gpus = f"{gpu_model}:{allocation.gpus}" if gpu_model else str(allocation.gpus)
+    directives = {
+        "job-name": _clean_name(job_name),
+        "account": account,
+        "partition": allocation.partition,
+        "nodes": str(allocation.nodes),
+        "ntasks-per-node": "1",
+        "cpus-per-task": str(allocation.cores),
+        "mem": f"{math.ceil(allocation.memory_bytes / 2**20)}M" if allocation.memory_bytes else None,
+        "gpus-per-node": gpus if allocation.gpus else None,
+        "time": render_clock(allocation.walltime_s) if allocation.walltime_s else None,
+        "output": "%x-%j.out",
+    }
+    return {name: value for name, value in directives.items() if value is not None}
+
+
+def _clean_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", name)[:_LONGEST_NAME].strip("-") or "job"
+
+
+def _render_directive(name: str, value: str) -> str:
+    if not _OPTION.fullmatch(name):
+        raise RunnerError(f"{name!r} is no option of sbatch; write its long name without dashes before it, as in 'qos'")
+    if not _VALUE.fullmatch(value):
+        raise RunnerError(f"option {name!r} of sbatch: {value!r} holds blanks or characters that are not ASCII")
+    return f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}"

@@ -1,0 +1,81 @@
+"""GPUs through NVML; a stand-in for the library, because most machines that run this have none."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from foretell.probes import gpus as gpus_module
+from foretell.probes.gpus import find_gpus, sample_gpus
+
+
+class NVMLError(Exception):
+    pass
+
+
+def build_nvml(**changes):
+    functions = {
+        "NVMLError": NVMLError,
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}{handle}",
+        "nvmlDeviceGetName": lambda handle: b"Tesla V100",
+        "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=[80, 40][handle]),
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
+            SimpleNamespace(pid=7, usedGpuMemory=100),
+            SimpleNamespace(pid=8, usedGpuMemory=1000),
+        ],
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=5000),
+    }
+    return SimpleNamespace(**(functions | changes))
+
+
+@pytest.fixture
+def use_nvml(monkeypatch):
+    def use_nvml(**changes):
+        monkeypatch.setitem(sys.modules, "pynvml", build_nvml(**changes))
+        gpus_module._all_gpus.cache_clear()
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    yield use_nvml
+    gpus_module._all_gpus.cache_clear()
+
+
+def fail(*_arguments):
+    raise NVMLError
+
+
+def test_without_a_driver_there_are_none(use_nvml):
+    use_nvml(nvmlInit=fail)
+    assert find_gpus() == ()
+    assert sample_gpus((), pids={1}) is None
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [(None, [0, 1]), ("", []), ("1", [1]), ("1,0", [0, 1]), ("GPU-0", [0]), ("GPU-9", []), ("-1", [])],
+)
+def test_only_visible_ones_are_ours(use_nvml, monkeypatch, visible, expected):
+    use_nvml()
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [gpu.handle for gpu in find_gpus()] == expected
+
+
+def test_sample_counts_only_our_processes(use_nvml):
+    use_nvml()
+    sample = sample_gpus(find_gpus(), pids={7, 99})
+    assert sample.utilisation == pytest.approx(0.6)
+    assert sample.memory_bytes == 200
+    assert find_gpus()[0].name == "Tesla V100"
+
+
+def test_unknown_pids_mean_all_memory_in_use(use_nvml):
+    use_nvml()
+    assert sample_gpus(find_gpus(), pids={99}).memory_bytes == 10000
+
+
+def test_a_sample_that_fails_is_none(use_nvml):
+    use_nvml(nvmlDeviceGetUtilizationRates=fail)
+    assert sample_gpus(find_gpus(), pids={7}) is None

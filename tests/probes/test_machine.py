@@ -1,0 +1,130 @@
+"""Facts of the machine, checked against what else the system says."""
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretell.entities.records import from_record, to_record
+from foretell.entities.run import Owner
+from foretell.probes import machine as machine_module
+from foretell.probes.machine import (
+    build_owner,
+    current_load,
+    detect_machine,
+    group_cpus,
+    is_alive,
+    kill_leftovers,
+    read_busy_s,
+)
+
+
+def test_machine_is_detected():
+    machine = detect_machine()
+    assert machine.hostname == socket.gethostname()
+    assert machine.cores == len(os.sched_getaffinity(0))
+    assert machine.memory_bytes == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert machine.cpu_model
+
+
+def test_machine_without_a_proc_still_has_facts(monkeypatch):
+    monkeypatch.setattr(machine_module, "find_text", lambda path: None)
+    assert detect_machine().cores == len(os.sched_getaffinity(0))
+
+
+def test_load_sees_others():
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as burner:
+        time.sleep(0.1)
+        load = current_load()
+        burner.kill()
+    assert 0.2 < load <= len(os.sched_getaffinity(0)) + 0.1
+
+
+def test_busy_time_only_grows():
+    before = read_busy_s()
+    assert 0 < before <= read_busy_s()
+
+
+def test_cpus_are_grouped_by_core(monkeypatch):
+    lists = {0: b"0,4\n", 4: b"0,4\n", 1: b"1-2\n", 2: b"1-2\n", 3: None}
+    monkeypatch.setattr(machine_module, "find_text", lambda path: lists[int(path.split("/cpu")[2].split("/")[0])])
+    assert group_cpus([0, 1, 2, 3, 4]) == [(0, 4), (1, 2), (3,)]
+    assert group_cpus([0, 1, 2]) == [(0,), (1, 2)]
+
+
+class TestOwner:
+    def test_this_process_is_alive(self):
+        assert build_owner() == build_owner()
+        assert is_alive(build_owner()) is True
+
+    def test_survives_being_stored(self):
+        assert is_alive(from_record(Owner, to_record(build_owner()))) is True
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"boot_id": "another"}, {"started_at": 1.0}, {"pid": 2**22 + 1}],
+        ids=lambda change: next(iter(change)),
+    )
+    def test_another_boot_or_a_reused_pid_is_dead(self, change):
+        assert is_alive(dataclasses.replace(build_owner(), **change)) is False
+
+    def test_another_host_is_unknown(self):
+        assert is_alive(dataclasses.replace(build_owner(), hostname="elsewhere")) is None
+
+    def test_a_process_that_ended_is_dead_even_before_it_is_reaped(self):
+        code = "import json; from foretell.entities.records import to_record; from foretell.probes.machine import *\n"
+        code += "print(json.dumps(to_record(build_owner())), flush=True); input()"
+        child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        owner = from_record(Owner, json.loads(child.stdout.readline()))
+        assert owner.token != build_owner().token
+        assert is_alive(owner) is True
+        child.stdin.write("\n")
+        child.stdin.close()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert is_alive(owner) is False
+        child.wait()
+        child.stdout.close()
+        assert is_alive(owner) is False
+
+
+class TestLeftovers:
+    def start(self, run_id, directory="/somewhere"):
+        environment = os.environ | {"FORETELL_RUN_ID": run_id, "FORETELL_RUN_DIR": str(directory)}
+        return subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
+
+    def test_only_those_of_the_run_are_killed(self):
+        mine, other = self.start("test-a-1"), self.start("test-a-10")
+        assert kill_leftovers("test-a-1") == 1
+        assert mine.wait(10) == -9
+        assert other.poll() is None
+        assert kill_leftovers("test-a-10") == 1
+        other.wait(10)
+        assert kill_leftovers("test-a-1") == 0
+
+    def test_those_of_another_folder_are_spared(self, tmp_path):
+        mine, other = self.start("test-b", tmp_path), self.start("test-b", tmp_path / "other")
+        assert kill_leftovers("test-b", run_directory=tmp_path) == 1
+        assert mine.wait(10) == -9
+        assert other.poll() is None
+        other.kill()
+        other.wait(10)
+
+    def test_never_ourselves(self):
+        code = "from foretell.probes.machine import kill_leftovers; print(kill_leftovers('test-c'))"
+        environment = os.environ | {"FORETELL_RUN_ID": "test-c"}
+        answer = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        )
+        assert answer.stdout == "0\n"
+
+
+@given(st.sets(st.integers(0, 200)))
+def test_cpu_lists_are_read_back(cpus):
+    assert set(machine_module._parse_cpu_list(",".join(map(str, cpus)))) == cpus
