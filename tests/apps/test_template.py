@@ -1,0 +1,137 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretell.apps.command import build_launch, build_spec
+from foretell.apps.spec import parse_app
+from foretell.apps.sweep import build_sweep
+from foretell.apps.template import render_template
+from foretell.entities.app import App, Scale
+from foretell.entities.run import Allocation
+from foretell.errors import SpecError
+
+_COMMAND = [
+    "python", "./train.py", "--epochs", "100", "--batch-size=64", "--lr", "1e-3", "--data", "conf/a.csv",
+    "--verbose", "--flag", "True", "--cores", "4", "mnist", "7",
+]  # fmt: skip
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    tmp_path.joinpath("conf").mkdir()
+    tmp_path.joinpath("conf/a.csv").touch()
+    tmp_path.joinpath("train.py").touch()
+    return tmp_path
+
+
+def _read(text: str, directory: Path) -> App:
+    return parse_app(text, source="foretell.yaml", directory=directory)
+
+
+def test_a_command_becomes_an_app(directory: Path) -> None:
+    app = _read(render_template(_COMMAND, name="fc net", directory=directory), directory)
+    assert app.name == "fc-net"
+    assert app.command == (
+        "python", "{app_dir}/train.py", "--epochs", "{epochs}", "--batch-size={batch_size}", "--lr", "{lr}",
+        "--data", "{app_dir}/conf/a.csv", "--verbose", "--flag", "{flag}", "--cores", "{cores}", "mnist", "{value}",
+    )  # fmt: skip
+    domains = {
+        parameter.name: (parameter.scaled_down.values, parameter.full_scale.values) for parameter in app.parameters
+    }
+    assert domains == {
+        "epochs": ((6, 12, 25), (50, 100)),
+        "batch_size": ((4, 8, 16), (32, 64)),
+        "lr": ((0.001,), (0.001,)),
+        "flag": (("True",), ("True",)),
+        "value": ((1,), (3, 7)),
+    }
+    assert app.full_scale_resources.cores == (4,)
+
+
+def test_it_is_pleasant_to_read(directory: Path) -> None:
+    text = render_template(_COMMAND, name="fcnet", directory=directory)
+    assert max(map(len, text.splitlines())) <= 100
+    assert not any(line != line.rstrip() for line in text.splitlines())
+
+
+def test_what_is_commented_out_is_right_too(directory: Path) -> None:
+    text = render_template(["run", "--epochs", "100"], name="a", directory=directory)
+    keys = (
+        "environment",
+        "working_directory",
+        "setup",
+        "cleanup",
+        "time_limit",
+        "phases",
+        "  epoch",
+        "  startup",
+        "estimate",
+    )
+    for key in keys:
+        assert f"\n# {key}:" in text
+        text = text.replace(f"\n# {key}:", f"\n{key}:")
+    app = _read(text, directory)
+    assert app.estimate == "startup + epochs * epoch"
+    assert app.phases[0].pattern == r"epoch \d+: ([0-9.]+) s"
+
+
+def test_an_interpreter_keeps_its_module(directory: Path) -> None:
+    app = _read(render_template(["python", "-m", "pkg.train", "-n", "1"], name="a", directory=directory), directory)
+    assert app.command == ("python", "-m", "pkg.train", "-n", "{n}")
+
+
+def test_many_numbers_stay_few_runs(directory: Path) -> None:
+    command = ["run", *(str(number) for number in range(100, 130))]
+    assert len(build_sweep(_read(render_template(command, name="a", directory=directory), directory))) < 200
+
+
+def test_no_command_is_no_app(directory: Path) -> None:
+    for command in ([], ["run", "a\udc80"]):
+        with pytest.raises(SpecError, match="words of text"):
+            render_template(command, name="a", directory=directory)
+
+
+_words = st.one_of(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12),
+    st.integers().map(str),
+    st.floats().map(str),
+    st.from_regex(r"--?[a-z]{0,8}(=[a-z0-9{}.'\"]{0,6})?", fullmatch=True),
+    st.sampled_from(
+        ["template.yaml", "./template.yaml", "--x=template.yaml", "-1=template.yaml", "--cores", "--run_dir"]
+    ),
+    st.sampled_from(["true", "True", "null", "~", ".inf", "007", "+5", "1.10", "{x}", "---", "a: b", "#", "sort", ""]),
+)
+
+
+@given(st.lists(_words, min_size=1, max_size=8), st.text(max_size=10))
+def test_any_command_makes_a_valid_file_that_means_it(
+    tmp_path_factory: pytest.TempPathFactory, command: list[str], name: str
+) -> None:
+    directory = tmp_path_factory.getbasetemp() / "any"
+    directory.mkdir(exist_ok=True)
+    directory.joinpath("template.yaml").touch()
+    app = _read(render_template(command, name=name, directory=directory), directory)
+    largest = {parameter.name: parameter.full_scale.values[-1] for parameter in app.parameters}
+    cores, gpus, nodes = (getattr(app.full_scale_resources, key)[-1] for key in ("cores", "gpus", "nodes"))
+    spec = build_spec(app, largest, allocation=Allocation(cores=cores, gpus=gpus, nodes=nodes))
+    argv = build_launch(app, spec, run_directory=directory).argv
+    assert len(argv) == len(command)
+    assert all(_same(filled, word, directory) for filled, word in zip(argv, command, strict=True))
+
+
+def _same(filled: str, word: str, directory: Path) -> bool:
+    """Whether the full-scale run gets the word that was typed, but for the folder and the way of writing a number."""
+    plain = filled.replace(f"{directory}/", "")
+    if plain == word.replace("./template", "template"):
+        return True
+    return float(plain.rpartition("=")[2]) == float(word.rpartition("=")[2])
+
+
+def test_full_scale_is_what_was_typed(directory: Path) -> None:
+    app = _read(render_template(_COMMAND, name="a", directory=directory), directory)
+    last = build_sweep(app)[-1]
+    assert last.scale is Scale.FULL_SCALE
+    argv = build_launch(app, last, run_directory=directory).argv
+    assert argv[2:5] == ("--epochs", "100", "--batch-size=64")
