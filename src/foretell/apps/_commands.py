@@ -101,7 +101,7 @@ class CommandReader:
 
     def _check_hole(self, entry: Entry, hole: str) -> None:
         if hole not in self._holes():
-            expected = f"doubled braces to mean themselves, or {render_known(hole, self._holes())}"
+            expected = f"{render_known(hole, self._holes())} (a literal brace is written twice)"
             entry.note(expected, found=f"{{{hole}}}, which names nothing")
         elif hole == "memory_mb" and not self.has_memory:
             entry.note("a size under resources.memory to fill it", found="{memory_mb}")

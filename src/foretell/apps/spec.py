@@ -86,10 +86,8 @@ def _read_app(root: Entry, directory: Path) -> App | None:
         phases=phases,
         estimate=read_estimate(fields.get("estimate"), phases=phases, parameters=parameters),
     )
-    if ("command" in fields) == ("shell" in fields):
-        found = "both command and shell" if "command" in fields else "neither command nor shell"
-        fields.get("shell", root).note("one of the two", found=found)
-    elif "command" in fields:
+    _check_command(root, fields)
+    if "command" in fields and not any(mistake.place.startswith("command") for mistake in root.mistakes):
         _check_unused(described, reader.used)
     if app.working_directory.startswith(RUN_FOLDER):
         _check_files(fields, reader)
@@ -122,6 +120,12 @@ def _parse_time_limit(text: str) -> float:
         return parse_duration(text)
     except (ValueError, OverflowError):
         raise ValueError("a duration such as 90s, 10m, 1h30m or 02:30:00") from None
+
+
+def _check_command(root: Entry, fields: Mapping[str, Entry]) -> None:
+    if ("command" in fields) == ("shell" in fields):
+        found = "both command and shell" if "command" in fields else "neither command nor shell"
+        fields.get("shell", root).note("one of the two", found=found)
 
 
 def _check_unused(parameters: Mapping[str, Entry], used: Collection[str]) -> None:
