@@ -57,12 +57,12 @@ def test_cpu_of_children_that_were_waited_for(measure_python):
 
 
 def test_cpu_of_children_nobody_waits_for(measure_python):
-    code = "def burn():\n    while time.process_time() < 0.3: pass\n    time.sleep(9)\nfork(burn)\ntime.sleep(1.5)"
+    code = "def burn():\n    while time.process_time() < 0.3: pass\n    time.sleep(9)\nfork(burn)\ntime.sleep(1)"
     assert measure_python(FORK + code).cpu_s >= 0.25
 
 
 def test_memory_of_a_tree_is_the_sum_of_its_processes(measure_python):
-    code = "def fill():\n    x = b'1' * (80 << 20); time.sleep(1)\nfork(fill); fork(fill); os.wait(); os.wait()"
+    code = "def fill():\n    x = b'1' * (80 << 20); time.sleep(0.5)\nfork(fill); fork(fill); os.wait(); os.wait()"
     assert 160 * MEGABYTE <= measure_python(FORK + code).peak_memory_bytes < 260 * MEGABYTE
 
 
@@ -145,10 +145,8 @@ def test_kill_after_the_end_hits_nobody(start):
 
 
 def test_sampling_keeps_to_its_budget(start):
-    probe = start("sh", "-c", "for i in $(seq 40); do sleep 1.5 & done; wait")
-    measurement = probe.wait()
-    share = measurement.sampling_s / measurement.usage.elapsed_s
-    assert share < 0.01, "a tree of 40 processes must be sampled less often, not at a higher cost"
+    measurement = start("sh", "-c", "for i in $(seq 40); do sleep 1.2 & done; wait").wait()
+    assert measurement.sampling_s < 0.06, "a large tree is to be looked at less often, not at a higher cost"
     assert measurement.usage.peak_memory_bytes > 20 * MEGABYTE
 
 
@@ -160,7 +158,7 @@ def test_ledger_knows_what_all_used(start):
 
 def test_children_are_found_where_the_kernel_does_not_list_them(measure_python, monkeypatch):
     monkeypatch.setattr(process_module, "find_children", lambda pid: None)
-    code = "def fill():\n    x = b'1' * (150 << 20); time.sleep(1)\nos.waitpid(fork(fill), 0)"
+    code = "def fill():\n    x = b'1' * (150 << 20); time.sleep(0.5)\nos.waitpid(fork(fill), 0)"
     assert measure_python(FORK + code).peak_memory_bytes >= 150 * MEGABYTE
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from foretell.entities.run import Allocation, Launch, RunSpec, State
 from foretell.errors import RunnerError
+from foretell.probes.machine import kill_leftovers
 from foretell.runners._base import Runner
 from foretell.runners.local import LocalRunner, read_finished
 from foretell.testing.runners import RunnerContract, build_spec, is_running, poll_all, python_launch, wait_for
@@ -132,10 +134,10 @@ class TestWhatCannotStart:
 
 class TestSetupAndCleanup:
     def test_are_not_measured(self, runner, tmp_path):
-        run = run_python(runner, tmp_path, "", setup=(("sleep", "0.7"),), cleanup=(("sleep", "0.7"),))
+        run = run_python(runner, tmp_path, "", setup=(("sleep", "0.5"),), cleanup=(("sleep", "0.5"),))
         assert run.state is State.COMPLETED
-        assert (run.ended_at - run.started_at).total_seconds() > 1.4
-        assert run.usage.elapsed_s < 0.7
+        assert (run.ended_at - run.started_at).total_seconds() > 1.0
+        assert run.usage.elapsed_s < 0.5
 
     def test_failing_setup_fails_the_run_and_still_cleans_up(self, runner, tmp_path):
         setup = (("sh", "-c", "echo no luck; exit 4"), ("touch", "second"))
@@ -188,6 +190,10 @@ class TestWhatARunSees:
             run_python(runner, tmp_path, "import os; print(os.sched_getaffinity(0))")
         assert (tmp_path / "stdout.log").read_text() == f"{{{cpu}}}\n"
 
+    def test_cpus_that_are_not_ours_are_refused(self):
+        with pytest.raises(RunnerError, match="5000"):
+            LocalRunner(cpus={5000})
+
     def test_starting_leaves_our_own_affinity_alone(self, runner, tmp_path):
         before = os.sched_getaffinity(0)
         run_python(runner, tmp_path, "")
@@ -204,6 +210,23 @@ class TestAfterTheRun:
         assert run.state is State.COMPLETED
         for pid in map(int, (tmp_path / "stdout.log").read_text().split()):
             wait_for(lambda pid=pid: not is_running(pid))
+
+    def test_what_outlives_a_killed_foretell_can_be_found_and_killed(self, tmp_path):
+        code = f"""
+import time
+from foretell.runners.local import LocalRunner
+from foretell.testing.runners import build_spec, python_launch
+from pathlib import Path
+launch = python_launch(Path({str(tmp_path)!r}), "print(1, flush=True); import time; time.sleep(600)")
+LocalRunner().start(build_spec({{"number": 77}}), launch)
+time.sleep(600)
+"""
+        with subprocess.Popen([sys.executable, "-c", code]) as foretell:
+            wait_for(lambda: (tmp_path / "stdout.log").exists() and (tmp_path / "stdout.log").read_text() == "1\n")
+            foretell.kill()
+        run_id = build_spec({"number": 77}).id
+        assert kill_leftovers(run_id, run_directory=tmp_path) == 1
+        assert read_finished(tmp_path) is None
 
     def test_machine_facts_are_recorded(self, runner, tmp_path):
         run = run_python(runner, tmp_path, "import time; time.sleep(0.4)")

@@ -118,7 +118,7 @@ def run_script(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", script], cwd=directory, capture_output=True, encoding="utf-8", timeout=60)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(words=st.lists(ODD, max_size=5), variable=ODD, folder=st.sampled_from(["plain", "it's", "a b\n$(c)", "-d"]))
 @pytest.mark.parametrize("kind", ["sbatch", "sh"])
 def test_odd_words_arrive_unharmed(tmp_path_factory, kind, words, variable, folder):

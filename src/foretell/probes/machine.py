@@ -132,9 +132,9 @@ def kill_leftovers(run_id: str, *, run_directory: str | Path | None = None) -> i
     They are known by their environment. Run ids are the same in every store, so name the run's directory where
     another store on this machine may be at the same run.
     """
-    marks = {f"{RUN_ID}={run_id}".encode()}
+    marks = {os.fsencode(f"{RUN_ID}={run_id}")}
     if run_directory is not None:
-        marks.add(f"{RUN_DIRECTORY}={Path(run_directory).absolute()}".encode())
+        marks.add(os.fsencode(f"{RUN_DIRECTORY}={Path(run_directory).absolute()}"))
     killed: set[int] = set()
     while found := set(_find_marked(marks)) - killed:  # again, for those born while we looked
         for pid in found:
@@ -145,8 +145,12 @@ def kill_leftovers(run_id: str, *, run_directory: str | Path | None = None) -> i
 
 
 def _find_marked(marks: set[bytes]) -> Iterator[int]:
-    ourselves = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for pid in pids():
         environment = find_text(f"/proc/{pid}/environ")
-        if environment and pid not in ourselves and marks <= set(environment.split(b"\0")):
+        if environment and marks <= set(environment.split(b"\0")) and not _is_ours(pid):
             yield pid
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether it is this process or one it was started by: Foretell may itself be what a run runs."""
+    return pid == os.getpid() or any(parent.pid == pid for parent in psutil.Process().parents())

@@ -24,7 +24,7 @@ from foretell.entities.run import Usage
 from foretell.probes.gpus import Gpu, sample_gpus
 from foretell.probes.procfs import Stat, find_children, find_high_water_bytes, find_io, find_stat
 
-_CPU_SHARE = 0.004  # of a core, for sampling one tree; the first millisecond is free, so that short runs are seen
+_CPU_SHARE = 0.003  # of a core, for sampling one tree; the first millisecond is free, so that short runs are seen
 _FREE_CPU_S = 0.001
 _SHORTEST_PAUSE_S, _EARLY_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.02, 1.0
 _LONGEST_PAUSE_WITH_LIMIT_S = 0.1
@@ -118,9 +118,12 @@ class ProcessProbe:
     def wait(self) -> Measurement:
         """Sample until the first process ends; then whatever is left of its group is killed."""
         threading.Thread(target=self._await_exit, daemon=True).start()
+        started_s = time.thread_time()
         while not self._exited.wait(self._pause_s()):
             self._sample()
             self._enforce()
+            spent_s = time.thread_time() - started_s  # waking up included, which costs as much as looking
+            self._last_sampling_s, self._sampling_s = spent_s - self._sampling_s, spent_s
         self._sample()
         self.kill()  # before its pid can mean another process
         return self._reap()
@@ -148,13 +151,11 @@ class ProcessProbe:
         return max(deadline_s - elapsed_s, _SHORTEST_PAUSE_S)
 
     def _sample(self) -> None:
-        started_s, known_cpu_s = time.thread_time(), self._tree.cpu_s
+        known_cpu_s = self._tree.cpu_s
         self._tree.sample(self._inherited_bytes)
         self._ledger.add(self._tree.cpu_s - known_cpu_s)
         if self._gpus:
             self._gpu.add(self._gpus, pids=self._tree.pids, at_s=time.perf_counter())
-        self._last_sampling_s = time.thread_time() - started_s
-        self._sampling_s += self._last_sampling_s
 
     def _enforce(self) -> None:
         elapsed_s = time.perf_counter() - self._started_s

@@ -17,6 +17,7 @@ class Runner(abc.ABC):
     **Alone.** No two runs share a core, a GPU or a run directory at the same time.
     **Once.** Every run that was started is given by exactly one :meth:`poll`, in a final state, unless :meth:`stop`
     came first.
+    **Files.** What a run prints is in ``stdout.log`` and ``stderr.log`` of its run directory, which is created.
     **The run's fault.** A command that does not exist, fails or exceeds its limits is a run in that state with its
     reason, not an error. An error means that the runner itself could not do its work.
     **Nothing stays.** When a run is final no process of it is left; after :meth:`stop` none of any run is.

@@ -107,7 +107,7 @@ class Job(threading.Thread):
         try:
             run = self._attempt()
         finally:
-            self._kill_leftovers()
+            kill_leftovers(self.spec.id, run_directory=self._directory)
             complaint = self._clean_up()
         reason = "; ".join(filter(None, [run.reason, complaint]))
         return dataclasses.replace(run, reason=reason, started_at=started_at, ended_at=datetime.now(UTC))
@@ -132,11 +132,7 @@ class Job(threading.Thread):
                 self._run_step(argv, log=self._directory / CLEANUP, limits=limits)
             except _StepError as exc:
                 complaints.append(f"cleanup: {exc}")
-        self._kill_leftovers()
         return "; ".join(complaints)
-
-    def _kill_leftovers(self) -> None:
-        kill_leftovers(self.spec.id, run_directory=self._directory)
 
     def _run_step(self, argv: Sequence[str], *, log: Path, limits: Limits) -> None:
         with writing(log), log.open("a", encoding="utf-8", errors="replace") as file:
@@ -178,8 +174,8 @@ class Job(threading.Thread):
         if code != 0:
             return self._build_run(State.FAILED, reason=f"ended with {_render_exit(code)}", usage=usage, exit_code=code)
         phases, complaints = read_phases(self._phases, run_directory=self._directory, output=self._directory / STDOUT)
-        run = Run(spec=self.spec, state=State.COMPLETED, usage=usage, phases=phases, exit_code=code)
-        return dataclasses.replace(run, reason="; ".join(complaints))
+        reason = "; ".join(complaints)
+        return Run(spec=self.spec, state=State.COMPLETED, usage=usage, phases=phases, exit_code=code, reason=reason)
 
     def _build_run(
         self,

@@ -26,11 +26,18 @@ class LocalRunner(Runner):
 
     Runs get whole physical cores (:class:`CpuPool`), GPUs of their own, and share the machine's memory by what they
     ask for. Past its time limit a run is asked to end, then killed; past the memory it asked for it is killed.
+    A record of each run that ended is left in its directory (:func:`read_finished`).
+
+    Raises:
+        RunnerError: if this process may not use all of those CPUs.
     """
 
     def __init__(self, *, cpus: Collection[int] | None = None) -> None:
+        allowed = os.sched_getaffinity(0)
+        if cpus is not None and not allowed.issuperset(cpus):
+            raise RunnerError(f"CPUs {sorted(cpus)} are not all ours to use; choose among {sorted(allowed)}")
         self._machine = detect_machine()
-        self._cpus = CpuPool(os.sched_getaffinity(0) if cpus is None else cpus)
+        self._cpus = CpuPool(allowed if cpus is None else cpus)
         self._gpus = list(find_gpus())
         self._jobs: dict[str, Job] = {}
         self._ended: queue.SimpleQueue[Job] = queue.SimpleQueue()

@@ -177,10 +177,11 @@ class RunnerContract:
     def test_odd_words_arrive_unharmed(
         self, runner: Runner, start: Callable[..., RunSpec], tmp_path: Path, word: str
     ) -> None:
-        start("import json, sys; print(json.dumps(sys.argv[1:]))", word, environment={"ODD": word})
+        code = "import json, os, sys; print(json.dumps([*sys.argv[1:], os.environ['ODD']]))"
+        start(code, word, environment={"ODD": word})
         (run,) = poll_all(runner)
         assert run.state is State.COMPLETED
-        assert json.loads((tmp_path / "0" / "stdout.log").read_text()) == [word]
+        assert json.loads((tmp_path / "0" / "stdout.log").read_text()) == [word, word]
 
 
 def build_spec(parameters: Mapping[str, int], *, allocation: Allocation | None = None) -> RunSpec:
