@@ -11,8 +11,8 @@ from foretell.entities.formula import Formula
 from foretell.entities.learned import ModelCard
 from foretell.entities.prediction import Estimate, Prediction, Request
 from foretell.entities.records import from_record, to_record
-from foretell.entities.run import Machine, RunSpec
-from foretell.features.encode import Encoder
+from foretell.entities.run import Allocation, Machine, RunSpec
+from foretell.features.encode import Encoder, Field
 from foretell.features.table import MACHINE_CPU, Columns, build_columns
 from foretell.models.intervals import Spread
 from foretell.models.persist import dump_models, load_models
@@ -99,9 +99,40 @@ class Predictor:
         risk: float = DEFAULT_RISK,
     ) -> list[Prediction]:
         """A prediction for each specification."""
-        columns = build_columns(specs, machines)
+        columns = self.tabulate(specs, machines)
         forecast = self.forecast(columns, len(specs), level=level, risk=risk)
+        return self.explain(specs, columns, forecast, level=level)
+
+    def tabulate(self, specs: Sequence[RunSpec], machines: Sequence[Machine] | None = None) -> Columns:
+        """Specifications as the columns that :meth:`forecast` reads."""
+        return build_columns(specs, machines)
+
+    def cross(self, specs: Sequence[RunSpec], *, options: Sequence[tuple[Allocation, Machine]]) -> tuple[Columns, int]:
+        """Every specification on every option, as columns; the options of one specification stand together."""
+        blank = [RunSpec(app="", parameters={}, allocation=allocation) for allocation, _ in options]
+        placed = build_columns(blank, [machine for _, machine in options])
+        asked = build_columns(specs)
+        columns = {name: np.repeat(column, len(options)) for name, column in asked.items() if name not in placed}
+        columns |= {name: np.tile(column, len(specs)) for name, column in placed.items()}
+        return columns, len(specs) * len(options)
+
+    def explain(
+        self, specs: Sequence[RunSpec], columns: Columns, forecast: Forecast, *, level: float
+    ) -> list[Prediction]:
+        """A forecast row by row, with its doubts in words."""
         return [self._prediction(spec, row, columns, forecast, level) for row, spec in enumerate(specs)]
+
+    def measured_counts(self, resource: str) -> tuple[int, ...] | None:
+        """The only count of a resource that runs had; ``None`` if it varied."""
+        field = self._field(resource)
+        return (int(field.low),) if field.constant else None
+
+    def usual_counts(self) -> dict[str, int]:
+        """What most runs had of each resource."""
+        return {name: int(float(self._field(name).fill)) for name in ("cores", "gpus", "nodes")}
+
+    def _field(self, name: str) -> Field:
+        return next(field for field in self.encoder.fields if field.name == name)
 
     def risk(self, forecast: Forecast, *, walltime_s: Floats, memory: Floats) -> Floats:
         """The chance that these requests are too small, in time or in memory."""

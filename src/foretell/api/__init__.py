@@ -1,0 +1,28 @@
+"""What Foretell does, as Python: each function joins the stages it names."""
+
+from foretell.advisor.policy import Cheapest, Fastest, choose_policy
+from foretell.api.advice import find_site, recommend, render_script
+from foretell.api.campaign import generate, plan
+from foretell.api.exchange import import_runs
+from foretell.api.learning import build, predict
+from foretell.api.workspace import load_app
+from foretell.apps.tables import Columns, read_table
+from foretell.stores import open_store
+
+__all__ = [
+    "Cheapest",
+    "Columns",
+    "Fastest",
+    "build",
+    "choose_policy",
+    "find_site",
+    "generate",
+    "import_runs",
+    "load_app",
+    "open_store",
+    "plan",
+    "predict",
+    "read_table",
+    "recommend",
+    "render_script",
+]

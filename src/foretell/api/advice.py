@@ -1,0 +1,209 @@
+"""From a configuration and a site to offers, the pick, and its job script."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from foretell.advisor.choose import Choice, choose
+from foretell.advisor.policy import Policy, choose_policy
+from foretell.advisor.ranking import WORKS, Ranking, build_market, rank
+from foretell.api.learning import Configuration, load_predictor, specify
+from foretell.api.workspace import StoreLike, resolve_app, using_store
+from foretell.apps.command import build_launch
+from foretell.entities.app import App
+from foretell.entities.prediction import Offer, Recommendation, Rejection
+from foretell.entities.run import Allocation, Launch, Machine, RunSpec
+from foretell.entities.site import NodeType, Site
+from foretell.machines.allocations import list_allocations
+from foretell.machines.local import LOCAL, build_local_site
+from foretell.machines.sites import get_site
+from foretell.predictor.predictor import DEFAULT_LEVEL, DEFAULT_RISK, Forecast, Predictor
+from foretell.probes.machine import detect_machine
+from foretell.runners.shell_script import render_shell_script
+from foretell.runners.slurm.script import render_job_script
+
+_SHELL = "shell"
+_NODE_COUNTS = (1, 2, 4, 8, 16)
+
+
+def find_site(name: str, *, files: Collection[Path] = ()) -> Site:
+    """A site by its name: this machine, one of the catalogue, or one of the user's files.
+
+    Raises:
+        NotFoundError: if there is none of that name.
+        SiteError: if a file has mistakes.
+    """
+    return build_local_site(detect_machine()) if name == LOCAL else get_site(name, extra_files=files)
+
+
+def recommend(
+    app: App | str | Path,
+    configuration: Configuration,
+    *,
+    site: Site | str = LOCAL,
+    policy: Policy | None = None,
+    store: StoreLike = None,
+    level: float = DEFAULT_LEVEL,
+    risk: float = DEFAULT_RISK,
+) -> Recommendation:
+    """Every allocation of the site the job could use, ranked, and the one to take.
+
+    Raises:
+        InfeasibleError: if nothing works, or nothing within the policy's limits.
+        NotFoundError: if there is no such app or site, or no model yet.
+        SpecError: if the configuration does not fit the app.
+    """
+    directory = app.directory if isinstance(app, App) else "."
+    with using_store(store, directory) as opened:
+        known = resolve_app(app, opened)
+        predictor = load_predictor(known, opened)
+    place = find_site(site) if isinstance(site, str) else site
+    options, rejections = _list_options(place, predictor)
+    (spec,) = specify(known, configuration, allocation=Allocation())
+    specs = [replace(spec, allocation=allocation) for _, allocation in options]
+    table = predictor.tabulate(specs, [_machine(node) for node, _ in options])
+    forecast = predictor.forecast(table, len(specs), level=level, risk=risk)
+    choice = Choice(
+        app=known.name,
+        site=place,
+        options=options,
+        predictions=predictor.explain(specs, table, forecast, level=level),
+        measured=[not stretch for stretch in forecast.stretch],
+        risk=lambda walltime_s, memory: predictor.risk(forecast, walltime_s=walltime_s, memory=memory),
+    )
+    return choose(choice, policy or choose_policy(), rejections=rejections)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedPairs:
+    """Configurations times allocations as columns: row ``i`` is configuration ``i // m`` on allocation ``i % m``."""
+
+    options: Sequence[tuple[NodeType, Allocation]]
+    forecast: Forecast
+    ranking: Ranking
+
+    def best(self) -> pd.DataFrame:
+        """The first choice for each configuration, with what it takes and costs; no row where nothing works."""
+        order = self.ranking.order
+        configuration = order // len(self.options)
+        first = order[np.append(True, np.diff(configuration) != 0)]
+        works = first[self.ranking.verdict[first] == WORKS]
+        offers = [self.options[row % len(self.options)][1] for row in works]
+        return pd.DataFrame(
+            {
+                "configuration": works // len(self.options),
+                "node_type": [allocation.node_type for allocation in offers],
+                "cores": [allocation.cores for allocation in offers],
+                "gpus": [allocation.gpus for allocation in offers],
+                "elapsed_s": self.forecast.elapsed.value[works],
+                "elapsed_s_high": self.forecast.elapsed.high[works],
+                "walltime_s": self.ranking.walltime_s[works],
+                "memory_bytes": self.ranking.memory[works],
+                "cost": self.ranking.cost[works],
+                "allowed": self.ranking.allowed[works],
+            }
+        )
+
+
+def rank_pairs(
+    predictor: Predictor, specs: Sequence[RunSpec], site: Site, *, policy: Policy | None = None
+) -> RankedPairs:
+    """Rank every allocation of a site for each of many configurations at once."""
+    options, _ = _list_options(site, predictor)
+    table, rows = predictor.cross(specs, options=[(allocation, _machine(node)) for node, allocation in options])
+    forecast = predictor.forecast(table, rows)
+    memory = forecast.memory
+    nothing = np.zeros(rows)
+    ranking = rank(
+        build_market(options).take(np.tile(np.arange(len(options)), len(specs))),
+        configuration=np.repeat(np.arange(len(specs)), len(options)),
+        time_s=forecast.elapsed.value,
+        longest_s=forecast.elapsed.high,
+        walltime_s=forecast.elapsed.request,
+        memory_value=memory.value if memory else nothing,
+        memory=memory.request if memory else nothing,
+        trusted=forecast.stretch == 0,
+        policy=policy or choose_policy(),
+    )
+    return RankedPairs(options=options, forecast=forecast, ranking=ranking)
+
+
+def render_script(app: App, offer: Offer, site: Site, *, account: str | None = None) -> str:
+    """The job script for an offer: for ``sbatch``, or for a shell where there is no scheduler."""
+    spec = RunSpec(app=app.name, parameters=offer.prediction.parameters, allocation=offer.allocation)
+    launch = _launch(app, spec)
+    if site.scheduler == _SHELL:
+        return render_shell_script(launch, allocation=offer.allocation)
+    node = site.find_node_type(offer.allocation.node_type)
+    assert node is not None
+    return render_job_script(
+        launch,
+        job_name=app.name,
+        allocation=_askable(offer.allocation, site),
+        account=account,
+        options=_options(node, site),
+    )
+
+
+def _askable(allocation: Allocation, site: Site) -> Allocation:
+    """Without what the site's scheduler refuses to be asked for."""
+    refused = site.script.get("refuses", "").split()
+    return replace(
+        allocation,
+        memory_bytes=None if "mem" in refused else allocation.memory_bytes,
+        gpus=0 if "gpus" in refused else allocation.gpus,
+    )
+
+
+def _options(node: NodeType, site: Site) -> dict[str, str]:
+    options = {name: value for name, value in site.script.items() if name != "refuses"}
+    return options | ({"clusters": node.cluster} if node.cluster and site.script.get("clusters") else {})
+
+
+def _launch(app: App, spec: RunSpec) -> Launch:
+    if app.command or app.shell is not None:
+        return build_launch(app, spec, run_directory=Path(app.directory) / f"{app.name}-job")
+    return Launch(argv=("echo", f"put the command of {app.name} here"))
+
+
+def _list_options(site: Site, predictor: Predictor) -> tuple[list[tuple[NodeType, Allocation]], list[Rejection]]:
+    """The allocations to weigh. A resource that never varied in the runs stays as it was: nothing else is known."""
+    cores, gpus, nodes = (predictor.measured_counts(name) for name in ("cores", "gpus", "nodes"))
+    options = list_allocations(site, cores=cores, gpus=gpus, nodes=nodes or _NODE_COUNTS)
+    served = {allocation.node_type for _, allocation in options}
+    rejections = [
+        Rejection(
+            site=site.name,
+            allocation=Allocation(cores=node.cores, gpus=node.gpus, partition=node.partition, node_type=node.name),
+            reason=_why_not(node, cores, gpus),
+        )
+        for node in site.node_types
+        if node.name not in served
+    ]
+    return options, rejections
+
+
+def _why_not(node: NodeType, cores: Collection[int] | None, gpus: Collection[int] | None) -> str:
+    if cores is not None and min(cores) > node.cores:
+        return f"runs used {min(cores)} cores; a node has {node.cores}"
+    if gpus is not None and 0 in gpus and node.gpus:
+        return "no run used a GPU, and these nodes are for jobs that do"
+    return f"runs used {_render(gpus)} GPUs; a node has {node.gpus}"
+
+
+def _render(counts: Collection[int] | None) -> str:
+    return "several" if counts is None else " or ".join(map(str, sorted(counts)))
+
+
+def _machine(node: NodeType) -> Machine:
+    return Machine(
+        cpu_model=node.cpu_model,
+        cores=node.cores,
+        cpu_mhz=node.cpu_mhz,
+        memory_bytes=node.memory_bytes,
+        gpu_model=node.gpu_model,
+        gpus=node.gpus,
+    )

@@ -1,0 +1,276 @@
+"""Plans runs, makes them, and keeps what came of them; interrupted in any way, it goes on where it was."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.api.workspace import FOLDER, StoreLike, resolve_app, using_store
+from foretell.apps.command import build_launch
+from foretell.apps.sweep import build_sweep, pick_within
+from foretell.entities.app import App, Scale
+from foretell.entities.plan import CampaignResult, Plan, Progress
+from foretell.entities.run import RETRIABLE, Claim, Owner, Run, RunSpec, State
+from foretell.errors import RunnerError, StoreError
+from foretell.predictor.durations import estimate_durations
+from foretell.probes.machine import OWNER, build_owner, current_load, is_alive, kill_leftovers
+from foretell.runners import Runner
+from foretell.runners.local import LocalRunner, read_finished
+from foretell.stores import RunStore
+
+_SILENT_AFTER = timedelta(minutes=2)  # a claim from another host without a sign of life for so long is given up
+_HEARTBEAT_S = 15.0
+_POLL_S = 0.25
+_PILOTS = 4  # runs made before anything is known, to plan the rest by
+_ROUND = 8  # runs made under a budget before planning again by what they took
+_RECENT = 300  # runs that durations are guessed from
+_BUSY = 0.3  # cores used by others above which measurements suffer
+
+
+def plan(
+    app: App | str | Path,
+    *,
+    store: StoreLike = None,
+    budget_s: float | None = None,
+    retry_failed: bool = False,
+    jobs: int | None = None,
+) -> Plan:
+    """What :func:`generate` would do."""
+    directory = app.directory if isinstance(app, App) else "."
+    with using_store(store, directory) as opened, _open_runner(jobs) as runner:
+        return _plan(resolve_app(app, opened), opened, runner, budget_s=budget_s, retry_failed=retry_failed)
+
+
+def generate(
+    app: App | str | Path,
+    *,
+    store: StoreLike = None,
+    budget_s: float | None = None,
+    retry_failed: bool = False,
+    jobs: int | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> CampaignResult:
+    """Make the app's runs that are not stored yet, as far as the budget goes, cheap ones first.
+
+    Raises:
+        RunnerError: if a run can never fit this machine, or its directory cannot be written.
+        StoreError: if the store fails; what was measured stays in the run's directory, and the next call picks it up.
+    """
+    directory = app.directory if isinstance(app, App) else "."
+    with using_store(store, directory) as opened, _open_runner(jobs) as runner:
+        known = resolve_app(app, opened)
+        opened.save_app(known)
+        campaign = _Campaign(app=known, store=opened, runner=runner, on_progress=on_progress)
+        return campaign.run(budget_s=budget_s, retry_failed=retry_failed)
+
+
+def run_directory(app: App, run_id: str) -> Path:
+    """Where a run of the app keeps its logs."""
+    return Path(app.directory).absolute() / FOLDER / "runs" / app.name / run_id
+
+
+def _open_runner(jobs: int | None) -> Runner:
+    return LocalRunner(jobs=jobs)
+
+
+def _plan(app: App, store: RunStore, runner: Runner, *, budget_s: float | None, retry_failed: bool) -> Plan:
+    sweep = build_sweep(app)
+    states = store.known_ids(app.name)
+    wanted = [spec for spec in sweep if _is_wanted(states.get(spec.id), retry_failed)]
+    failed = sum(states.get(spec.id) in RETRIABLE for spec in sweep)
+    running = sum(states.get(spec.id) is State.RUNNING for spec in sweep)
+    seconds = estimate_durations(_recent(app, store), wanted) if wanted else None
+    chosen = _order(wanted, seconds, budget_s=budget_s, at_once=runner.width)
+    known = dict(zip((spec.id for spec in wanted), seconds, strict=True)) if seconds is not None else {}
+    total_s = sum(float(known[spec.id]) * spec.allocation.cores for spec in chosen) if known else None
+    limit_s = app.time_limit_s
+    return Plan(
+        app=app.name,
+        specs=tuple(chosen),
+        stored=len(sweep) - len(wanted) - running - (0 if retry_failed else failed),
+        failed=failed,
+        running_elsewhere=running,
+        left_out=len(wanted) - len(chosen),
+        at_once=runner.width,
+        expected_s=total_s / runner.width if total_s is not None else None,
+        limit_s=limit_s * len(chosen) if limit_s is not None else None,
+        core_h=total_s / 3600 if total_s is not None else None,
+        busy_cores=current_load(),
+    )
+
+
+def _recent(app: App, store: RunStore) -> list[Run]:
+    return store.runs(app.name, states=[State.COMPLETED], limit=_RECENT, newest_first=True)
+
+
+def _is_wanted(state: State | None, retry_failed: bool) -> bool:
+    return state is None or (retry_failed and state in RETRIABLE)
+
+
+def _order(
+    specs: Sequence[RunSpec], seconds: NDArray[np.float64] | None, *, budget_s: float | None, at_once: int
+) -> Sequence[RunSpec]:
+    """Cheap first, and within the budget; scaled-down first while nothing is known."""
+    if seconds is None:
+        return sorted(specs, key=_size)
+    if budget_s is None:
+        return [spec for _, spec in sorted(zip(seconds, specs, strict=True), key=lambda pair: pair[0])]
+    return pick_within(specs, seconds.tolist(), budget_s=budget_s, at_once=at_once)
+
+
+def _size(spec: RunSpec) -> tuple[bool, float]:
+    """A guess at what a run costs, before any was made: the product of its numbers."""
+    product = 1.0
+    for value in spec.parameters.values():
+        if isinstance(value, int | float) and value > 0:
+            product *= value
+    return spec.scale is Scale.FULL_SCALE, product
+
+
+@dataclass
+class _Campaign:
+    """One process's share of the work on an app; others may be at the same store."""
+
+    app: App
+    store: RunStore
+    runner: Runner
+    on_progress: Callable[[Progress], None]
+    owner: Owner = field(default_factory=build_owner)
+    finished: list[Run] = field(default_factory=list)
+    recovered: int = 0
+    total: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    beat_at: float = 0.0
+
+    def run(self, *, budget_s: float | None, retry_failed: bool) -> CampaignResult:
+        started = time.monotonic()
+        retry = RETRIABLE if retry_failed else frozenset()
+        stopped = ""
+        try:
+            self._recover()
+            while specs := self._next_round(budget_s, started, retry_failed=retry_failed):
+                before = len(self.finished)
+                self._make(specs, retry=retry)
+                retry_failed = False  # once is enough
+                if len(self.finished) == before:
+                    break  # others are at what is left
+        except KeyboardInterrupt:
+            stopped = "interrupted; run the same command again to go on"
+        finally:
+            self._let_go()
+        failures = tuple(run for run in self.finished if run.state is not State.COMPLETED)
+        return CampaignResult(
+            app=self.app.name,
+            completed=len(self.finished) - len(failures),
+            failed=len(failures),
+            recovered=self.recovered,
+            elapsed_s=time.monotonic() - started,
+            failures=failures,
+            stopped=stopped,
+        )
+
+    def _next_round(self, budget_s: float | None, started: float, *, retry_failed: bool) -> Sequence[RunSpec]:
+        left_s = None if budget_s is None else budget_s - (time.monotonic() - started)
+        if left_s is not None and left_s <= 0:
+            return ()
+        planned = _plan(self.app, self.store, self.runner, budget_s=left_s, retry_failed=retry_failed)
+        self.total = len(self.finished) + len(planned.specs)
+        if budget_s is None:
+            return planned.specs
+        return planned.specs[: _PILOTS if planned.expected_s is None else _ROUND]
+
+    def _make(self, specs: Sequence[RunSpec], *, retry: frozenset[State]) -> None:
+        waiting = list(specs)
+        self._estimate(waiting)
+        while waiting or self.runner.running:
+            while waiting and self.runner.has_room(waiting[0]):
+                self._start(waiting.pop(0), retry=retry)
+            self._report(waiting)
+            for run in self.runner.poll(_POLL_S):
+                self._keep(run)
+                self._report(waiting, last=run)
+            self._beat()
+
+    def _start(self, spec: RunSpec, *, retry: frozenset[State]) -> None:
+        if not self.store.claim(spec, self.owner, retry=retry):
+            self.total -= 1  # somebody else has it
+            return
+        launch = build_launch(self.app, spec, run_directory=run_directory(self.app, spec.id))
+        marked = replace(launch, environment={**launch.environment, OWNER: self.owner.token})
+        try:
+            self.runner.start(spec, marked, phases=self.app.phases)
+        except RunnerError:
+            self.store.release(spec.id, self.owner)
+            raise
+
+    def _keep(self, run: Run) -> None:
+        try:
+            kept = self.store.finish(run, self.owner)
+        except StoreError as exc:
+            where = run_directory(self.app, run.id)
+            raise StoreError(
+                f"{exc}\nThe run just finished is kept in {where}; the next 'foretell generate' picks it up."
+            ) from exc
+        if kept:
+            self.finished.append(run)
+
+    def _beat(self) -> None:
+        if time.monotonic() - self.beat_at > _HEARTBEAT_S:
+            self.store.heartbeat(self.owner)
+            self.beat_at = time.monotonic()
+
+    def _let_go(self) -> None:
+        running = self.runner.running
+        self.runner.stop()
+        for spec in running:
+            self.store.release(spec.id, self.owner)
+
+    def _recover(self) -> None:
+        """Runs that somebody took on and can no longer finish: kept if they ended, else free to be made again."""
+        for claim in self.store.claims(self.app.name):
+            if not _is_abandoned(claim):
+                continue
+            ended = read_finished(run_directory(self.app, claim.spec.id))
+            kill_leftovers(claim.spec.id, owner=claim.owner)
+            if ended is not None and ended.id == claim.spec.id and self.store.finish(ended, claim.owner):
+                self.recovered += 1
+            else:
+                self.store.release(claim.spec.id, claim.owner)
+
+    def _estimate(self, specs: Sequence[RunSpec]) -> None:
+        seconds = estimate_durations(_recent(self.app, self.store), specs)
+        self.seconds = {} if seconds is None else dict(zip((spec.id for spec in specs), seconds, strict=True))
+
+    def _report(self, waiting: Sequence[RunSpec], last: Run | None = None) -> None:
+        done = sum(run.state is State.COMPLETED for run in self.finished)
+        self.on_progress(
+            Progress(
+                total=self.total,
+                done=done,
+                failed=len(self.finished) - done,
+                running=self.runner.running,
+                left_s=self._left_s(waiting),
+                last=last,
+                note=_note_if_busy(last),
+            )
+        )
+
+    def _left_s(self, waiting: Sequence[RunSpec]) -> float | None:
+        if len(self.finished) >= _PILOTS and not self.seconds:
+            self._estimate([*waiting, *self.runner.running])
+        known = [self.seconds[spec.id] for spec in waiting if spec.id in self.seconds]
+        return sum(known) / self.runner.width if known and len(known) == len(waiting) else None
+
+
+def _is_abandoned(claim: Claim) -> bool:
+    alive = is_alive(claim.owner)
+    return alive is False or (alive is None and datetime.now(UTC) - claim.heartbeat_at > _SILENT_AFTER)
+
+
+def _note_if_busy(run: Run | None) -> str:
+    load = run.machine.load if run is not None else None
+    return f"others used {load:.1f} cores meanwhile: times may be too long" if load is not None and load > _BUSY else ""

@@ -1,0 +1,117 @@
+"""From stored runs to a stored model, and from a stored model to predictions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+import pandas as pd
+
+from foretell.api.workspace import StoreLike, resolve_app, using_store
+from foretell.apps.command import build_spec
+from foretell.apps.tables import build_specs
+from foretell.entities.app import App, Value
+from foretell.entities.learned import ModelCard, ModelRecord
+from foretell.entities.prediction import Prediction
+from foretell.entities.run import Allocation, RunSpec, State
+from foretell.errors import NotFoundError
+from foretell.features.table import build_table
+from foretell.predictor.learn import learn
+from foretell.predictor.predictor import DEFAULT_LEVEL, DEFAULT_RISK, Predictor
+from foretell.stores import RunStore
+
+Configuration: TypeAlias = Mapping[str, str | Value]
+Configurations: TypeAlias = Configuration | Sequence[Configuration] | pd.DataFrame
+
+_TEACHING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
+_FORMAT = "1"
+
+
+def build(
+    app: App | str | Path,
+    *,
+    store: StoreLike = None,
+    policy: str = "mae",
+    seed: int = 0,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> ModelCard:
+    """Fit and judge the candidates on the app's stored runs, and store the winner.
+
+    Raises:
+        NotFoundError: if there is no such app or policy.
+        NotEnoughRunsError: if too few configurations ran to their end.
+    """
+    with using_store(store, _directory(app)) as opened:
+        known = resolve_app(app, opened)
+        table = build_table(opened.runs(known.name, states=_TEACHING))
+        predictor = learn(known, table, policy=policy, seed=seed, progress=on_progress)
+        record = ModelRecord(
+            app=known.name,
+            card=predictor.card,
+            blob=predictor.dump(),
+            run_ids=table.run_ids,
+            created_at=datetime.now(UTC),
+            extra={"format": _FORMAT, "runs": str(len(table))},
+        )
+        opened.save_model(record)
+        return predictor.card
+
+
+def predict(
+    app: App | str | Path,
+    configurations: Configurations,
+    *,
+    store: StoreLike = None,
+    allocation: Allocation | None = None,
+    level: float = DEFAULT_LEVEL,
+    risk: float = DEFAULT_RISK,
+) -> list[Prediction]:
+    """Time and memory of configurations, none of which need have been run.
+
+    Raises:
+        NotFoundError: if there is no such app, or no model of it yet.
+        SpecError: if a configuration lacks a parameter, has an unknown one, or a value of the wrong type.
+    """
+    with using_store(store, _directory(app)) as opened:
+        known = resolve_app(app, opened)
+        predictor = load_predictor(known, opened)
+        specs = specify(known, configurations, allocation=allocation or usual_allocation(predictor))
+        return predictor.predict(specs, level=level, risk=risk)
+
+
+def specify(app: App, configurations: Configurations, *, allocation: Allocation) -> list[RunSpec]:
+    """Configurations as specifications, checked against the app's parameters."""
+    if isinstance(configurations, pd.DataFrame):
+        return build_specs(app, configurations, allocation=allocation)
+    single = isinstance(configurations, Mapping)
+    rows: Sequence[Configuration] = [configurations] if single else configurations  # type: ignore[list-item,assignment]
+    return [build_spec(app, row, allocation=allocation) for row in rows]
+
+
+def load_predictor(app: App, store: RunStore) -> Predictor:
+    """The predictor built last.
+
+    Raises:
+        NotFoundError: if none was built.
+    """
+    record = store.find_model(app.name)
+    if record is None:
+        raise NotFoundError("model for app", app.name, hint="Run 'foretell build' first.")
+    return Predictor.load(record.blob, record.card)
+
+
+def find_new_runs(app: str, store: RunStore) -> int:
+    """How many runs have come in since the model was built."""
+    record = store.find_model(app)
+    counts = store.count_runs(app)
+    return 0 if record is None else sum(counts.get(state, 0) for state in _TEACHING) - int(record.extra["runs"])
+
+
+def usual_allocation(predictor: Predictor) -> Allocation:
+    """What most runs had, for questions that do not say."""
+    usual = predictor.usual_counts()
+    return Allocation(cores=usual["cores"], gpus=usual["gpus"], nodes=usual["nodes"])
+
+
+def _directory(app: App | str | Path) -> str:
+    return app.directory if isinstance(app, App) else "."

@@ -1,0 +1,53 @@
+"""Where things are kept: stores, run directories, apps by name or by file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from foretell.apps.spec import load_app as load_app
+from foretell.entities.app import App
+from foretell.errors import NotFoundError
+from foretell.stores import RunStore, open_store
+
+StoreLike: TypeAlias = RunStore | str | Path | None
+
+APP_FILE = "foretell.yaml"
+FOLDER = ".foretell"
+
+
+def default_store(directory: Path) -> Path:
+    """The SQLite file beside an app file."""
+    return directory / FOLDER / "store.db"
+
+
+@contextmanager
+def using_store(store: StoreLike, directory: str | Path = ".") -> Iterator[RunStore]:
+    """An open store: the one given, or the one at an address, closed again afterwards."""
+    if isinstance(store, RunStore):
+        yield store
+        return
+    with open_store(store if store is not None else default_store(Path(directory))) as opened:
+        yield opened
+
+
+def resolve_app(app: App | str | Path, store: RunStore) -> App:
+    """An app as it is, from a file, or by its name in the store.
+
+    Raises:
+        NotFoundError: if it is neither a file nor a name the store knows.
+        SpecError: if the file has mistakes.
+    """
+    if isinstance(app, App):
+        return app
+    if _looks_like_a_file(app):
+        return load_app(Path(app))
+    try:
+        return store.get_app(str(app))
+    except NotFoundError as exc:
+        hint = "'foretell runs import' or 'foretell generate' makes an app known."
+        raise NotFoundError("app", str(app), known=exc.known, hint=hint) from None
+
+
+def _looks_like_a_file(app: str | Path) -> bool:
+    return isinstance(app, Path) or app.endswith((".yaml", ".yml")) or "/" in app

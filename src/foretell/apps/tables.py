@@ -1,0 +1,340 @@
+"""Tables of runs and of configurations → Runs and RunSpecs."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from foretell.entities.app import App, Domain, Parameter, ParameterType, Scale, Value
+from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
+from foretell.errors import ImportDataError, MissingExtraError, Mistake, SpecError
+
+_RESOURCES = ("cores", "gpus", "nodes")
+_SCALES = {
+    "sd": Scale.SCALED_DOWN, "scaled-down": Scale.SCALED_DOWN, "scaled_down": Scale.SCALED_DOWN, "small": Scale.SCALED_DOWN,
+    "fs": Scale.FULL_SCALE, "full-scale": Scale.FULL_SCALE, "full_scale": Scale.FULL_SCALE, "full": Scale.FULL_SCALE,
+}  # fmt: skip
+_STATES = {state.value: state for state in State if state.final} | {
+    "timeout": State.TIMED_OUT,
+    "oom": State.OUT_OF_MEMORY,
+}
+_MOST_VALUES = 50  # distinct values remembered of an imported parameter
+_MOST_SHOWN = 5
+_LARGEST = 1e15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Which column of a table of runs says what; every other one is a parameter."""
+
+    elapsed: str
+    memory: str | None = None
+    scale: str | None = None
+    state: str | None = None
+    drop: Collection[str] = ()
+    elapsed_unit_s: float = 1.0
+    memory_unit_bytes: int = 1
+
+    def named(self) -> list[str]:
+        return [name for name in (self.elapsed, self.memory, self.scale, self.state, *self.drop) if name is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsRead:
+    """What a table of runs holds. ``skipped`` says why rows were left out, and which."""
+
+    app: App
+    runs: tuple[Run, ...]
+    skipped: Mapping[str, Sequence[int]]
+
+
+def read_runs(frame: pd.DataFrame, *, app: str, columns: Columns) -> RunsRead:
+    """The runs of a table, and the app as its columns describe it.
+
+    Raises:
+        ImportDataError: if the table lacks a column, or has no usable row.
+        SpecError: if the app's name cannot be used.
+    """
+    _check_columns(frame, columns)
+    _check_app_name(app)
+    reader = _RunReader(app=app, frame=frame, columns=columns)
+    runs = tuple(reader)
+    if not runs:
+        raise ImportDataError(f"no usable row among {len(frame)}: {_render_skipped(reader.skipped)}")
+    return RunsRead(app=App(name=app, parameters=tuple(reader.parameters)), runs=runs, skipped=reader.skipped)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A CSV, TSV or Parquet file.
+
+    Raises:
+        ImportDataError: if it cannot be read.
+    """
+    try:
+        if path.suffix in (".parquet", ".pq"):
+            return pd.read_parquet(path)
+        return pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", skipinitialspace=True)
+    except FileNotFoundError:
+        raise ImportDataError(f"{path}: there is no such file") from None
+    except ImportError as exc:
+        raise MissingExtraError("reading Parquet needs: pip install 'foretell[parquet]'") from exc
+    except (OSError, ValueError, UnicodeError, pd.errors.ParserError) as exc:
+        reason = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
+        raise ImportDataError(f"{path}: not a table ({reason}); expected CSV with a header line, or Parquet") from exc
+
+
+def build_specs(app: App, frame: pd.DataFrame, *, allocation: Allocation) -> list[RunSpec]:
+    """A specification for each row; columns the app does not know are ignored, empty cells are not known.
+
+    Raises:
+        SpecError: if a parameter has no column and no usual value, or a cell is not of its type.
+    """
+    missing = [name for name in app.parameter_names() if name not in frame.columns]
+    usual = {name: value for name in missing if (value := _only_value(app, name)) is not None}
+    mistakes = [
+        Mistake(place=f"column {name}", found="no such column", expected=f"one; the table has {_listed(frame.columns)}")
+        for name in missing
+        if name not in usual
+    ]
+    cells = {
+        parameter.name: _read_cells(parameter, frame[parameter.name], mistakes)
+        for parameter in app.parameters
+        if parameter.name in frame.columns
+    }
+    resources = {name: _read_counts(frame[name], mistakes) for name in _RESOURCES if name in frame.columns}
+    if mistakes:
+        raise SpecError(f"configurations of {app.name}", mistakes[:20])
+    specs = []
+    for row in range(len(frame)):
+        parameters = {name: values[row] for name, values in cells.items() if values[row] is not None}
+        counts = {name: values[row] for name, values in resources.items()}
+        base = {name: getattr(allocation, name) for name in (*_RESOURCES, "memory_bytes")}
+        specs.append(
+            RunSpec(app=app.name, parameters={**usual, **parameters}, allocation=Allocation(**{**base, **counts}))
+        )
+    return specs
+
+
+def _only_value(app: App, name: str) -> Value | None:
+    parameter = app.find_parameter(name)
+    values = parameter.full_scale.values if parameter else ()
+    return values[0] if len(values) == 1 else None
+
+
+def _read_cells(parameter: Parameter, column: "pd.Series[Any]", mistakes: list[Mistake]) -> list[Any]:
+    values: list[Value | None] = []
+    for row, cell in enumerate(column.tolist()):
+        try:
+            values.append(None if pd.isna(cell) else _read_cell(parameter.type, cell))
+        except ValueError:
+            found = f"{cell!r} in row {row + 1}"
+            mistakes.append(
+                Mistake(place=f"column {parameter.name}", found=found, expected=f"a value of type {parameter.type}")
+            )
+            values.append(None)
+    return values
+
+
+def _cell_mistake(name: str, row: int, cell: Any, expected: str) -> Mistake:
+    return Mistake(place=f"column {name}", found=f"{cell!r} in row {row + 1}", expected=expected)
+
+
+def _read_cell(kind: ParameterType, cell: Any) -> Value:
+    if kind is ParameterType.TEXT:
+        return _render_text(cell)
+    if kind is ParameterType.BOOLEAN:
+        known = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+        if str(cell).strip().lower() not in known:
+            raise ValueError(cell)
+        return known[str(cell).strip().lower()]
+    number = float(cell)
+    if not np.isfinite(number) or abs(number) > 1e300:
+        raise ValueError(cell)
+    return int(number) if number.is_integer() and abs(number) < _LARGEST else number
+
+
+def _render_text(cell: Any) -> str:
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+
+
+def _read_counts(column: "pd.Series[Any]", mistakes: list[Mistake]) -> list[int]:
+    counts = []
+    for row, cell in enumerate(column.tolist()):
+        try:
+            count = int(float(cell))
+        except (TypeError, ValueError, OverflowError):
+            count = -1
+        if count < 0:
+            mistakes.append(_cell_mistake(str(column.name), row, cell, "a whole number"))
+        counts.append(max(count, 0))
+    return counts
+
+
+def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
+    repeated = [str(name) for name in frame.columns[frame.columns.duplicated()]]
+    if repeated:
+        raise ImportDataError(f"columns named twice: {_listed(repeated)}; give each its own name")
+    unknown = [name for name in columns.named() if name not in frame.columns]
+    if unknown:
+        raise ImportDataError(f"no column {_listed(unknown)}; the table has {_listed(frame.columns)}")
+    taken = [columns.elapsed, *([columns.memory] if columns.memory else [])]
+    if len(set(taken)) < len(taken):
+        raise ImportDataError(f"column {columns.elapsed!r} cannot be both the time and the memory")
+
+
+def _check_app_name(app: str) -> None:
+    if not app or any(character.isspace() or character in "/\\\0" for character in app):
+        expected = "letters, digits, dots, underscores or hyphens"
+        raise SpecError("--app", [Mistake(place="name", found=repr(app), expected=expected)])
+
+
+@dataclass
+class _RunReader:
+    """The usable rows of a table, one run each."""
+
+    app: str
+    frame: pd.DataFrame
+    columns: Columns
+    skipped: dict[str, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        aside = {*self.columns.named(), *_RESOURCES}
+        names = [name for name in self.frame.columns if name not in aside]
+        self.parameters = [_find_type(str(name), self.frame[name]) for name in names]
+        self._seen: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[Run]:
+        elapsed = _numbers(self.frame[self.columns.elapsed]) * self.columns.elapsed_unit_s
+        memory = self._column_or_nan(self.columns.memory) * self.columns.memory_unit_bytes
+        cells = {parameter.name: self.frame[parameter.name].tolist() for parameter in self.parameters}
+        resources = {name: _numbers(self.frame[name]) for name in _RESOURCES if name in self.frame.columns}
+        scales, states = self._words(self.columns.scale), self._words(self.columns.state)
+        for row in range(len(self.frame)):
+            try:
+                yield self._read(row, elapsed[row], memory[row], cells, resources, scales[row], states[row])
+            except _Unusable as exc:
+                self.skipped.setdefault(str(exc), []).append(row + 1)
+
+    def _column_or_nan(self, name: str | None) -> Any:
+        return np.full(len(self.frame), np.nan) if name is None else _numbers(self.frame[name])
+
+    def _words(self, name: str | None) -> list[str | None]:
+        if name is None:
+            return [None] * len(self.frame)
+        return [str(cell).strip().lower() for cell in self.frame[name].tolist()]
+
+    def _read(
+        self,
+        row: int,
+        elapsed: float,
+        memory: float,
+        cells: Mapping[str, Sequence[Any]],
+        resources: Mapping[str, Any],
+        scale: str | None,
+        state: str | None,
+    ) -> Run:
+        if not (np.isfinite(elapsed) and 0 < elapsed < _LARGEST):
+            raise _Unusable(f"{self.columns.elapsed} is not a positive number")
+        spec = RunSpec(
+            app=self.app,
+            parameters=self._parameters(row, cells),
+            allocation=_read_allocation(resources, row),
+            scale=_look_up(_SCALES, scale, self.columns.scale, Scale.FULL_SCALE),
+        )
+        peak = int(memory) if np.isfinite(memory) and 0 < memory < 2**62 else None
+        return Run(
+            spec=RunSpec(
+                app=spec.app,
+                parameters=spec.parameters,
+                allocation=spec.allocation,
+                scale=spec.scale,
+                repetition=self._repetition(spec, elapsed, peak),
+            ),
+            state=_look_up(_STATES, state, self.columns.state, State.COMPLETED),
+            usage=Usage(elapsed_s=float(elapsed), peak_memory_bytes=peak),
+            source="import",
+        )
+
+    def _parameters(self, row: int, cells: Mapping[str, Sequence[Any]]) -> dict[str, Value]:
+        values: dict[str, Value] = {}
+        for parameter in self.parameters:
+            cell = cells[parameter.name][row]
+            if pd.isna(cell):
+                continue
+            try:
+                values[parameter.name] = _read_cell(parameter.type, cell)
+            except (ValueError, OverflowError):
+                raise _Unusable(f"{parameter.name} is not a finite {parameter.type}") from None
+        return values
+
+    def _repetition(self, spec: RunSpec, elapsed: float, peak: int | None) -> int:
+        """A number made of what was measured, so that the same row is the same run in every file."""
+        key = f"{spec.configuration} {elapsed!r} {peak!r}"
+        self._seen[key] += 1
+        return int(hashlib.sha256(f"{key} {self._seen[key]}".encode()).hexdigest()[:7], 16)
+
+
+class _Unusable(Exception):  # noqa: N818  # a reason to skip a row, not an error of the whole
+    pass
+
+
+def _look_up(table: Mapping[str, Any], word: str | None, column: str | None, default: Any) -> Any:
+    if word is None:
+        return default
+    try:
+        return table[word]
+    except KeyError:
+        raise _Unusable(f"{column} is {word!r}, not one of {', '.join(table)}") from None
+
+
+def _read_allocation(resources: Mapping[str, Any], row: int) -> Allocation:
+    counts = {name: _count(values[row], name) for name, values in resources.items()}
+    return Allocation(cores=counts.get("cores", 1), gpus=counts.get("gpus", 0), nodes=counts.get("nodes", 1))
+
+
+def _count(value: float, name: str) -> int:
+    if not np.isfinite(value) or value < (0 if name == "gpus" else 1) or value > 1e9:
+        raise _Unusable(f"{name} is not a count")
+    return int(value)
+
+
+def _numbers(column: "pd.Series[Any]") -> Any:
+    return pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
+
+
+def _find_type(name: str, column: "pd.Series[Any]") -> Parameter:
+    known = column.dropna()
+    if len(known) and known.map(lambda cell: isinstance(cell, bool | np.bool_)).all():
+        kind = ParameterType.BOOLEAN
+    elif pd.api.types.is_numeric_dtype(column):
+        whole = bool((known == known.round()).all()) if len(known) else True
+        kind = ParameterType.INTEGER if whole else ParameterType.NUMBER
+    else:
+        kind = ParameterType.TEXT
+    distinct = known.unique()[: _MOST_VALUES + 1]
+    values = tuple(_read_cell(kind, cell) for cell in distinct if _is_readable(kind, cell))
+    return Parameter(name=name, type=kind, full_scale=Domain(values=values if len(values) <= _MOST_VALUES else ()))
+
+
+def _is_readable(kind: ParameterType, cell: Any) -> bool:
+    try:
+        _read_cell(kind, cell)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _listed(names: Collection[Any]) -> str:
+    shown = [repr(str(name)) for name in names]
+    more = f" and {len(shown) - 20} more" if len(shown) > 20 else ""
+    return ", ".join(shown[:20]) + more
+
+
+def _render_skipped(skipped: Mapping[str, Sequence[int]]) -> str:
+    parts = [f"{reason} (rows {', '.join(map(str, rows[:_MOST_SHOWN]))})" for reason, rows in skipped.items()]
+    return "; ".join(parts) or "it is empty"
