@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from foretell.apps.spec import load_app, parse_app
@@ -155,7 +155,7 @@ def test_words_may_be_numbers_and_braces_may_be_meant(read: Read) -> None:
         (_app(repetitions="0"), "repetitions", "from 1"),
         (_app(time_limit="soon"), "time_limit", "1h30m"),
         (_app(time_limit="-5"), "time_limit", "1h30m"),
-        (_app(phases="{p: {}}"), "phases.p", "neither pattern and file"),
+        (_app(phases="{p: {}}"), "phases.p", "neither pattern nor file"),
         (_app(phases="{p: {pattern: '(a)', file: b}}"), "phases.p", "both pattern and file"),
         (_app(phases="{p: {pattern: '('}}"), "phases.p.pattern", "regular expression"),
         (_app(phases="{p: {pattern: '(a)(b)'}}"), "phases.p.pattern", "2 groups"),
@@ -201,6 +201,12 @@ def test_a_file_beside_the_app_file_needs_its_folder(
     (mistake,) = find_mistakes(_app(command=command))
     assert expected in mistake.expected
     assert read(_app(command=command, working_directory='"{app_dir}"'))
+
+
+def test_set_up_finds_such_files_too(find_mistakes: Find, tmp_path: Path) -> None:
+    tmp_path.joinpath("data.csv").touch()
+    (mistake,) = find_mistakes(_app(setup="[[mkdir, d], [cp, data.csv, d]]"))
+    assert mistake.place == "setup, item 2, item 2"
 
 
 def test_a_value_that_names_such_a_file_too(find_mistakes: Find, read: Read, tmp_path: Path) -> None:
@@ -258,6 +264,24 @@ _data = st.recursive(
 )
 _keys = ("name", "command", "shell", "parameters", "resources", "environment", "working_directory", "setup",
          "cleanup", "repetitions", "time_limit", "phases", "estimate")  # fmt: skip
+
+
+_ends = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=2).map(sorted)
+_whole_ends = st.lists(st.integers(-(10**12), 10**12), min_size=2, max_size=2).map(sorted)
+
+
+@given(_ends | _whole_ends, st.integers(2, 50), st.sampled_from(["linear", "log"]))
+def test_a_range_stays_between_its_ends(ends: list[float], count: int, spacing: str) -> None:
+    low, high = ends
+    assume(spacing == "linear" or low > 0)
+    assume(isinstance(low, float) or high - low >= count - 1)
+    written = f"{{from: {low!r}, to: {high!r}, count: {count}, spacing: {spacing}}}"
+    app = parse_app(_app(parameters=f"{{x: {{values: {written}}}}}"), source="foretell.yaml", directory=Path("nowhere"))
+    values = app.parameters[0].scaled_down.values
+    assert list(values) == sorted(set(values))
+    assert (values[0], values[-1]) == (low, high)
+    assert len(values) <= count
+    assert len({type(value) for value in values}) == 1
 
 
 @given(st.dictionaries(st.sampled_from(_keys), _data))

@@ -103,12 +103,14 @@ def _spread(fields: Mapping[str, Entry], bounds: Bounds, parse: Parse) -> tuple[
         )
         return ()
     inner = [_interpolate(low, high, index / (count - 1), log=log) for index in range(1, count - 1)]
-    rounded = [round(value) if whole else float(f"{value:.12g}") for value in inner]
+    rounded = [round(value) if whole else min(max(float(f"{value:.12g}"), low), high) for value in inner]
     return tuple(dict.fromkeys([low, *rounded, high] if count > 1 else [low]))
 
 
 def _interpolate(low: float, high: float, share: float, *, log: bool) -> float:
-    return low * math.exp(share * math.log(high / low)) if log else low + share * (high - low)
+    if log:
+        return math.exp((1 - share) * math.log(low) + share * math.log(high))
+    return (1 - share) * low + share * high  # high - low could overflow
 
 
 def _read_spacing(entry: Entry | None, low: float) -> bool | None:

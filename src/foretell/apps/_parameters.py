@@ -37,7 +37,7 @@ def _read_parameter(name: str, entry: Entry) -> Parameter:
         ("type", "values", "sd", "fs", "target"), expected="a mapping such as {sd: [1, 2], fs: [8]}"
     )
     uses = [field for key, field in fields.items() if key != "type"]
-    kind = _read_type(fields["type"]) if "type" in fields else _find_type(entry, uses)
+    kind = fields["type"].read(_parse_type) if "type" in fields else _find_type(entry, uses)
     if kind is None:
         return Parameter(name=name, type=ParameterType.TEXT)
     if "values" in fields and {"sd", "fs"} & set(fields):
@@ -61,12 +61,10 @@ def _first(domains: Mapping[str, Domain], *keys: str) -> Domain:
     return next((domains[key] for key in keys if key in domains), Domain())
 
 
-def _read_type(entry: Entry) -> ParameterType | None:
-    text = entry.read_text(expected=render_known("", ParameterType))
-    if text is None or text in list(ParameterType):
-        return None if text is None else ParameterType(text)
-    entry.note(render_known(text, ParameterType))
-    return None
+def _parse_type(text: str) -> ParameterType:
+    if text not in list(ParameterType):
+        raise ValueError(render_known(text, ParameterType))
+    return ParameterType(text)
 
 
 def _find_type(entry: Entry, uses: Iterable[Entry]) -> ParameterType | None:

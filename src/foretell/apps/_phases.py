@@ -29,10 +29,10 @@ def _read_phase(name: str, entry: Entry) -> Phase:
     example = r"a mapping such as {pattern: 'took ([0-9.]+) s'} or {file: phases.json, key: startup}"
     fields = entry.read_fields(("pattern", "file", "key", "combine"), expected=example)
     if entry.is_mapping and ("pattern" in fields) == ("file" in fields):
-        entry.note("one of the two", found=f"{'both' if 'file' in fields else 'neither'} pattern and file")
+        entry.note("one of the two", found="both pattern and file" if "file" in fields else "neither pattern nor file")
     if "pattern" in fields and "key" in fields:
         fields["key"].note("key only beside file", found="key beside pattern")
-    combine = _read_combine(fields.get("combine"))
+    combine = (fields["combine"].read(_parse_combine) if "combine" in fields else None) or Combine.MEAN
     return Phase(
         name=name,
         pattern=_read_pattern(fields["pattern"], combine) if "pattern" in fields else None,
@@ -48,13 +48,9 @@ def _read_key(name: str, fields: dict[str, Entry]) -> str | None:
     return name if "file" in fields else None
 
 
-def _read_combine(entry: Entry | None) -> Combine:
-    text = None if entry is None else entry.read_text(expected=render_known("", Combine))
-    if entry is None or text is None:
-        return Combine.MEAN
+def _parse_combine(text: str) -> Combine:
     if text not in list(Combine):
-        entry.note(render_known(text, Combine))
-        return Combine.MEAN
+        raise ValueError(render_known(text, Combine))
     return Combine(text)
 
 

@@ -137,9 +137,10 @@ def _check_unused(parameters: Mapping[str, Entry], used: Collection[str]) -> Non
 def _check_files(fields: Mapping[str, Entry], reader: CommandReader) -> None:
     if "command" in fields:
         reader.check_files(fields["command"])
-    if "setup" in fields and fields["setup"].is_list:
-        for step in fields["setup"].node.value:
-            reader.check_files(Entry(step, "setup", fields["setup"].mistakes))
+    setup = fields.get("setup")
+    if setup is not None and setup.is_list:
+        for number, step in enumerate(setup.node.value, start=1):
+            reader.check_files(Entry(step, f"{setup.place}, item {number}", setup.mistakes))
 
 
 def _check_size(entry: Entry, app: App) -> None:
