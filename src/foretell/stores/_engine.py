@@ -87,6 +87,8 @@ def _begin(connection: sa.Connection) -> None:
 
 
 def _build_file_url(path: Path) -> sa.URL:
+    if "\0" in str(path):
+        raise _build_address_error(str(path))
     return sa.URL.create("sqlite", database=str(path.expanduser().absolute()))
 
 
@@ -101,4 +103,6 @@ def _make_folder(folder: Path) -> None:
 
 
 def _build_address_error(address: str) -> StoreError:
-    return StoreError(f"{_PASSWORD.sub(':***@', address)!r} is no address of a store; expected {_FORMS}.")
+    return StoreError(
+        f"{_PASSWORD.sub(':***@', address)!r} is no address of a store; expected {_FORMS}. Name it with --store."
+    )

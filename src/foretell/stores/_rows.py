@@ -151,17 +151,16 @@ def _build_outcome_row(run: Run, *, place: str) -> Row:
 def _build_usage_row(usage: Usage | None, *, place: str) -> Row:
     if usage is None:
         return _NO_USAGE
-    if not math.isfinite(usage.elapsed_s):
+    figures = {name: _check_figure(getattr(usage, name), name=name, place=place) for name in _FIGURES}
+    if figures["elapsed_s"] is None:
         raise StoreError(f"{place}: elapsed_s is {usage.elapsed_s}; expected a number of seconds")
-    return {name: _check_figure(getattr(usage, name), name=name, place=place) for name in _FIGURES}
+    return figures
 
 
 def _check_figure(value: float | None, *, name: str, place: str) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    if abs(value) > _LARGEST:
-        raise StoreError(f"{place}: {name} is {value}; expected a number below 2^63")
-    return value
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise StoreError(f"{place}: {name} is too large ({value.bit_length()} bits); expected less than 2^63")
+    return value if value is None or math.isfinite(value) else None
 
 
 def _build_spec(row: Sequence[Any]) -> RunSpec:

@@ -41,8 +41,12 @@ class SqlStore(RunStore):
         self._place = url.database or "in memory" if url.drivername == "sqlite" else url.render_as_string()
         self._engine = build_engine(url)
         self._insert = sqlite.insert if url.drivername == "sqlite" else postgresql.insert
-        with translated(self._place):
-            ensure_schema(self._engine, place=self._place)
+        try:
+            with translated(self._place):
+                ensure_schema(self._engine, place=self._place)
+        except BaseException:
+            self.close()
+            raise
 
     def __repr__(self) -> str:
         return f"SqlStore({self._place!r})"

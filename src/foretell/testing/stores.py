@@ -16,7 +16,7 @@ from foretell.entities.run import RETRIABLE, Allocation, Machine, Owner, Run, Ru
 from foretell.errors import NotFoundError, StoreError
 from foretell.stores import RunStore, open_store
 
-ODD_TEXT = "'\"`;--\\ \r\n\t%s {} ünï ☃ 𝕏 \u202e␀"
+ODD_TEXT = "'\"`;--\\ \r\n\t%s {} ünï ☃ 🂡 \u202e␀"
 _THREADS = 8
 _PROCESSES = 3
 
@@ -29,7 +29,7 @@ def build_run(number: int = 0, *, app: str = "demo", state: State = State.COMPLE
     return Run(spec=build_spec(number, app=app), state=state, usage=Usage(elapsed_s=1.5 + number))
 
 
-def build_owner(token: str = "us") -> Owner:
+def build_owner(token: str = "us") -> Owner:  # noqa: S107  # no secret
     return Owner(token=token, hostname="node1", boot_id="b007", pid=2**22, started_at=1_700_000_000.123456)
 
 
@@ -180,6 +180,7 @@ class StoreContract:
         [
             Usage(elapsed_s=float("nan")),
             Usage(elapsed_s=float("inf")),
+            Usage(elapsed_s=10**400),
             Usage(elapsed_s=1.0, peak_memory_bytes=2**63),
         ],
     )
