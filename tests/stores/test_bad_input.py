@@ -37,12 +37,20 @@ def test_wrong_url_is_refused_with_what_was_expected(address, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    "address", ["mysql://me:s3cret@host/runs", "postgresql:/me:s3cret@host", "postgresql://me:s3cret@host:port/runs"]
+    "address",
+    [
+        "mysql://me:s3cret@host/runs",
+        "mysql://me:a/s3cret:b@c@host/runs",
+        "mysql://me@host/runs?password=s3cret&x=y",
+        "postgresql:/me:s3cret@host",
+        "postgresql://me:s3cret@host:port/runs",
+    ],
 )
 def test_wrong_url_does_not_show_the_password(address):
     with pytest.raises(StoreError) as caught:
         open_store(address)
     assert "s3cret" not in str(caught.value)
+    assert "***" in str(caught.value)
 
 
 @settings(deadline=None)
@@ -182,6 +190,7 @@ def test_missing_driver_names_the_extra(name, monkeypatch):
         ("postgresql://me:s3cret@127.0.0.1:1/runs", "no server answers there .*check host and port"),
         ("postgres://me:s3cret@nowhere.invalid/runs", "host cannot be found .*check its name"),
         ("postgresql://me:s3cret@/runs?host=/nowhere", "no server answers there"),
+        ("postgresql://me@127.0.0.1:1/runs?password=s3cret", "no server answers there"),
         ("postgresql://me:s3cret@/runs?colour=red", "the database refused: .*colour"),
     ],
 )

@@ -18,7 +18,7 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 _SCHEME = re.compile(r"\w[\w+.-]*:")
-_PASSWORD = re.compile(r":[^:/@]*@")
+_SECRET = re.compile(r"(?<=:)(?P<user>/*[^:]*:).*@|(?<=password=)[^&]*")
 _WAIT_S = 30
 
 
@@ -43,6 +43,13 @@ def parse_address(address: str | Path) -> sa.URL:
     return (
         _build_file_url(Path(url.database)) if url.database not in (None, "", ":memory:") else sa.URL.create("sqlite")
     )
+
+
+def render_place(url: sa.URL) -> str:
+    """How we name a store to people: without passwords."""
+    if url.drivername == "sqlite":
+        return url.database or "in memory"
+    return url.difference_update_query(["password", "sslpassword"]).render_as_string()
 
 
 def build_engine(url: sa.URL) -> sa.Engine:

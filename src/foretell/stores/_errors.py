@@ -67,7 +67,7 @@ def translated(place: str) -> Iterator[None]:
         raise _build_error(place, exc.orig) from exc
     except sa_exc.TimeoutError as exc:
         raise StoreError(f"store {place}: too many of our threads are using it; {_AGAIN}", transient=True) from exc
-    except (sa_exc.SQLAlchemyError, UnicodeEncodeError, OverflowError, ValueError) as exc:
+    except (sa_exc.SQLAlchemyError, ValueError, OverflowError) as exc:
         raise StoreError(f"store {place}: it cannot hold or look for this value: {exc}") from exc
 
 

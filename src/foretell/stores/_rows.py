@@ -157,7 +157,7 @@ def _build_usage_row(usage: Usage | None, *, place: str) -> Row:
     return figures
 
 
-def _check_figure(value: float | None, *, name: str, place: str) -> float | None:
+def _check_figure(value: int | float | None, *, name: str, place: str) -> int | float | None:
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise StoreError(f"{place}: {name} is too large ({value.bit_length()} bits); expected less than 2^63")
     return value if value is None or math.isfinite(value) else None

@@ -17,7 +17,7 @@ from foretell.entities.run import Claim, Owner, Run, RunSpec, State
 from foretell.errors import NotFoundError, StoreError
 from foretell.stores import _rows
 from foretell.stores._base import RunStore
-from foretell.stores._engine import build_engine, parse_address
+from foretell.stores._engine import build_engine, parse_address, render_place
 from foretell.stores._errors import translated
 from foretell.stores._migrate import ensure_schema
 from foretell.stores._tables import apps, models, runs
@@ -38,7 +38,7 @@ class SqlStore(RunStore):
 
     def __init__(self, address: str | Path) -> None:
         url = parse_address(address)
-        self._place = url.database or "in memory" if url.drivername == "sqlite" else url.render_as_string()
+        self._place = render_place(url)
         self._engine = build_engine(url)
         self._insert = sqlite.insert if url.drivername == "sqlite" else postgresql.insert
         try:

@@ -252,11 +252,11 @@ class StoreContract:
             store.get_run(run.id[:5])
         assert run.id in caught.value.known
 
-    @pytest.mark.parametrize("prefix", ["", "%", "_", "0%", "~", "zz", "A", "\0", "\udcff", "☃", "0" * 10_000])
-    def test_unknown_run_is_not_found(self, store: RunStore, prefix: str) -> None:
+    def test_unknown_run_is_not_found(self, store: RunStore) -> None:
         store.add_runs([build_run(number) for number in range(20)])
-        with pytest.raises(NotFoundError, match="no run named"):
-            store.get_run(prefix)
+        for prefix in ("", "%", "_", "0%", "~", "zz", "A", "\0", "\udcff", "☃", "0" * 10_000):
+            with pytest.raises(NotFoundError, match="no run named"):
+                store.get_run(prefix)
 
     def test_deleted_runs_are_gone(self, store: RunStore) -> None:
         runs = [build_run(number) for number in range(4)]
