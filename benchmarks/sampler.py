@@ -1,8 +1,9 @@
 """What measuring costs a run, and us.
 
 Wall time of a child that computes for about two seconds, and of one with twenty child processes of its own: started
-and waited for plainly, against the time :class:`LocalRunner` reports. Both pinned to the same
-CPU, in turns, the median of each. Beside it the CPU time all of Foretell's threads took, as a share of a core.
+and waited for plainly, against the time :class:`LocalRunner` reports. Both pinned to the same CPU, in turns, the
+median of each. Beside it the CPU time that starting, sampling and recording took Foretell's own process, as a share
+of a core. The wall times mean something on a quiet machine only.
 """
 
 import os
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from foretell.entities.run import Launch, RunSpec
 from foretell.runners.local import LocalRunner
 
-_TURNS = 6
+_TURNS = 7
 _COMPUTE = "n = {rounds}\nwhile n: n -= 1\n"
 _ONE = (sys.executable, "-I", "-S", "-c", _COMPUTE.format(rounds=30_000_000))
 _MANY = (
@@ -32,36 +33,36 @@ def run() -> dict[str, float]:
     """Overheads and costs as fractions (0.01 is one percent), wall times in seconds."""
     figures: dict[str, float] = {}
     for name, argv in (("one_process", _ONE), ("twenty_processes", _MANY)):
-        pairs = _run_in_turns(argv)
-        figures[f"{name}_plain_s"] = statistics.median(pair.plain_s for pair in pairs)
-        figures[f"{name}_measured_s"] = statistics.median(pair.measured_s for pair in pairs)
-        # Of pairs, because the two of a pair had the same neighbours on the machine.
-        figures[f"{name}_wall_overhead"] = statistics.median(pair.measured_s / pair.plain_s - 1 for pair in pairs)
-        fastest_s = min(pair.measured_s for pair in pairs), min(pair.plain_s for pair in pairs)
-        figures[f"{name}_wall_overhead_of_fastest"] = fastest_s[0] / fastest_s[1] - 1
-        figures[f"{name}_cpu_share"] = statistics.median(pair.own_cpu_s / pair.measured_s for pair in pairs)
+        turns = _take_turns(argv)
+        figures[f"{name}_plain_s"] = statistics.median(turn.plain_s for turn in turns)
+        figures[f"{name}_measured_s"] = statistics.median(turn.measured_s for turn in turns)
+        figures[f"{name}_wall_overhead"] = statistics.median(turn.measured_s / turn.plain_s - 1 for turn in turns)
+        figures[f"{name}_cpu_share"] = statistics.median(turn.own_cpu_s / turn.measured_s for turn in turns)
     return figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
+class _Turn:
+    """A measured run between two plain ones, whose mean stands against it: all three had the same neighbours."""
+
     plain_s: float
     measured_s: float
     own_cpu_s: float
 
 
-def _run_in_turns(argv: tuple[str, ...]) -> list[_Pair]:
+def _take_turns(argv: tuple[str, ...]) -> list[_Turn]:
     cpu = max(os.sched_getaffinity(0))
+    turns = []
     with LocalRunner(cpus={cpu}) as runner, tempfile.TemporaryDirectory() as folder:
-        return [_run_pair(argv, cpu=cpu, runner=runner, folder=folder, odd=turn % 2 == 1) for turn in range(_TURNS)]
-
-
-def _run_pair(argv: tuple[str, ...], *, cpu: int, runner: LocalRunner, folder: str, odd: bool) -> _Pair:
-    plain_s = _time_plain(argv, cpu=cpu) if odd else None
-    own_s = time.process_time()
-    measured_s = _time_measured(argv, runner=runner, folder=folder)
-    own_s = time.process_time() - own_s
-    return _Pair(plain_s=plain_s or _time_plain(argv, cpu=cpu), measured_s=measured_s, own_cpu_s=own_s)
+        before_s = _time_plain(argv, cpu=cpu)
+        for _ in range(_TURNS):
+            own_s = time.process_time()
+            measured_s = _time_measured(argv, runner=runner, folder=folder)
+            own_s = time.process_time() - own_s
+            after_s = _time_plain(argv, cpu=cpu)
+            turns.append(_Turn(plain_s=(before_s + after_s) / 2, measured_s=measured_s, own_cpu_s=own_s))
+            before_s = after_s
+    return turns
 
 
 def _time_plain(argv: tuple[str, ...], *, cpu: int) -> float:

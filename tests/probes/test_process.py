@@ -147,7 +147,6 @@ def test_kill_after_the_end_hits_nobody(start):
 def test_sampling_keeps_to_its_budget(start):
     measurement = start("sh", "-c", "for i in $(seq 40); do sleep 1.2 & done; wait").wait()
     assert measurement.sampling_s < 0.06, "a large tree is to be looked at less often, not at a higher cost"
-    assert measurement.usage.peak_memory_bytes > 20 * MEGABYTE
 
 
 def test_ledger_knows_what_all_used(start):

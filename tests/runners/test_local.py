@@ -280,6 +280,13 @@ class TestFolders:
             runner.start(SPEC, python_launch(tmp_path / "run", ""))
         assert runner.running == ()
 
+    @pytest.mark.parametrize("name", ["/proc/nowhere", "/sys/run", "a\0b", "x" * 300])
+    def test_one_that_cannot_be_made(self, runner, tmp_path, name):
+        launch = Launch(argv=("true",), run_directory=str(tmp_path / name))
+        with pytest.raises(RunnerError, match="cannot write .*; choose|cannot write .*; make"):
+            runner.start(SPEC, launch)
+        assert runner.has_room(SPEC)
+
     def test_full_disk(self, runner, tmp_path):
         (tmp_path / "stdout.log").symlink_to("/dev/full")
         (tmp_path / ".run.json.new").symlink_to("/dev/full")

@@ -24,7 +24,7 @@ from foretell.entities.run import Usage
 from foretell.probes.gpus import Gpu, sample_gpus
 from foretell.probes.procfs import Stat, find_children, find_high_water_bytes, find_io, find_stat
 
-_CPU_SHARE = 0.003  # of a core, for sampling one tree; the first millisecond is free, so that short runs are seen
+_CPU_SHARE = 0.0045  # of a core, for sampling one tree; the first millisecond is free, so that short runs are seen
 _FREE_CPU_S = 0.001
 _SHORTEST_PAUSE_S, _EARLY_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.02, 1.0
 _LONGEST_PAUSE_WITH_LIMIT_S = 0.1
@@ -226,8 +226,9 @@ class _Tree:
         self.resident_bytes = sum(stat.resident_bytes for stat in stats.values())
         self.peak_bytes = max(self.peak_bytes, self.resident_bytes)
         self.cpu_s = max(self.cpu_s, sum(stat.cpu_s for stat in stats.values()))
-        if self.peak_bytes <= inherited_bytes:  # beyond it, what the kernel says in the end is exact, and free
-            self.peak_bytes = max(self.peak_bytes, *(find_high_water_bytes(pid) or 0 for pid in stats), 0)
+        if stats and self.peak_bytes <= inherited_bytes:  # beyond it, the kernel's last word is exact, and free
+            largest = max(stats, key=lambda pid: stats[pid].resident_bytes)
+            self.peak_bytes = max(self.peak_bytes, find_high_water_bytes(largest) or 0)
 
     def _walk(self) -> Iterator[tuple[int, Stat]]:
         waiting = [self._root, *self._started_s]
