@@ -110,6 +110,5 @@ def _make_folder(folder: Path) -> None:
 
 
 def _build_address_error(address: str) -> StoreError:
-    return StoreError(
-        f"{_PASSWORD.sub(':***@', address)!r} is no address of a store; expected {_FORMS}. Name it with --store."
-    )
+    shown = _SECRET.sub(lambda match: f"{match['user']}***@" if match["user"] else "***", address)
+    return StoreError(f"{shown!r} is no address of a store; expected {_FORMS}. Name it with --store.")
