@@ -283,7 +283,7 @@ class TestFolders:
     @pytest.mark.parametrize("name", ["/proc/nowhere", "/sys/run", "a\0b", "x" * 300])
     def test_one_that_cannot_be_made(self, runner, tmp_path, name):
         launch = Launch(argv=("true",), run_directory=str(tmp_path / name))
-        with pytest.raises(RunnerError, match="cannot write .*; choose|cannot write .*; make"):
+        with pytest.raises(RunnerError, match=r"cannot write .*; (choose|make)"):
             runner.start(SPEC, launch)
         assert runner.has_room(SPEC)
 
