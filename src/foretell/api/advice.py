@@ -11,7 +11,7 @@ from foretell.advisor.choose import Choice, choose
 from foretell.advisor.policy import Policy, choose_policy
 from foretell.advisor.ranking import WORKS, Ranking, build_market, rank
 from foretell.api.learning import Configuration, load_predictor, specify
-from foretell.api.workspace import StoreLike, resolve_app, using_store
+from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
 from foretell.apps.command import build_launch
 from foretell.entities.app import App
 from foretell.entities.prediction import Offer, Recommendation, Rejection
@@ -20,6 +20,7 @@ from foretell.entities.site import NodeType, Site
 from foretell.machines.allocations import list_allocations
 from foretell.machines.local import LOCAL, build_local_site
 from foretell.machines.sites import get_site
+from foretell.machines.sites import list_sites as list_known_sites
 from foretell.predictor.predictor import DEFAULT_LEVEL, DEFAULT_RISK, Forecast, Predictor
 from foretell.probes.machine import detect_machine
 from foretell.runners.shell_script import render_shell_script
@@ -39,6 +40,15 @@ def find_site(name: str, *, files: Collection[Path] = ()) -> Site:
     return build_local_site(detect_machine()) if name == LOCAL else get_site(name, extra_files=files)
 
 
+def list_sites(*, files: Collection[Path] = ()) -> tuple[Site, ...]:
+    """This machine, the catalogue, and the user's sites.
+
+    Raises:
+        SiteError: if a file has mistakes.
+    """
+    return (find_site(LOCAL), *list_known_sites(extra_files=files))
+
+
 def recommend(
     app: App | str | Path,
     configuration: Configuration,
@@ -56,8 +66,7 @@ def recommend(
         NotFoundError: if there is no such app or site, or no model yet.
         SpecError: if the configuration does not fit the app.
     """
-    directory = app.directory if isinstance(app, App) else "."
-    with using_store(store, directory) as opened:
+    with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         predictor = load_predictor(known, opened)
     place = find_site(site) if isinstance(site, str) else site
@@ -131,36 +140,26 @@ def rank_pairs(
     return RankedPairs(options=options, forecast=forecast, ranking=ranking)
 
 
-def render_script(app: App, offer: Offer, site: Site, *, account: str | None = None) -> str:
+def render_script(
+    app: App | str | Path, offer: Offer, site: Site, *, store: StoreLike = None, account: str | None = None
+) -> str:
     """The job script for an offer: for ``sbatch``, or for a shell where there is no scheduler."""
-    spec = RunSpec(app=app.name, parameters=offer.prediction.parameters, allocation=offer.allocation)
-    launch = _launch(app, spec)
+    with using_store(store, directory_of(app)) as opened:
+        known = resolve_app(app, opened)
+    spec = RunSpec(app=known.name, parameters=offer.prediction.parameters, allocation=offer.allocation)
+    launch = _launch(known, spec)
     if site.scheduler == _SHELL:
         return render_shell_script(launch, allocation=offer.allocation)
     node = site.find_node_type(offer.allocation.node_type)
-    assert node is not None
+    cluster = node.cluster if node and node.cluster else site.name
     return render_job_script(
         launch,
-        job_name=app.name,
-        allocation=_askable(offer.allocation, site),
+        job_name=known.name,
+        allocation=offer.allocation,
         account=account,
-        options=_options(node, site),
+        options={name: value.replace("{cluster}", cluster) for name, value in site.script.items()},
+        without=site.refuses,
     )
-
-
-def _askable(allocation: Allocation, site: Site) -> Allocation:
-    """Without what the site's scheduler refuses to be asked for."""
-    refused = site.script.get("refuses", "").split()
-    return replace(
-        allocation,
-        memory_bytes=None if "mem" in refused else allocation.memory_bytes,
-        gpus=0 if "gpus" in refused else allocation.gpus,
-    )
-
-
-def _options(node: NodeType, site: Site) -> dict[str, str]:
-    options = {name: value for name, value in site.script.items() if name != "refuses"}
-    return options | ({"clusters": node.cluster} if node.cluster and site.script.get("clusters") else {})
 
 
 def _launch(app: App, spec: RunSpec) -> Launch:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.api.workspace import FOLDER, StoreLike, resolve_app, using_store
+from foretell.api.workspace import FOLDER, StoreLike, directory_of, resolve_app, using_store
 from foretell.apps.command import build_launch
 from foretell.apps.sweep import build_sweep, pick_within
 from foretell.entities.app import App, Scale
@@ -40,8 +40,7 @@ def plan(
     jobs: int | None = None,
 ) -> Plan:
     """What :func:`generate` would do."""
-    directory = app.directory if isinstance(app, App) else "."
-    with using_store(store, directory) as opened, _open_runner(jobs) as runner:
+    with using_store(store, directory_of(app)) as opened, _open_runner(jobs) as runner:
         return _plan(resolve_app(app, opened), opened, runner, budget_s=budget_s, retry_failed=retry_failed)
 
 
@@ -60,12 +59,25 @@ def generate(
         RunnerError: if a run can never fit this machine, or its directory cannot be written.
         StoreError: if the store fails; what was measured stays in the run's directory, and the next call picks it up.
     """
-    directory = app.directory if isinstance(app, App) else "."
-    with using_store(store, directory) as opened, _open_runner(jobs) as runner:
+    with using_store(store, directory_of(app)) as opened, _open_runner(jobs) as runner:
         known = resolve_app(app, opened)
         opened.save_app(known)
         campaign = _Campaign(app=known, store=opened, runner=runner, on_progress=on_progress)
         return campaign.run(budget_s=budget_s, retry_failed=retry_failed)
+
+
+def make_run(app: App, spec: RunSpec, store: RunStore) -> Run:
+    """Make one run here and store it.
+
+    Raises:
+        RunnerError: if it cannot run here, or somebody else is running it.
+    """
+    with _open_runner(None) as runner:
+        campaign = _Campaign(app=app, store=store, runner=runner, on_progress=lambda _: None)
+        campaign.make([spec])
+    if not campaign.finished:
+        raise RunnerError(f"run {spec.id} of {app.name!r} is being made by somebody else; try again when it has ended")
+    return campaign.finished[0]
 
 
 def run_directory(app: App, run_id: str) -> Path:
@@ -154,7 +166,7 @@ class _Campaign:
             self._recover()
             while specs := self._next_round(budget_s, started, retry_failed=retry_failed):
                 before = len(self.finished)
-                self._make(specs, retry=retry)
+                self.make(specs, retry=retry)
                 retry_failed = False  # once is enough
                 if len(self.finished) == before:
                     break  # others are at what is left
@@ -183,7 +195,8 @@ class _Campaign:
             return planned.specs
         return planned.specs[: _PILOTS if planned.expected_s is None else _ROUND]
 
-    def _make(self, specs: Sequence[RunSpec], *, retry: frozenset[State]) -> None:
+    def make(self, specs: Sequence[RunSpec], *, retry: frozenset[State] = frozenset()) -> None:
+        """Make these runs, in this order, as room allows."""
         waiting = list(specs)
         self._estimate(waiting)
         while waiting or self.runner.running:

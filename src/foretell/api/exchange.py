@@ -1,28 +1,18 @@
 """Runs in from tables, and out to them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from foretell.api.workspace import StoreLike, using_store
+from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
 from foretell.apps.tables import Columns, read_runs, read_table
 from foretell.entities.app import App
+from foretell.entities.plan import ImportResult
+from foretell.entities.run import Run, State
 from foretell.errors import NotFoundError
 from foretell.stores import RunStore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportResult:
-    """What came of an import. ``skipped`` says why rows were left out, and which."""
-
-    app: str
-    read: int
-    added: int
-    already_there: int
-    parameters: tuple[str, ...]
-    skipped: Mapping[str, Sequence[int]]
 
 
 def import_runs(
@@ -58,3 +48,32 @@ def _make_known(app: App, store: RunStore) -> None:
     if not known.command and known.shell is None:
         merged = {parameter.name: parameter for parameter in (*known.parameters, *app.parameters)}
         store.save_app(App(name=app.name, parameters=tuple(merged.values())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsPage:
+    """Some of an app's runs, newest first, and how many there are."""
+
+    app: str
+    runs: tuple[Run, ...]
+    total: int
+
+
+def list_runs(
+    app: App | str | Path,
+    *,
+    store: StoreLike = None,
+    states: Collection[State] | None = None,
+    limit: int | None = None,
+) -> RunsPage:
+    """Stored runs of an app, newest first.
+
+    Raises:
+        NotFoundError: if there is no such app.
+    """
+    with using_store(store, directory_of(app)) as opened:
+        name = resolve_app(app, opened).name
+        counts = opened.count_runs(name)
+        total = sum(count for state, count in counts.items() if states is None or state in states)
+        runs = opened.runs(name, states=states, limit=limit, newest_first=True)
+    return RunsPage(app=name, runs=tuple(runs), total=total)

@@ -1,13 +1,15 @@
 """From stored runs to a stored model, and from a stored model to predictions."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 import pandas as pd
 
-from foretell.api.workspace import StoreLike, resolve_app, using_store
+from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
 from foretell.apps.command import build_spec
 from foretell.apps.tables import build_specs
 from foretell.entities.app import App, Value
@@ -41,7 +43,7 @@ def build(
         NotFoundError: if there is no such app or policy.
         NotEnoughRunsError: if too few configurations ran to their end.
     """
-    with using_store(store, _directory(app)) as opened:
+    with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         table = build_table(opened.runs(known.name, states=_TEACHING))
         predictor = learn(known, table, policy=policy, seed=seed, progress=on_progress)
@@ -62,21 +64,48 @@ def predict(
     configurations: Configurations,
     *,
     store: StoreLike = None,
-    allocation: Allocation | None = None,
+    resources: Mapping[str, int] = MappingProxyType({}),
     level: float = DEFAULT_LEVEL,
     risk: float = DEFAULT_RISK,
 ) -> list[Prediction]:
     """Time and memory of configurations, none of which need have been run.
 
+    ``resources`` are cores, gpus and nodes where they are not as in most runs.
+
     Raises:
         NotFoundError: if there is no such app, or no model of it yet.
         SpecError: if a configuration lacks a parameter, has an unknown one, or a value of the wrong type.
     """
-    with using_store(store, _directory(app)) as opened:
+    answer = ask(app, configurations, store=store, resources=resources, level=level, risk=risk)
+    return list(answer.predictions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Predictions, and how many runs have come in since their model was built."""
+
+    predictions: tuple[Prediction, ...]
+    new_runs: int
+
+
+def ask(
+    app: App | str | Path,
+    configurations: Configurations,
+    *,
+    store: StoreLike = None,
+    resources: Mapping[str, int] = MappingProxyType({}),
+    level: float = DEFAULT_LEVEL,
+    risk: float = DEFAULT_RISK,
+) -> Answer:
+    """As :func:`predict`, with word of runs the model does not know."""
+    with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
-        predictor = load_predictor(known, opened)
-        specs = specify(known, configurations, allocation=allocation or usual_allocation(predictor))
-        return predictor.predict(specs, level=level, risk=risk)
+        record = find_record(known, opened)
+        counts = opened.count_runs(known.name)
+    predictor = Predictor.load(record.blob, record.card)
+    specs = specify(known, configurations, allocation=usual_allocation(predictor, resources))
+    new = sum(counts.get(state, 0) for state in _TEACHING) - int(record.extra["runs"])
+    return Answer(predictions=tuple(predictor.predict(specs, level=level, risk=risk)), new_runs=new)
 
 
 def specify(app: App, configurations: Configurations, *, allocation: Allocation) -> list[RunSpec]:
@@ -94,24 +123,23 @@ def load_predictor(app: App, store: RunStore) -> Predictor:
     Raises:
         NotFoundError: if none was built.
     """
-    record = store.find_model(app.name)
-    if record is None:
-        raise NotFoundError("model for app", app.name, hint="Run 'foretell build' first.")
+    record = find_record(app, store)
     return Predictor.load(record.blob, record.card)
 
 
-def find_new_runs(app: str, store: RunStore) -> int:
-    """How many runs have come in since the model was built."""
-    record = store.find_model(app)
-    counts = store.count_runs(app)
-    return 0 if record is None else sum(counts.get(state, 0) for state in _TEACHING) - int(record.extra["runs"])
+def find_record(app: App, store: RunStore) -> ModelRecord:
+    """The stored model.
+
+    Raises:
+        NotFoundError: if none was built.
+    """
+    record = store.find_model(app.name)
+    if record is None:
+        raise NotFoundError("model for app", app.name, hint="Run 'foretell build' first.")
+    return record
 
 
-def usual_allocation(predictor: Predictor) -> Allocation:
-    """What most runs had, for questions that do not say."""
-    usual = predictor.usual_counts()
-    return Allocation(cores=usual["cores"], gpus=usual["gpus"], nodes=usual["nodes"])
-
-
-def _directory(app: App | str | Path) -> str:
-    return app.directory if isinstance(app, App) else "."
+def usual_allocation(predictor: Predictor, resources: Mapping[str, int] = MappingProxyType({})) -> Allocation:
+    """What most runs had, but for what is said."""
+    counts = {**predictor.usual_counts(), **resources}
+    return Allocation(cores=counts["cores"], gpus=counts["gpus"], nodes=counts["nodes"])

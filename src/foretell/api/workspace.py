@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from foretell.apps.spec import load_app as load_app
+from foretell.apps.spec import load_app
 from foretell.entities.app import App
 from foretell.errors import NotFoundError
 from foretell.stores import RunStore, open_store
+
+__all__ = ["StoreLike", "default_store", "directory_of", "load_app", "resolve_app", "using_store"]
 
 StoreLike: TypeAlias = RunStore | str | Path | None
 
@@ -29,6 +31,13 @@ def using_store(store: StoreLike, directory: str | Path = ".") -> Iterator[RunSt
         return
     with open_store(store if store is not None else default_store(Path(directory))) as opened:
         yield opened
+
+
+def directory_of(app: App | str | Path) -> Path:
+    """The folder an app lives in: its store is there unless said otherwise."""
+    if isinstance(app, App):
+        return Path(app.directory)
+    return Path(app).parent if _looks_like_a_file(app) else Path()
 
 
 def resolve_app(app: App | str | Path, store: RunStore) -> App:

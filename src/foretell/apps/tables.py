@@ -15,10 +15,8 @@ from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
 from foretell.errors import ImportDataError, MissingExtraError, Mistake, SpecError
 
 _RESOURCES = ("cores", "gpus", "nodes")
-_SCALES = {
-    "sd": Scale.SCALED_DOWN, "scaled-down": Scale.SCALED_DOWN, "scaled_down": Scale.SCALED_DOWN, "small": Scale.SCALED_DOWN,
-    "fs": Scale.FULL_SCALE, "full-scale": Scale.FULL_SCALE, "full_scale": Scale.FULL_SCALE, "full": Scale.FULL_SCALE,
-}  # fmt: skip
+_SCALES = dict.fromkeys(("sd", "scaled-down", "scaled_down", "small"), Scale.SCALED_DOWN)
+_SCALES |= dict.fromkeys(("fs", "full-scale", "full_scale", "full"), Scale.FULL_SCALE)
 _STATES = {state.value: state for state in State if state.final} | {
     "timeout": State.TIMED_OUT,
     "oom": State.OUT_OF_MEMORY,

@@ -59,6 +59,14 @@ repetitions: 1
 # estimate: startup + epochs * epoch
 """
 
+_SCRIPTS = (".py", ".sh", ".jl", ".R", ".pl", ".m")
+
+
+def suggest_name(command: Sequence[str]) -> str:
+    """A name for the app: that of its script, else of its program."""
+    files = [Path(word).stem for word in command if Path(word).suffix in _SCRIPTS]
+    return files[0] if files else Path(command[0]).name
+
 
 def render_template(command: Sequence[str], *, name: str, directory: Path) -> str:
     """An app file for that command; what a name cannot hold becomes ``-``.

@@ -73,7 +73,11 @@ class NodeType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where jobs can run. ``as_of`` and ``source`` say where its figures come from."""
+    """Where jobs can run. ``as_of`` and ``source`` say where its figures come from.
+
+    ``script`` are scheduler options every job script gets (``{cluster}`` in one stands for the node type's cluster);
+    ``refuses`` are those its scheduler does not take.
+    """
 
     name: str
     title: str
@@ -84,6 +88,7 @@ class Site:
     source: str = ""
     notes: str = ""
     script: Mapping[str, str] = field(default_factory=dict)
+    refuses: tuple[str, ...] = ()
 
     def find_node_type(self, name: str | None) -> NodeType | None:
         """The node type of that name, or else the first one behind a partition of that name."""

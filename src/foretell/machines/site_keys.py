@@ -103,6 +103,10 @@ def _read_options(value: Any) -> dict[str, str]:
     return {_match(_OPTION, name): _read_line(text) for name, text in value.items()}
 
 
+def _read_refused(value: Any) -> tuple[str, ...]:
+    return tuple(_match(_OPTION, name) for name in _require(value, list))
+
+
 def _match(pattern: re.Pattern[str], value: Any) -> str:
     _check(pattern.fullmatch(value))
     return str(value)
@@ -131,6 +135,7 @@ SITE_KEYS = {
     "as_of": Key("as_of", _read_date, "a date, for example 2025-11-01, or a month in quotes"),
     "source": Key("source", _read_line, _WORDED),
     "notes": Key("notes", _read_text, "text in quotes"),
+    "refuses": Key("refuses", _read_refused, 'a list of scheduler options, for example ["mem"]'),
     "script": Key("script", _read_options, 'a table of scheduler options, for example { account = "PAS1234" }'),
 }
 NODE_KEYS = {

@@ -1,0 +1,85 @@
+"""Holds predictions against what happens, and puts all that is known of an app together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from foretell.api.advice import recommend
+from foretell.api.campaign import make_run
+from foretell.api.learning import Configuration, find_record, load_predictor, specify, usual_allocation
+from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
+from foretell.entities.app import App
+from foretell.entities.learned import ModelCard
+from foretell.entities.plan import Verification
+from foretell.entities.prediction import Recommendation
+from foretell.entities.run import Run, State
+from foretell.entities.site import Site
+from foretell.errors import InfeasibleError, NotFoundError
+from foretell.stores import RunStore
+
+_MOST_RUNS = 500
+
+
+def verify(
+    app: App | str | Path, configuration: Configuration, *, store: StoreLike = None, cores: int | None = None
+) -> Verification:
+    """Predict a configuration, run it here, and keep the run.
+
+    Raises:
+        NotFoundError: if there is no such app, or no model of it yet.
+        SpecError: if the configuration does not fit the app, or the app has no command.
+        RunnerError: if it cannot run here.
+    """
+    with using_store(store, directory_of(app)) as opened:
+        known = resolve_app(app, opened)
+        predictor = load_predictor(known, opened)
+        allocation = usual_allocation(predictor, {"cores": cores} if cores is not None else {})
+        (spec,) = specify(known, configuration, allocation=allocation)
+        taken = opened.known_ids(known.name)
+        while spec.id in taken:  # one more repetition of what was run before
+            spec = replace(spec, repetition=spec.repetition + 1)
+        (prediction,) = predictor.predict([spec])
+        return Verification(prediction=prediction, run=make_run(known, spec, opened))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """All that is known of an app, for a report."""
+
+    app: App
+    card: ModelCard
+    runs: tuple[Run, ...]
+    counts: Mapping[State, int]
+    recommendation: Recommendation | None
+    created_at: datetime
+
+
+def summarise(app: App | str | Path, configuration: Configuration, *, site: Site, store: StoreLike = None) -> Summary:
+    """What a report shows; without a configuration, offers are for the full-scale one run last."""
+    with using_store(store, directory_of(app)) as opened:
+        known = resolve_app(app, opened)
+        record = find_record(known, opened)
+        runs = opened.runs(known.name, limit=_MOST_RUNS, newest_first=True)
+        asked = configuration or _last_full_scale(known, runs)
+        return Summary(
+            app=known,
+            card=record.card,
+            runs=tuple(runs),
+            counts=opened.count_runs(known.name),
+            recommendation=_try_recommend(known, asked, site, opened) if asked else None,
+            created_at=datetime.now(UTC),
+        )
+
+
+def _last_full_scale(app: App, runs: list[Run]) -> Configuration:
+    full = (run.spec for run in runs if run.spec.scale == "FS" and run.state is State.COMPLETED)
+    spec = next(full, None)
+    return spec.parameters if spec is not None and set(spec.parameters) == set(app.parameter_names()) else {}
+
+
+def _try_recommend(app: App, configuration: Configuration, site: Site, store: RunStore) -> Recommendation | None:
+    try:
+        return recommend(app, configuration, site=site, store=store)
+    except (InfeasibleError, NotFoundError):
+        return None

@@ -1,0 +1,151 @@
+"""Options and helpers that several commands share."""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from foretell.errors import Mistake, NotFoundError, SpecError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+T = TypeVar("T")
+
+APP_FILE, FOLDER = "foretell.yaml", ".foretell"
+_NAME_LINE = re.compile(r"^name\s*:\s*['\"]?([^'\"#\s]+)", re.MULTILINE)
+
+AppArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[APP]", help="An app's name, or its file; default: the foretell.yaml here.", show_default=False
+    ),
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="URL", help="The store: a file or a database URL. [env: FORETELL_STORE]", show_default=False
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="A parameter of the configuration; repeat for each.", show_default=False
+    ),
+]
+LevelOption = Annotated[str, typer.Option(help="How sure the interval should be.")]
+RiskOption = Annotated[str, typer.Option(help="The chance you accept that the request is too small.")]
+SiteFileOption = Annotated[
+    list[Path] | None,
+    typer.Option("--site-file", help="A site file of your own; repeatable. [env: FORETELL_SITES]"),
+]
+
+
+def find_app_file(start: Path | None = None) -> Path | None:
+    """The nearest foretell.yaml, here or in a folder above."""
+    here = (start or Path.cwd()).absolute()
+    return next((folder / APP_FILE for folder in (here, *here.parents) if (folder / APP_FILE).is_file()), None)
+
+
+def find_app(argument: str | None) -> str:
+    """What names the app: a file for the app described here, else the argument as a name in the store.
+
+    Raises:
+        NotFoundError: if nothing was named and there is no app file.
+    """
+    path = find_app_file()
+    if argument is None:
+        if path is None:
+            raise NotFoundError("file", APP_FILE, hint="Write one with 'foretell init', or name an app.")
+        return str(path)
+    described = path is not None and _NAME_LINE.search(path.read_text("utf-8", errors="replace"))
+    return str(path) if described and described.group(1) == argument else argument
+
+
+def find_store(explicit: str | None, app: str | None = None) -> str:
+    """The store's address: as said, from the environment, or beside the app file."""
+    said = explicit or os.environ.get("FORETELL_STORE")
+    if said:
+        return said
+    path = Path(app) if app is not None and app.endswith((".yaml", ".yml")) else find_app_file()
+    return str((path.parent if path else Path.cwd()) / FOLDER / "store.db")
+
+
+def find_site_files(explicit: Iterable[Path] | None) -> list[Path]:
+    """The user's site files: in the configuration folder, from the environment, and as said."""
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "foretell" / "sites"
+    listed = [Path(part) for part in os.environ.get("FORETELL_SITES", "").split(os.pathsep) if part]
+    return [*sorted(config.glob("*.toml")), *listed, *(explicit or ())]
+
+
+def parse_settings(settings: Iterable[str] | None) -> dict[str, str]:
+    """``name=value`` words as a mapping.
+
+    Raises:
+        SpecError: with every word that is none.
+    """
+    pairs = [(word, *word.partition("=")) for word in settings or ()]
+    mistakes = [
+        Mistake(place="--set", found=repr(word), expected="NAME=VALUE, for example epochs=100")
+        for word, name, equals, _ in pairs
+        if not (equals and name)
+    ]
+    if mistakes:
+        raise SpecError("options", mistakes)
+    return {name.strip(): value for _, name, _, value in pairs}
+
+
+def parse_option(name: str, parse: Callable[[str], T], text: str) -> T:
+    """An option's value.
+
+    Raises:
+        SpecError: if it cannot be read.
+    """
+    try:
+        return parse(text)
+    except ValueError as exc:
+        raise SpecError("options", [Mistake(place=name, found=repr(text), expected=str(exc))]) from None
+
+
+def open_console(*, stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=stderr, soft_wrap=False, highlight=False)
+
+
+def show(renderables: "Iterable[RenderableType]") -> None:
+    """Print for people."""
+    console = open_console()
+    for renderable in renderables:
+        console.print(renderable)
+
+
+def show_json(record: Any) -> None:
+    """Print for programs."""
+    from foretell.reports.records import render_json
+
+    typer.echo(render_json(record))
+
+
+def note(text: str) -> None:
+    """Say something beside the result."""
+    open_console(stderr=True).print(text, markup=False, style="dim")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file.
+
+    Raises:
+        OutputError: if it cannot be written.
+    """
+    from foretell.errors import OutputError
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    except OSError as exc:
+        raise OutputError(f"{path}: cannot be written ({exc.strerror}); choose another place") from exc

@@ -1,0 +1,74 @@
+"""The command ``foretell build``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foretell.cli._common import (
+    AppArgument,
+    JsonOption,
+    StoreOption,
+    find_app,
+    find_store,
+    note,
+    open_console,
+    show,
+    show_json,
+)
+
+if TYPE_CHECKING:
+    from foretell.entities.learned import ModelCard
+
+EXAMPLES = "Examples: foretell build | foretell build myapp --policy wtm --plots plots/"
+
+
+def build(
+    app: AppArgument = None,
+    policy: Annotated[str, typer.Option(help="What the winner is chosen by: mae, wtm or cost.")] = "mae",
+    seed: Annotated[int, typer.Option(help="For the splits; the same data and seed give the same model.")] = 0,
+    plots: Annotated[Path | None, typer.Option(help="Folder for the plots; default: .foretell/plots.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Lines of the leaderboard to show.")] = 10,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit and judge models on the stored runs; keep the best."""
+    from foretell import api
+    from foretell.reports.records import build_card_record
+    from foretell.reports.text import render_leaderboard, render_notes
+
+    name = find_app(app)
+    console = open_console(stderr=True)
+    with console.status("Learning…") as status:
+        card = api.build(
+            name,
+            store=find_store(store, name),
+            policy=policy,
+            seed=seed,
+            on_progress=lambda step: status.update(f"Judging {step}"),
+        )
+    written = _write_plots(card, plots or _plots_folder(name))
+    if as_json:
+        show_json({**build_card_record(card), "plots": [str(path) for path in written]})
+        return
+    show([render_leaderboard(judgement, rows=rows) for judgement in card.judgements.values()])
+    show([render_notes(card)])
+    note(f"Plots: {', '.join(str(path) for path in written if path.suffix == '.png')}")
+
+
+def _plots_folder(name: str) -> Path:
+    base = Path(name).parent if name.endswith((".yaml", ".yml")) else Path.cwd()
+    return base / ".foretell" / "plots"
+
+
+def _write_plots(card: "ModelCard", folder: Path) -> list[Path]:
+    from foretell.reports.plots import draw_predicted_measured, save_figure
+
+    written = []
+    for quantity, judgement in card.judgements.items():
+        figure = draw_predicted_measured(judgement, title=f"{card.app}: {quantity}")
+        for suffix in (".png", ".svg"):
+            path = folder / f"{card.app}-{quantity}{suffix}"
+            save_figure(figure, path)
+            written.append(path)
+    return written

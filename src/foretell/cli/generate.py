@@ -1,0 +1,105 @@
+"""The command ``foretell generate``."""
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foretell.cli._common import (
+    AppArgument,
+    JsonOption,
+    StoreOption,
+    find_app,
+    find_store,
+    open_console,
+    parse_option,
+    show,
+    show_json,
+)
+
+if TYPE_CHECKING:
+    from foretell.entities.plan import CampaignResult, Progress
+
+EXAMPLES = "Examples: foretell generate --dry-run | foretell generate --budget 10m | foretell generate --retry-failed"
+
+
+def generate(
+    app: AppArgument = None,
+    budget: Annotated[str | None, typer.Option(help="Make only runs that fit this time, for example 10m.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Make failed runs again, too.")] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="At most so many runs at once; default: what the cores allow."),
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the runs of an app file that are not stored yet, and measure them."""
+    from foretell import api
+    from foretell.entities.units import parse_duration
+    from foretell.reports.records import build_campaign_record, build_plan_record
+    from foretell.reports.text import render_campaign_result, render_plan
+
+    name = find_app(app)
+    address = find_store(store, name)
+    budget_s = None if budget is None else parse_option("--budget", parse_duration, budget)
+    planned = api.plan(name, store=address, budget_s=budget_s, retry_failed=retry_failed, jobs=jobs)
+    if dry_run and as_json:
+        show_json(build_plan_record(planned))
+        return
+    if not as_json:
+        show([render_plan(planned)])
+    if dry_run:
+        return
+    display = _Display() if not as_json else None
+    with display or nullcontext():
+        result = api.generate(
+            name,
+            store=address,
+            budget_s=budget_s,
+            retry_failed=retry_failed,
+            jobs=jobs,
+            on_progress=display.update if display else lambda _: None,
+        )
+    if as_json:
+        show_json(build_campaign_record(result))
+    else:
+        show([render_campaign_result(result)])
+    _exit_as(result)
+
+
+def _exit_as(result: "CampaignResult") -> None:
+    if result.stopped:
+        raise typer.Exit(130)
+    if result.failed and not result.completed:
+        raise typer.Exit(1)
+
+
+class _Display:
+    """A live line at a terminal; elsewhere a line for each run that ended."""
+
+    def __init__(self) -> None:
+        from rich.live import Live
+
+        self._console = open_console(stderr=True)
+        self._live = (
+            Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+        )
+
+    def __enter__(self) -> "_Display":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def update(self, progress: "Progress") -> None:
+        from foretell.reports.text import render_ended_run, render_progress
+
+        if self._live:
+            self._live.update(render_progress(progress))
+        if progress.last is not None and (self._live is None or progress.last.state != "completed" or progress.note):
+            self._console.print(render_ended_run(progress))

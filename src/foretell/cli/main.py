@@ -1,0 +1,57 @@
+"""The command line: parses, calls the API once, prints. Heavy imports happen inside the command that needs them."""
+
+import os
+import sys
+
+import typer
+
+from foretell.cli import build, check, generate, init, predict, recommend, report, runs, sites, verify
+from foretell.errors import ForetellError
+
+app = typer.Typer(
+    name="foretell",
+    help="Tells what a job will need before it runs (time, memory, GPUs, money) and writes the request for it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: foretell init --command 'python train.py --epochs 100'",
+)
+
+app.command(epilog=init.EXAMPLES)(init.init)
+app.command(epilog=check.EXAMPLES)(check.check)
+app.command(epilog=generate.EXAMPLES)(generate.generate)
+app.command(epilog=build.EXAMPLES)(build.build)
+app.command(epilog=predict.EXAMPLES)(predict.predict)
+app.command(epilog=recommend.EXAMPLES)(recommend.recommend)
+app.command(epilog=verify.EXAMPLES)(verify.verify)
+app.command(epilog=report.EXAMPLES)(report.report)
+app.add_typer(runs.app, name="runs")
+app.add_typer(sites.app, name="sites")
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+) -> None:
+    if version:
+        from importlib.metadata import version as find_version
+
+        typer.echo(f"foretell {find_version('foretell')}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; what a user can cause ends in one clear message and exit code 1, never a traceback."""
+    try:
+        app()
+    except ForetellError as exc:
+        typer.echo(f"Error: {exc}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:  # the reader has gone, as in `foretell runs list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as exc:
+        where = f"{exc.filename}: " if exc.filename else ""
+        typer.echo(f"Error: {where}{exc.strerror or exc}; check the path, its permissions and the free space", err=True)
+        sys.exit(1)

@@ -1,0 +1,86 @@
+"""The command ``foretell recommend``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretell.cli._common import (
+    AppArgument,
+    JsonOption,
+    LevelOption,
+    RiskOption,
+    SetOption,
+    SiteFileOption,
+    StoreOption,
+    find_app,
+    find_site_files,
+    find_store,
+    note,
+    parse_option,
+    parse_settings,
+    show,
+    show_json,
+    write_text,
+)
+from foretell.errors import Mistake, SpecError
+
+EXAMPLES = "Example: foretell recommend myapp --set epochs=100 --site osc --max-time 2h --max-cost 5"
+_PREFERENCES = ("auto", "cheapest", "fastest")
+
+
+def recommend(
+    app: AppArgument = None,
+    settings: SetOption = None,
+    site: Annotated[str, typer.Option(help="Where it should run; 'foretell sites list' names them.")] = "local",
+    site_file: SiteFileOption = None,
+    max_time: Annotated[str | None, typer.Option(help="The most time it may take.")] = None,
+    max_cost: Annotated[str | None, typer.Option(help="The most it may cost.")] = None,
+    prefer: Annotated[
+        str,
+        typer.Option(help="cheapest, fastest, or auto: the fastest if only the cost is limited, else the cheapest."),
+    ] = "auto",
+    account: Annotated[str | None, typer.Option(help="The account to charge, for the script.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="The job script; default: job.sbatch, or job.sh for local.")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Offers to show.")] = 12,
+    level: LevelOption = "90%",
+    risk: RiskOption = "5%",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Rank what a site offers for a configuration, pick, and write the job script."""
+    from foretell import api
+    from foretell.entities.units import parse_duration, parse_money, parse_share
+    from foretell.reports.records import build_recommendation_record
+    from foretell.reports.text import render_recommendation
+
+    if prefer not in _PREFERENCES:
+        mistake = Mistake(place="--prefer", found=repr(prefer), expected=" or ".join(_PREFERENCES))
+        raise SpecError("options", [mistake])
+    name = find_app(app)
+    address = find_store(store, name)
+    place = api.find_site(site, files=find_site_files(site_file))
+    recommendation = api.recommend(
+        name,
+        parse_settings(settings),
+        site=place,
+        policy=api.choose_policy(
+            max_time_s=None if max_time is None else parse_option("--max-time", parse_duration, max_time),
+            max_cost=None if max_cost is None else parse_option("--max-cost", parse_money, max_cost),
+            prefer=prefer,
+        ),
+        store=address,
+        level=parse_option("--level", parse_share, level),
+        risk=parse_option("--risk", parse_share, risk),
+    )
+    script = api.render_script(name, recommendation.picked, place, store=address, account=account)
+    path = output or Path("job.sh" if place.scheduler == "shell" else "job.sbatch")
+    write_text(path, script)
+    if as_json:
+        show_json({**build_recommendation_record(recommendation), "script": str(path)})
+        return
+    show([render_recommendation(recommendation, rows=rows)])
+    start = "bash" if place.scheduler == "shell" else "sbatch"
+    note(f"Wrote {path}; start it with: {start} {path}")
