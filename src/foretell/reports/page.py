@@ -1,0 +1,104 @@
+"""Everything about an app on one page that opens anywhere: no script, no other file, no network."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from foretell.entities.app import App
+from foretell.entities.learned import ModelCard
+from foretell.entities.prediction import Estimate, Recommendation
+from foretell.entities.run import Run, State
+from foretell.entities.units import render_bytes, render_clock, render_duration, render_money
+from foretell.reports import plots, words
+
+_RUNS = 200
+_FAILURES = 20
+_OFFERS = 40
+_COLOURS = {
+    plots.INK: "--ink",
+    plots.MUTED: "--muted",
+    plots.GRID: "--line",
+    plots.ACCENT: "--accent",
+    plots.PICK: "--pick",
+}
+
+
+def render_page(
+    *,
+    app: App,
+    card: ModelCard,
+    runs: Sequence[Run],
+    counts: Mapping[State, int],
+    recommendation: Recommendation | None,
+    created_at: datetime,
+) -> str:
+    """One self-contained HTML page; ``runs`` are newest first, ``counts`` are of all runs there are."""
+    failed = [run for run in runs if run.state not in (State.COMPLETED, State.RUNNING)]
+    return _load_template().render(
+        app=app,
+        card=card,
+        runs=runs[:_RUNS],
+        failed=failed[:_FAILURES],
+        counts={state: number for state, number in counts.items() if number},
+        total=sum(counts.values()),
+        recommendation=recommendation,
+        offers=recommendation.offers[:_OFFERS] if recommendation else (),
+        rejections=_group_rejections(recommendation) if recommendation else {},
+        plots=_draw_all(card, runs, recommendation),
+        created_at=created_at,
+    )
+
+
+@cache
+def _load_template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("foretell.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_clean,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(words=words, bytes=render_bytes, clock=render_clock, duration=render_duration)
+    environment.globals.update(money=render_money, interval=_render_interval, State=State)
+    return environment.get_template("report.html.j2")
+
+
+def _clean(value: object) -> object:
+    """What a page cannot hold, such as half a character, is spelled out; our own markup stays as it is."""
+    return words.clean_block(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _render_interval(quantity: str, estimate: Estimate) -> str:
+    return words.render_interval(estimate, lambda value: words.render_quantity(quantity, value))
+
+
+def _group_rejections(recommendation: Recommendation) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for rejection in recommendation.rejections:
+        place = f"{words.name_place(rejection.allocation)} ({words.render_size(rejection.allocation)})"
+        groups.setdefault(rejection.reason, []).append(place)
+    return groups
+
+
+def _draw_all(card: ModelCard, runs: Sequence[Run], recommendation: Recommendation | None) -> dict[str, Markup]:
+    figures = {
+        quantity: plots.draw_predicted_measured(judgement, title="Predicted against measured")
+        for quantity, judgement in card.judgements.items()
+    }
+    if recommendation and any(offer.cost for offer in recommendation.offers):
+        figures["offers"] = plots.draw_offers(recommendation)
+    drawn_runs = plots.draw_runs(runs)
+    if drawn_runs is not None:
+        figures["runs"] = drawn_runs
+    return {name: _inline(plots.render_svg(figure), prefix=name) for name, figure in figures.items()}
+
+
+def _inline(svg: str, *, prefix: str) -> Markup:
+    """A plot in the page's own colours, so that it is readable on dark paper too."""
+    for colour, variable in _COLOURS.items():
+        svg = svg.replace(colour, f"var({variable})")
+    return Markup(svg)

@@ -1,0 +1,300 @@
+"""Plots, drawn without a display and without global state."""
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+from numpy.typing import NDArray
+
+from foretell.entities.app import Scale
+from foretell.entities.learned import Judgement
+from foretell.entities.prediction import Offer, Recommendation
+from foretell.entities.run import Run, State
+from foretell.entities.units import render_money
+from foretell.errors import OutputError
+from foretell.reports.words import ELAPSED, MEMORY, clean_line, name_place, render_percent, render_size, title_quantity
+
+Floats = NDArray[np.float64]
+
+INK, MUTED, GRID, ACCENT, PICK, PAPER = "#1f2933", "#66717e", "#e1e5e9", "#2867b2", "#c8501e", "#ffffff"
+
+_STYLE: Mapping[str, object] = {
+    "figure.facecolor": PAPER, "axes.facecolor": "none", "savefig.dpi": 160,
+    "font.family": "sans-serif", "font.size": 10, "text.color": INK, "text.parse_math": False,
+    "axes.labelcolor": MUTED, "axes.edgecolor": GRID, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.8,
+    "xtick.color": GRID, "ytick.color": GRID, "xtick.labelcolor": MUTED, "ytick.labelcolor": MUTED,
+    "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 12,
+    "legend.frameon": False, "legend.fontsize": 9, "legend.labelcolor": MUTED,
+    "svg.fonttype": "none", "svg.hashsalt": "foretell",
+}  # fmt: skip
+_NO_METADATA: Mapping[str, dict[str, None]] = {
+    ".svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
+    ".png": {"Software": None},
+}
+_CLOSE = 0.25  # how far off a prediction may be and still lie in the band
+_SMALLEST, _LARGEST = 1e-9, 1e18  # beyond these nothing real is measured, and axes overflow
+_LARGEST_IN_FULL = 1e6
+_LEAST_SPAN = 3.0
+_LEAST_TICKS = 4
+_STEPS: tuple[tuple[float, ...], ...] = (
+    (1, 10, 100, 1000),
+    (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000),
+    (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 250, 300, 400, 500, 600, 800),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ruler:
+    """The units of an axis, by name and size, smallest first."""
+
+    units: tuple[tuple[str, float], ...]
+
+    def label(self, value: float) -> str:
+        name, size = next((unit for unit in reversed(self.units) if unit[1] <= value * 1.001), self.units[0])
+        return f"{value / size:g} {name}"
+
+    def find_ticks(self, low: float, high: float) -> list[float]:
+        """Round values within the range; only as many as it takes to read it."""
+        ticks: list[float] = []
+        for steps in _STEPS:
+            ticks = [tick for tick in self._list_ticks(steps) if low <= tick <= high]
+            if len(ticks) >= _LEAST_TICKS:
+                break
+        return ticks
+
+    def _list_ticks(self, steps: Sequence[float]) -> Iterator[float]:
+        sizes = [size for _, size in self.units]
+        for size, following in zip(sizes, [*sizes[1:], math.inf], strict=True):
+            yield from (step * size for step in steps if step * size < 0.7 * following)  # not just below the next unit
+
+
+_TIME = _Ruler(units=(("ms", 0.001), ("s", 1), ("min", 60), ("h", 3600), ("d", 86400)))
+_SIZE = _Ruler(units=tuple((name, 2.0 ** (10 * power)) for power, name in enumerate(("B", "KB", "MB", "GB", "TB"))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decimals(_Ruler):
+    """Plain numbers, or amounts of a currency."""
+
+    units: tuple[tuple[str, float], ...] = tuple(("", 10.0**power) for power in range(-6, 15))
+    currency: str = ""
+
+    def label(self, value: float) -> str:
+        number = f"{value:,.10g}" if value < _LARGEST_IN_FULL else f"{value:g}"
+        return f"${number}" if self.currency == "USD" else f"{number} {self.currency}".strip()
+
+
+def draw_predicted_measured(judgement: Judgement, *, title: str) -> Figure:
+    """Predictions against measurements, for runs that neither the fit nor the choice saw."""
+    points = np.array(judgement.pairs, dtype=float).reshape(-1, 2)
+    measured, predicted = points[_can_be_drawn(points).all(axis=1)].T
+    ruler = {ELAPSED: _TIME, MEMORY: _SIZE}.get(judgement.quantity, _Decimals())
+    quantity = title_quantity(judgement.quantity).lower()
+    with _house_style():
+        figure, axes = _build_axes(title, width=5.2, height=5.0)
+        low, high = _find_limits(np.concatenate([measured, predicted]))
+        line = np.array([low, high])
+        axes.fill_between(line, line * (1 - _CLOSE), line * (1 + _CLOSE), color=ACCENT, alpha=0.10, linewidth=0)
+        axes.plot(line, line, color=MUTED, linewidth=1)
+        axes.scatter(measured, predicted, s=26, color=ACCENT, alpha=_find_alpha(len(measured)), linewidth=0)
+        _rule(axes, "x", ruler, low, high)
+        _rule(axes, "y", ruler, low, high)
+        axes.set(aspect="equal", xlabel=f"measured {quantity}", ylabel=f"predicted {quantity}")
+        axes.text(0.03, 0.97, _describe_fit(measured, predicted), transform=axes.transAxes, va="top", linespacing=1.5)
+    return figure
+
+
+def _describe_fit(measured: Floats, predicted: Floats) -> str:
+    if not len(measured):
+        return "no runs to compare"
+    off = np.abs(predicted - measured) / measured
+    within = f"{int((off <= _CLOSE).sum())} of {len(off)} within {_CLOSE:.0%}".replace("%", " %")
+    return f"median error {render_percent(100 * float(np.median(off)))}\n{within}"
+
+
+def draw_offers(recommendation: Recommendation) -> Figure:
+    """Time against cost: every offer, the front that none beats in both, and the pick."""
+    with _house_style():
+        figure, axes = _build_axes("Time against cost", width=7.2, height=4.4)
+        offers = [offer for offer in recommendation.offers if _can_be_drawn(_locate(offer)[0])]
+        _scatter_offers(axes, [offer for offer in offers if offer.measured], "offer", filled=True)
+        _scatter_offers(axes, [offer for offer in offers if not offer.measured], "offer, not measured", filled=False)
+        _draw_front(axes, [offer for offer in offers if offer.pareto])
+        low, high = _find_limits(np.array([_locate(offer)[0] for offer in offers]))
+        _rule(axes, "x", _TIME, low, high)
+        _rule_costs(axes, np.array([_locate(offer)[1] for offer in offers]), recommendation.picked.currency)
+        if recommendation.picked in offers:
+            _mark_pick(axes, recommendation.picked, middle_s=math.sqrt(low * high))
+        axes.set(xlabel="expected time", ylabel="expected cost")
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0, handletextpad=0.4)
+        axes.set_title(axes.get_title(loc="left"), pad=28)
+    return figure
+
+
+def _locate(offer: Offer) -> tuple[float, float]:
+    return offer.prediction.elapsed_s.value, float(offer.cost)
+
+
+def _scatter_offers(axes: Axes, offers: Sequence[Offer], label: str, *, filled: bool) -> None:
+    if offers:
+        times, costs = zip(*map(_locate, offers), strict=True)
+        face = MUTED if filled else "none"
+        axes.scatter(times, costs, s=24, facecolor=face, edgecolor=MUTED, linewidth=1, alpha=0.6, label=label)
+
+
+def _draw_front(axes: Axes, offers: Sequence[Offer]) -> None:
+    if offers:
+        times, costs = zip(*sorted(map(_locate, offers)), strict=True)
+        label = "no other is both quicker and cheaper"
+        axes.step(times, costs, where="post", color=ACCENT, linewidth=1.4, marker="o", markersize=5, label=label)
+
+
+def _mark_pick(axes: Axes, picked: Offer, *, middle_s: float) -> None:
+    """A ring, with a label on the side of the front where nothing is: above it on the left, below it on the right."""
+    place = _locate(picked)
+    axes.scatter(*place, s=130, facecolor="none", edgecolor=PICK, linewidth=2, zorder=4, label="picked")
+    offset, side = ((10.0, 9.0), "left") if place[0] < middle_s else ((-12.0, -4.0), "right")
+    words = f"{name_place(picked.allocation)}, {render_size(picked.allocation)}"
+    axes.annotate(
+        words, place, xytext=offset, textcoords="offset points", ha=side, color=PICK, weight="bold", fontsize=9
+    )
+
+
+def _rule_costs(axes: Axes, costs: Floats, currency: str) -> None:
+    if _can_be_drawn(costs).all():
+        _rule(axes, "y", _Decimals(currency=clean_line(currency)), *_find_limits(costs))
+    else:  # free offers have no place on a logarithmic axis
+        axes.yaxis.set_major_formatter(lambda value, _: render_money(max(value, 0.0), clean_line(currency)))
+        axes.set_ylim(bottom=0)
+
+
+def draw_runs(runs: Sequence[Run]) -> Figure | None:
+    """Time over the parameter that tells most about it; nothing where no number varies."""
+    done = [run for run in runs if run.state is State.COMPLETED and run.usage and _can_be_drawn(run.usage.elapsed_s)]
+    name = _find_telling_parameter(done)
+    if name is None:
+        return None
+    with _house_style():
+        figure, axes = _build_axes(f"Time over {clean_line(name)}", width=7.2, height=4.0)
+        for scale, color, label in (
+            (Scale.SCALED_DOWN, MUTED, "scaled down"),
+            (Scale.FULL_SCALE, ACCENT, "full scale"),
+        ):
+            chosen = [run for run in done if run.spec.scale is scale]
+            if chosen:
+                values, times = _list_numbers(chosen, name), _list_times(chosen)
+                axes.scatter(values, times, s=26, color=color, alpha=_find_alpha(len(done)), linewidth=0, label=label)
+        values = _list_numbers(done, name)
+        _rule(axes, "y", _TIME, *_find_limits(_list_times(done)))
+        if _can_be_drawn(values).all():
+            _rule(axes, "x", _Decimals(), *_find_limits(values))
+        axes.set(xlabel=clean_line(name), ylabel="measured time")
+        axes.legend(loc="upper left", handletextpad=0.2)
+    return figure
+
+
+def _find_telling_parameter(runs: Sequence[Run]) -> str | None:
+    """The number whose order agrees best with that of the times."""
+    names = dict.fromkeys(name for run in runs for name in run.spec.parameters)
+    agreement = {name: _correlate(_list_numbers(runs, name), _list_times(runs)) for name in names}
+    best = max(agreement, key=agreement.__getitem__, default=None)
+    return best if best is not None and agreement[best] > 0 else None
+
+
+def _correlate(values: Floats, times: Floats) -> float:
+    if not np.isfinite(values).all() or len(np.unique(values)) < 2 or len(np.unique(times)) < 2:
+        return 0.0
+    ranks = [np.unique(column, return_inverse=True)[1] for column in (values, times)]
+    return abs(float(np.corrcoef(*ranks)[0, 1]))
+
+
+def _list_numbers(runs: Sequence[Run], name: str) -> Floats:
+    values = (run.spec.parameters.get(name) for run in runs)
+    return np.array([_to_number(value) for value in values])
+
+
+def _to_number(value: object) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return float(value) if is_number else math.nan  # type: ignore[arg-type]
+
+
+def _list_times(runs: Sequence[Run]) -> Floats:
+    return np.array([run.usage.elapsed_s for run in runs if run.usage])
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG or SVG, the same bytes for the same figure.
+
+    Raises:
+        OutputError: if the file is to be of another kind or cannot be written.
+    """
+    kind = path.suffix.lower()
+    if kind not in _NO_METADATA:
+        raise OutputError(f"{str(path)!r} is no plot we can write; its name must end in .png or .svg")
+    try:
+        with _house_style():
+            figure.savefig(path, format=kind[1:], metadata=_NO_METADATA[kind])
+    except OSError as exc:
+        reason = exc.strerror or str(exc)
+        raise OutputError(f"cannot write the plot {str(path)!r}: {reason}; choose another folder") from exc
+
+
+def render_svg(figure: Figure) -> str:
+    """A figure as an ``<svg>`` element without background, for a page."""
+    buffer = StringIO()
+    with _house_style():
+        figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA[".svg"])
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+@contextmanager
+def _house_style() -> Iterator[None]:
+    """Our look whatever the user's own settings; a sign that the font lacks is drawn as a box, not warned about."""
+    with warnings.catch_warnings(), style.context(["default", dict(_STYLE)]):
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def _build_axes(title: str, *, width: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.tick_params(length=0)
+    axes.set_title(clean_line(title))
+    return figure, axes
+
+
+def _can_be_drawn(values: Floats | float) -> NDArray[np.bool_]:
+    numbers = np.asarray(values, dtype=float)
+    return np.asarray((numbers > _SMALLEST) & (numbers < _LARGEST))
+
+
+def _find_limits(values: Floats) -> tuple[float, float]:
+    """The range of values with some room, wide enough that nearly equal ones look nearly equal."""
+    low, high = (float(values.min()), float(values.max())) if len(values) else (1.0, 1.0)
+    room = max(1.25, math.sqrt(_LEAST_SPAN * low / high))
+    return low / room, high * room
+
+
+def _rule(axes: Axes, name: str, ruler: _Ruler, low: float, high: float) -> None:
+    """Make an axis logarithmic, with ticks at round values, in units people use."""
+    ticks = ruler.find_ticks(low, high)
+    axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(FixedFormatter([ruler.label(tick) for tick in ticks]))
+    axis.set_minor_locator(NullLocator())
+
+
+def _find_alpha(points: int) -> float:
+    return 0.75 if points <= 200 else 0.3

@@ -1,0 +1,182 @@
+"""Predictions and offers, for the terminal."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from foretell.entities.prediction import Estimate, Offer, Prediction, Recommendation, Rejection, Request
+from foretell.entities.units import render_bytes, render_duration
+from foretell.reports.tables import (
+    GOOD,
+    HEADING,
+    QUIET,
+    add_cells,
+    build_facts,
+    build_line,
+    build_notes,
+    build_table,
+    stack,
+)
+from foretell.reports.words import (
+    count,
+    describe_outcome,
+    describe_request,
+    name_place,
+    render_cost,
+    render_interval,
+    render_level,
+    render_parameters,
+    render_risk,
+    render_size,
+)
+
+_REASONS = 8
+_PLACES = 4
+
+
+def render_predictions(predictions: Sequence[Prediction]) -> Group:
+    """One prediction as a card, several as a table with their doubts below."""
+    if len(predictions) == 1:
+        return stack(_build_card(predictions[0]))
+    return stack(_build_prediction_table(predictions), *build_notes("Doubts", _list_doubts(predictions)))
+
+
+def _build_card(prediction: Prediction) -> Panel:
+    facts = build_facts(
+        [
+            ("Time", _render_estimate(prediction.elapsed_s)),
+            ("Peak memory", _render_memory(prediction.peak_memory_bytes)),
+            ("Ask for", _render_request(prediction.request)),
+            *_list_both_estimates(prediction),
+            *((f"Phase {name}", _render_estimate(phase)) for name, phase in prediction.phases.items()),
+        ]
+    )
+    title = build_line(f" {render_parameters(prediction.parameters)} on {render_size(prediction.allocation)} ", HEADING)
+    content = stack(facts, *build_notes("Doubts", prediction.doubts))
+    return Panel(content, title=title, title_align="left", box=box.ROUNDED, border_style=QUIET, expand=False)
+
+
+def _list_both_estimates(prediction: Prediction) -> list[tuple[str, str]]:
+    """The whole and the sum of phases, where there are two to compare."""
+    if prediction.custom is None:
+        return []
+    chosen = prediction.elapsed_s == prediction.custom
+    marks = ("", " (taken)") if chosen else (" (taken)", "")
+    return [
+        ("Basic estimate", _render_estimate(prediction.basic) + marks[0]),
+        ("Custom estimate", _render_estimate(prediction.custom) + marks[1]),
+    ]
+
+
+def _render_estimate(estimate: Estimate) -> str:
+    between = render_interval(estimate, render_duration)
+    return f"{render_duration(estimate.value)}, between {between} ({render_level(estimate.level)})"
+
+
+def _render_memory(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "not known: too few runs measured it"
+    between = render_interval(estimate, render_bytes)
+    return f"{render_bytes(estimate.value)}, between {between} ({render_level(estimate.level)})"
+
+
+def _render_request(request: Request) -> str:
+    memory = "" if request.memory_bytes is None else f" and {render_bytes(request.memory_bytes)}"
+    return render_duration(request.walltime_s) + memory
+
+
+def _build_prediction_table(predictions: Sequence[Prediction]) -> Table:
+    table = build_table("#", "Parameters", "Size", "Time", "Memory", "Ask for", "Doubts", numbers=("#", "Doubts"))
+    for number, prediction in enumerate(predictions, start=1):
+        memory = prediction.peak_memory_bytes
+        add_cells(
+            table,
+            str(number),
+            render_parameters(prediction.parameters),
+            render_size(prediction.allocation),
+            _render_with_bounds(prediction.elapsed_s),
+            f"{render_bytes(memory.value)} ({render_interval(memory, render_bytes)})" if memory else "not known",
+            _render_request(prediction.request),
+            str(len(prediction.doubts) or ""),
+        )
+    return table
+
+
+def _render_with_bounds(estimate: Estimate) -> str:
+    return f"{render_duration(estimate.value)} ({render_interval(estimate, render_duration)})"
+
+
+def _list_doubts(predictions: Iterable[Prediction]) -> list[str]:
+    rows = defaultdict(list)
+    for number, prediction in enumerate(predictions, start=1):
+        for doubt in prediction.doubts:
+            rows[doubt].append(number)
+    return [f"{_number_rows(numbers)}: {doubt}" for doubt, numbers in rows.items()]
+
+
+def _number_rows(numbers: Sequence[int]) -> str:
+    shown = ", ".join(f"#{number}" for number in numbers[:_PLACES])
+    return shown if len(numbers) <= _PLACES else f"{shown} and {len(numbers) - _PLACES:,} more"
+
+
+def render_recommendation(recommendation: Recommendation, *, rows: int = 12) -> Group:
+    """The pick in words, the offers it was picked from, and what cannot work."""
+    picked, offers = recommendation.picked, recommendation.offers
+    left = len(offers) - rows
+    return stack(
+        build_line(f"{recommendation.app}: ask for {describe_request(picked)}.", HEADING),
+        build_line(f"{describe_outcome(picked)}."),
+        build_line(f"Why: {recommendation.why}."),
+        *build_notes("Doubts", picked.prediction.doubts),
+        _build_offers(recommendation, offers[:rows]),
+        Text(f"... and {count(left, 'other offer')}", style=QUIET) if left > 0 else None,
+        Text("> picked   * no other is both quicker and cheaper   ~ no such allocation was measured", style=QUIET),
+        *build_notes("Cannot work", _group_rejections(recommendation.rejections), style=""),
+    )
+
+
+def _build_offers(recommendation: Recommendation, offers: Sequence[Offer]) -> Table:
+    numbers = ("Memory", "Time", "Ask for", "Cost", "Too small")
+    level = render_level(recommendation.picked.prediction.elapsed_s.level)
+    table = build_table(
+        "", "Node type", "Size", "Memory", "Time", f"Between ({level})", "Ask for", "Cost", "Too small", numbers=numbers
+    )
+    for offer in offers:
+        picked = offer == recommendation.picked
+        add_cells(table, *_list_offer_cells(offer, picked=picked), style=GOOD if picked else "")
+    return table
+
+
+def _list_offer_cells(offer: Offer, *, picked: bool) -> tuple[str, ...]:
+    elapsed, request = offer.prediction.elapsed_s, offer.prediction.request
+    marks = (">" if picked else " ") + ("*" if offer.pareto else " ") + (" " if offer.measured else "~")
+    return (
+        marks,
+        name_place(offer.allocation),
+        render_size(offer.allocation),
+        "" if request.memory_bytes is None else render_bytes(request.memory_bytes),
+        render_duration(elapsed.value),
+        render_interval(elapsed, render_duration),
+        render_duration(request.walltime_s),
+        render_cost(offer),
+        render_risk(offer.risk),
+    )
+
+
+def _group_rejections(rejections: Sequence[Rejection]) -> list[str]:
+    groups = defaultdict(list)
+    for rejection in rejections:
+        groups[rejection.reason].append(f"{name_place(rejection.allocation)} with {render_size(rejection.allocation)}")
+    lines = [f"{_name_places(places)}: {reason}" for reason, places in groups.items()]
+    more = len(lines) - _REASONS
+    return [*lines[:_REASONS], *([f"and for {count(more, 'other reason')}"] if more > 0 else [])]
+
+
+def _name_places(places: Sequence[str]) -> str:
+    left = len(places) - _PLACES
+    return "; ".join(places[:_PLACES]) + (f" and {left:,} more" if left > 0 else "")

@@ -1,0 +1,204 @@
+"""Campaigns and runs, for the terminal."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from foretell.entities.app import Scale
+from foretell.entities.plan import CampaignResult, Plan, Progress
+from foretell.entities.run import Machine, Run, RunSpec, State, Usage
+from foretell.entities.units import render_bytes, render_duration
+from foretell.reports.tables import BAD, GOOD, HEADING, QUIET, add_cells, build_facts, build_line, build_table, stack
+from foretell.reports.words import (
+    clean_block,
+    clean_line,
+    count,
+    explain_failure,
+    name_place,
+    name_state,
+    render_memory,
+    render_parameters,
+    render_size,
+    render_time,
+)
+
+_BAR_WIDTH = 28
+_FAILURES = 10
+_BUSY_CORES = 0.5
+_STATE_STYLES = {State.COMPLETED: GOOD, State.RUNNING: "", State.CANCELLED: QUIET}
+
+
+def render_plan(plan: Plan, *, rows: int = 10) -> Group:
+    """What a campaign will do, before it does it."""
+    title = build_line(f"{plan.app}: {count(len(plan.specs), 'run')} to make, {plan.at_once} at once", HEADING)
+    busy = f"{plan.busy_cores:.1f} cores of this machine are busy: measurements are better on a quiet one."
+    return stack(
+        title,
+        build_facts(_list_plan_facts(plan)),
+        _build_specs(plan.specs, rows) if plan.specs else Text("Nothing is left to run."),
+        Text(f"Note: {busy}", style="yellow") if plan.busy_cores >= _BUSY_CORES else None,
+    )
+
+
+def _list_plan_facts(plan: Plan) -> list[tuple[str, str]]:
+    scales = Counter(spec.scale for spec in plan.specs)
+    return [
+        ("Sweep", f"{scales[Scale.SCALED_DOWN]:,} scaled down, {scales[Scale.FULL_SCALE]:,} full scale"),
+        ("Will take", _render_plan_duration(plan)),
+        ("Will cost", "" if plan.core_h is None else f"about {plan.core_h:.3g} core-hours"),
+        ("Stored already", f"{plan.stored:,}" if plan.stored else ""),
+        ("Failed before", f"{plan.failed:,} (--retry-failed makes them again)" if plan.failed else ""),
+        ("Running elsewhere", f"{plan.running_elsewhere:,}" if plan.running_elsewhere else ""),
+        ("Left out", f"{plan.left_out:,} do not fit the budget" if plan.left_out else ""),
+    ]
+
+
+def _render_plan_duration(plan: Plan) -> str:
+    most = None if plan.limit_s is None else f"at most {render_duration(plan.limit_s)} by the limit of each run"
+    if plan.expected_s is None:
+        return most or "not known before the first runs"
+    return f"about {render_duration(plan.expected_s)}" + (f"; {most}" if most else "")
+
+
+def _build_specs(specs: Sequence[RunSpec], rows: int) -> RenderableType:
+    table = build_table("Scale", "Size", "Parameters")
+    for spec in specs[:rows]:
+        add_cells(table, spec.scale, render_size(spec.allocation), render_parameters(spec.parameters))
+    return stack(table, _build_more(len(specs) - rows, "run"))
+
+
+def _build_more(left: int, noun: str) -> Text | None:
+    return Text(f"... and {left:,} more {noun}{'' if left == 1 else 's'}", style=QUIET) if left > 0 else None
+
+
+def render_progress(progress: Progress) -> Group:
+    """A campaign under way, for a live display: a bar with its counts, what runs now, any note."""
+    ended = min(progress.done + progress.failed, progress.total)
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(
+        ProgressBar(total=max(progress.total, 1), completed=ended, width=_BAR_WIDTH), _build_counts(progress, ended)
+    )
+    return stack(
+        grid,
+        _build_cut_line("running   ", "; ".join(render_parameters(spec.parameters) for spec in progress.running)),
+        _build_cut_line("note      ", progress.note),
+    )
+
+
+def _build_counts(progress: Progress, ended: int) -> Text:
+    left = "" if progress.left_s is None else f", {render_duration(progress.left_s)} left"
+    counts = Text(f"{ended:,}/{progress.total:,}: {progress.done:,} done, ", no_wrap=True, overflow="ellipsis")
+    counts.append(f"{progress.failed:,} failed", style=BAD if progress.failed else "")
+    return counts.append(f", {len(progress.running)} running{left}")
+
+
+def _build_cut_line(title: str, text: str) -> Text | None:
+    return Text(f"{title}{clean_line(text)}", style=QUIET, no_wrap=True, overflow="ellipsis") if text else None
+
+
+def render_outcome(run: Run) -> Text:
+    """One line on a run that has just ended."""
+    line = Text(f"{name_state(run.state):<14}", style=_STATE_STYLES.get(run.state, BAD), no_wrap=True)
+    line.append(f"{render_time(run):>12} {render_memory(run):>8}  ", style="default")
+    failure = "" if run.state is State.COMPLETED else f"  ({explain_failure(run)})"
+    line.append(render_parameters(run.spec.parameters) + failure, style="default")
+    line.overflow = "ellipsis"
+    return line
+
+
+def render_campaign_result(result: CampaignResult) -> Group:
+    """What a campaign did, and what failed."""
+    made = f"{count(result.completed, 'run')} completed, {result.failed:,} failed"
+    recovered = f"{count(result.recovered, 'run')} had ended while nobody watched; taken in."
+    return stack(
+        build_line(f"{result.app}: {made} in {render_duration(result.elapsed_s)}", HEADING),
+        Text(recovered) if result.recovered else None,
+        build_line(f"Stopped: {result.stopped}", "yellow") if result.stopped else None,
+        _build_failures(result.failures) if result.failures else None,
+    )
+
+
+def _build_failures(failures: Sequence[Run]) -> Group:
+    table = build_table("Run", "Outcome", "Why", "Parameters")
+    for run in failures[:_FAILURES]:
+        add_cells(table, run.id, name_state(run.state), explain_failure(run), render_parameters(run.spec.parameters))
+    hint = "See one with 'foretell runs show RUN'; make them again with 'foretell generate --retry-failed'."
+    return stack(table, _build_more(len(failures) - _FAILURES, "failed run"), Text(hint, style=QUIET))
+
+
+def render_runs(runs: Sequence[Run], *, total: int) -> Group:
+    """Stored runs, one line each; ``total`` is how many there are."""
+    if not runs:
+        return stack(Text("No runs. 'foretell generate' makes them, 'foretell runs import' takes them from a table."))
+    table = build_table("Run", "State", "Scale", "Size", "Time", "Memory", "Parameters", numbers=("Time", "Memory"))
+    for run in runs:
+        add_cells(
+            table,
+            run.id,
+            name_state(run.state),
+            run.spec.scale,
+            render_size(run.spec.allocation),
+            render_time(run),
+            render_memory(run),
+            render_parameters(run.spec.parameters),
+        )
+    return stack(table, Text(f"{len(runs):,} of {count(total, 'run')}", style=QUIET))
+
+
+def render_run(run: Run) -> Group:
+    """Everything known of a run."""
+    log = clean_block(run.log_tail)
+    return stack(
+        build_line(f"{run.spec.app} {run.id}: {name_state(run.state)}", HEADING),
+        build_facts([*_list_run_facts(run), *_list_usage_facts(run), *_list_machine_facts(run.machine)]),
+        Text("\nEnd of its log", style=HEADING) if log else None,
+        Text(log) if log else None,
+    )
+
+
+def _list_run_facts(run: Run) -> list[tuple[str, str]]:
+    allocation = run.spec.allocation
+    asked = "" if allocation.memory_bytes is None else f", {render_bytes(allocation.memory_bytes)} of memory"
+    place = name_place(allocation)
+    return [
+        ("Why", "" if run.state in (State.COMPLETED, State.RUNNING) else explain_failure(run)),
+        ("Exit code", "" if run.exit_code is None else str(run.exit_code)),
+        ("Parameters", render_parameters(run.spec.parameters)),
+        ("Size", render_size(allocation) + asked + ("" if place == "-" else f" on {place}")),
+        ("Scale", f"{run.spec.scale.name.replace('_', ' ').lower()}, repetition {run.spec.repetition}"),
+        ("Started", "" if run.started_at is None else f"{run.started_at:%Y-%m-%d %H:%M:%S %Z}"),
+        ("Ended", "" if run.ended_at is None else f"{run.ended_at:%Y-%m-%d %H:%M:%S %Z}"),
+        ("Source", run.source),
+    ]
+
+
+def _list_usage_facts(run: Run) -> list[tuple[str, str]]:
+    usage = run.usage or Usage(elapsed_s=float("nan"))
+    return [
+        ("Time", render_time(run)),
+        ("CPU time", "" if usage.cpu_s is None else render_duration(usage.cpu_s)),
+        ("Peak memory", render_memory(run)),
+        ("Read", "" if usage.read_bytes is None else render_bytes(usage.read_bytes)),
+        ("Written", "" if usage.written_bytes is None else render_bytes(usage.written_bytes)),
+        ("Context switches", "" if usage.context_switches is None else f"{usage.context_switches:,}"),
+        ("GPU utilisation", "" if usage.gpu_utilisation is None else f"{100 * usage.gpu_utilisation:.0f} %"),
+        ("GPU memory", "" if usage.gpu_memory_bytes is None else render_bytes(usage.gpu_memory_bytes)),
+        ("Phases", ", ".join(f"{name} {value:.4g}" for name, value in run.phases.items())),
+    ]
+
+
+def _list_machine_facts(machine: Machine) -> list[tuple[str, str]]:
+    speed = "" if machine.cpu_mhz is None else f" at {machine.cpu_mhz:.0f} MHz"
+    return [
+        ("Machine", machine.hostname),
+        ("CPU", machine.cpu_model + speed),
+        ("Cores", "" if machine.cores is None else str(machine.cores)),
+        ("Memory", "" if machine.memory_bytes is None else render_bytes(machine.memory_bytes)),
+        ("GPUs", f"{machine.gpus} x {machine.gpu_model}" if machine.gpus else ""),
+        ("Load of others", "" if machine.load is None else f"{machine.load:.2f} cores"),
+        *((name, str(value)) for name, value in machine.extra.items()),
+    ]

@@ -1,0 +1,288 @@
+"""One campaign, told in fixed values: what every report is made from."""
+
+import io
+import math
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from foretell.entities.app import App, Domain, Parameter, ParameterType, Scale
+from foretell.entities.learned import Judgement, ModelCard, Scores, Standing
+from foretell.entities.prediction import Estimate, Offer, Prediction, Recommendation, Rejection, Request
+from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+MEGABYTE, GIGABYTE = 2**20, 2**30
+NOON = datetime(2025, 3, 14, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def check_golden() -> Callable[[str, str], None]:
+    """Compare a text whole with its file; UPDATE_GOLDEN=1 rewrites the file instead."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if os.environ.get("UPDATE_GOLDEN"):
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
+
+
+@pytest.fixture
+def to_text() -> Callable[..., str]:
+    """What a renderable looks like on a terminal without colour."""
+
+    def render(renderable: RenderableType, width: int = 100) -> str:
+        console = Console(width=width, file=io.StringIO(), color_system=None, legacy_windows=False)
+        console.print(renderable)
+        assert isinstance(console.file, io.StringIO)
+        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+    return render
+
+
+@pytest.fixture
+def app() -> App:
+    epochs = Parameter(name="epochs", type=ParameterType.INTEGER, target=Domain(low=10, high=400))
+    return App(name="fcnet", command=("python3", "train.py", "--epochs", "{epochs}"), parameters=(epochs,))
+
+
+@pytest.fixture
+def runs() -> list[Run]:
+    """Twelve that completed, one that failed and one stopped by its limit."""
+    completed = [
+        build_run(epochs=epochs, hidden=hidden, scale=scale)
+        for scale, choices in ((Scale.SCALED_DOWN, (2, 4, 8)), (Scale.FULL_SCALE, (100, 200, 400)))
+        for epochs in choices
+        for hidden in (128, 256)
+    ]
+    return [*completed, build_failed_run(), build_stopped_run()]
+
+
+def build_run(*, epochs: int, hidden: int, scale: Scale = Scale.SCALED_DOWN) -> Run:
+    elapsed_s = 0.8 + epochs * hidden * 0.012
+    spec = RunSpec(
+        app="fcnet",
+        parameters={"epochs": epochs, "hidden": hidden, "dataset": "mnist"},
+        allocation=Allocation(cores=2),
+        scale=scale,
+    )
+    return Run(
+        spec=spec,
+        state=State.COMPLETED,
+        usage=Usage(
+            elapsed_s=elapsed_s,
+            cpu_s=1.9 * elapsed_s,
+            peak_memory_bytes=(90 + hidden) * MEGABYTE,
+            read_bytes=12 * MEGABYTE,
+            written_bytes=40_000,
+            context_switches=1_234,
+        ),
+        phases={"startup": 0.8, "epoch": hidden * 0.012},
+        machine=Machine(
+            hostname="node7",
+            cpu_model="Xeon Gold 6148",
+            cores=40,
+            cpu_mhz=2400.0,
+            memory_bytes=180 * GIGABYTE,
+            load=0.25,
+            extra={"cluster": "pitzer"},
+        ),
+        exit_code=0,
+        started_at=NOON,
+        ended_at=NOON + timedelta(seconds=elapsed_s),
+    )
+
+
+def build_failed_run() -> Run:
+    spec = RunSpec(app="fcnet", parameters={"epochs": 8, "hidden": 0, "dataset": "mnist"}, scale=Scale.SCALED_DOWN)
+    log = "loading [red]data[/red]\nTraceback (most recent call last):\nValueError: hidden must be > 0 & < 10,000"
+    return Run(
+        spec=spec,
+        state=State.FAILED,
+        usage=Usage(elapsed_s=0.31),
+        exit_code=1,
+        reason="it ended with exit code 1",
+        log_tail=log,
+        started_at=NOON,
+    )
+
+
+def build_stopped_run() -> Run:
+    spec = RunSpec(app="fcnet", parameters={"epochs": 900, "hidden": 256, "dataset": "mnist"})
+    return Run(spec=spec, state=State.TIMED_OUT, usage=Usage(elapsed_s=1800.0), reason="longer than its limit, 30 min")
+
+
+@pytest.fixture
+def judgement() -> Judgement:
+    return build_judgement("elapsed_s", size=400.0)
+
+
+@pytest.fixture
+def card(judgement: Judgement) -> ModelCard:
+    return ModelCard(
+        app="fcnet",
+        policy="mae",
+        judgements={
+            "elapsed_s": judgement,
+            "peak_memory_bytes": build_judgement("peak_memory_bytes", size=250.0 * MEGABYTE),
+        },
+        uses_custom=False,
+        notes=("dataset was always 'mnist' and teaches nothing",),
+        columns=("epochs", "hidden"),
+    )
+
+
+def build_judgement(quantity: str, *, size: float) -> Judgement:
+    names = ["law SD+100%FS", "boosting SD+100%FS", "linear SD+50%FS adjusted", "tree SD", "neural SD"]
+    board = tuple(
+        Standing(
+            candidate=name,
+            family=name.split()[0],
+            mix=name.split()[1],
+            adjustment=1.08 if name.endswith("adjusted") else None,
+            scores=build_scores(size * 0.02 * 2**place, percent=3.0 * 2**place),
+            fit_s=0.02,
+        )
+        for place, name in enumerate(names)
+    )
+    pairs = _build_pairs(size)
+    return Judgement(
+        quantity=quantity,
+        policy="mae",
+        winner=names[0],
+        why=f"{names[0]}: best by mae; the next family, {names[1]}, is 2.00 times as far off",
+        leaderboard=board,
+        expected=build_scores(size * 0.03, percent=4.5),
+        pairs=pairs,
+        rows=60,
+        full_scale_rows=len(pairs),
+        censored_rows=1,
+        coverage=0.9,
+    )
+
+
+def build_scores(mae: float, *, percent: float) -> Scores:
+    return Scores(
+        mae=mae,
+        mape=percent,
+        median_ape=0.8 * percent,
+        upp=48.0,
+        ov_mape=1.1 * percent,
+        wtm=48 + 0.572 * percent,
+        retry_cost=1.4,
+    )
+
+
+def _build_pairs(size: float) -> tuple[tuple[float, float], ...]:
+    chance = random.Random(7)
+    measured = [size * 10 ** chance.uniform(-0.9, 0.6) for _ in range(40)]
+    return tuple((value, value * math.exp(chance.gauss(0, 0.08))) for value in measured)
+
+
+def build_prediction(allocation: Allocation, *, elapsed_s: float = 750.0, doubts: tuple[str, ...] = ()) -> Prediction:
+    basic = Estimate(value=elapsed_s, low=0.85 * elapsed_s, high=1.2 * elapsed_s, level=0.9)
+    memory = Estimate(value=346.0 * MEGABYTE, low=330.0 * MEGABYTE, high=370.0 * MEGABYTE, level=0.9)
+    request = Request(walltime_s=math.ceil(1.25 * elapsed_s / 60) * 60, memory_bytes=400 * MEGABYTE)
+    return Prediction(
+        parameters={"epochs": 240, "hidden": 256, "dataset": "mnist"},
+        allocation=allocation,
+        elapsed_s=basic,
+        peak_memory_bytes=memory,
+        request=request,
+        basic=basic,
+        custom=Estimate(value=1.02 * elapsed_s, low=0.9 * elapsed_s, high=1.15 * elapsed_s, level=0.9),
+        doubts=doubts,
+    )
+
+
+@pytest.fixture
+def prediction() -> Prediction:
+    doubt = "epochs = 900 lies outside the runs, which had 2 to 400"
+    return build_prediction(Allocation(cores=2), doubts=(doubt,))
+
+
+@pytest.fixture
+def recommendation() -> Recommendation:
+    offers = tuple(
+        build_offer(place, cores=cores, gpus=gpus, rate=rate)
+        for cores in (1, 2, 4, 8, 16, 40)
+        for place, gpus, rate in (("pitzer-cpu", 0, 0.003), ("cardinal-cpu", 0, 0.004), ("ascend-gpu", 1, 0.01))
+    )
+    ranked = _mark_front(sorted(offers, key=lambda offer: (offer.cost, offer.prediction.elapsed_s.value)))
+    return Recommendation(
+        app="fcnet",
+        offers=ranked,
+        picked=ranked[0],
+        why="the cheapest of 18 offers that take at most 2 h 00 min",
+        rejections=tuple(
+            Rejection(
+                site="osc",
+                allocation=Allocation(cores=cores, partition="debug", node_type="pitzer-debug"),
+                reason="about 25 min 00 s; the limit is 10 min 00 s",
+            )
+            for cores in (1, 2)
+        ),
+    )
+
+
+def build_offer(place: str, *, cores: int, gpus: int, rate: float) -> Offer:
+    elapsed_s = 3000 / cores**0.8 / (1 + gpus) + 60
+    allocation = Allocation(cores=cores, gpus=gpus, partition=place.partition("-")[2], node_type=place)
+    prediction = build_prediction(allocation, elapsed_s=elapsed_s)
+    hourly = Decimal(str(rate)) * cores + Decimal("0.09") * gpus
+    return Offer(
+        site="osc",
+        prediction=prediction,
+        cost=_charge(hourly, elapsed_s),
+        cost_at_request=_charge(hourly, prediction.request.walltime_s),
+        currency="USD",
+        risk=0.004 * cores,
+        pareto=False,
+        measured=cores <= 8 and not gpus,
+    )
+
+
+def _charge(hourly: Decimal, seconds: float) -> Decimal:
+    return (hourly * Decimal(repr(seconds)) / 3600).quantize(Decimal("0.000001"))
+
+
+def _mark_front(offers: list[Offer]) -> tuple[Offer, ...]:
+    import dataclasses
+
+    quickest, marked = math.inf, []
+    for offer in offers:
+        pareto = offer.prediction.elapsed_s.value < quickest
+        quickest = min(quickest, offer.prediction.elapsed_s.value)
+        marked.append(dataclasses.replace(offer, pareto=pareto))
+    return tuple(marked)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of Chromium, installed where that is possible."""
+    found = _find_chromium()
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", "chromium"]):
+            subprocess.run(["apt-get", *command], env=environment, check=False, capture_output=True)
+        found = _find_chromium()
+    if found is not None:
+        return found
+    reason = "Chromium is not installed"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _find_chromium() -> str | None:
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
