@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from foretell.errors import Mistake, NotFoundError, SpecError
+from foretell.errors import Mistake, NotFoundError, OutputError, SpecError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -142,10 +142,20 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         OutputError: if it cannot be written.
     """
-    from foretell.errors import OutputError
-
+    make_folder(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
     except OSError as exc:
         raise OutputError(f"{path}: cannot be written ({exc.strerror}); choose another place") from exc
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it.
+
+    Raises:
+        OutputError: if it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise OutputError(f"{path}: this folder cannot be made ({exc.strerror}); choose another place") from exc

@@ -35,7 +35,7 @@ def build(
     """Fit and judge models on the stored runs; keep the best."""
     from foretell import api
     from foretell.reports.records import build_card_record
-    from foretell.reports.text import render_leaderboard, render_notes
+    from foretell.reports.text_models import render_model_card
 
     name = find_app(app)
     console = open_console(stderr=True)
@@ -51,8 +51,7 @@ def build(
     if as_json:
         show_json({**build_card_record(card), "plots": [str(path) for path in written]})
         return
-    show([render_leaderboard(judgement, rows=rows) for judgement in card.judgements.values()])
-    show([render_notes(card)])
+    show([render_model_card(card, rows=rows)])
     note(f"Plots: {', '.join(str(path) for path in written if path.suffix == '.png')}")
 
 
@@ -64,6 +63,7 @@ def _plots_folder(name: str) -> Path:
 def _write_plots(card: "ModelCard", folder: Path) -> list[Path]:
     from foretell.reports.plots import draw_predicted_measured, save_figure
 
+    make_folder(folder)
     written = []
     for quantity, judgement in card.judgements.items():
         figure = draw_predicted_measured(judgement, title=f"{card.app}: {quantity}")

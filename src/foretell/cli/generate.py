@@ -38,8 +38,8 @@ def generate(
     """Make the runs of an app file that are not stored yet, and measure them."""
     from foretell import api
     from foretell.entities.units import parse_duration
-    from foretell.reports.records import build_campaign_record, build_plan_record
-    from foretell.reports.text import render_campaign_result, render_plan
+    from foretell.reports.records import build_plan_record, build_result_record
+    from foretell.reports.text_runs import render_campaign_result, render_plan
 
     name = find_app(app)
     address = find_store(store, name)
@@ -63,7 +63,7 @@ def generate(
             on_progress=display.update if display else lambda _: None,
         )
     if as_json:
-        show_json(build_campaign_record(result))
+        show_json(build_result_record(result))
     else:
         show([render_campaign_result(result)])
     _exit_as(result)
@@ -97,9 +97,11 @@ class _Display:
             self._live.stop()
 
     def update(self, progress: "Progress") -> None:
-        from foretell.reports.text import render_ended_run, render_progress
+        from foretell.reports.text_runs import render_outcome, render_progress
 
         if self._live:
             self._live.update(render_progress(progress))
         if progress.last is not None and (self._live is None or progress.last.state != "completed" or progress.note):
-            self._console.print(render_ended_run(progress))
+            self._console.print(render_outcome(progress.last))
+            if progress.note:
+                self._console.print(f"  {progress.note}", style="dim")

@@ -49,7 +49,7 @@ def predict(
     from foretell import api
     from foretell.entities.units import parse_share
     from foretell.reports.records import build_prediction_record
-    from foretell.reports.text import render_predictions
+    from foretell.reports.text_offers import render_predictions
 
     if source is not None and settings:
         mistake = Mistake(place="--set", found="together with --from", expected="one of the two")

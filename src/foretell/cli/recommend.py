@@ -54,7 +54,7 @@ def recommend(
     from foretell import api
     from foretell.entities.units import parse_duration, parse_money, parse_share
     from foretell.reports.records import build_recommendation_record
-    from foretell.reports.text import render_recommendation
+    from foretell.reports.text_offers import render_recommendation
 
     if prefer not in _PREFERENCES:
         mistake = Mistake(place="--prefer", found=repr(prefer), expected=" or ".join(_PREFERENCES))

@@ -36,7 +36,7 @@ def list_runs(
     """List stored runs, newest first."""
     from foretell import api
     from foretell.reports.records import build_run_record
-    from foretell.reports.text import render_runs
+    from foretell.reports.text_runs import render_runs
 
     app_name = find_app(name)
     page = api.list_runs(app_name, store=find_store(store, app_name), states=_parse_states(state), limit=limit)
@@ -55,7 +55,7 @@ def show_run(
     """Show one run with all that was measured, and the end of its log."""
     from foretell import api
     from foretell.reports.records import build_run_record
-    from foretell.reports.text import render_run
+    from foretell.reports.text_runs import render_run
 
     with api.open_store(find_store(store)) as opened:
         run = opened.get_run(run_id)
@@ -75,7 +75,8 @@ def export_runs(
 ) -> None:
     """Write stored runs as a table."""
     from foretell import api
-    from foretell.reports.records import build_run_record, build_runs_frame, save_frame
+    from foretell.reports.records import build_run_record, build_runs_frame
+    from foretell.reports.tables_out import save_frame
 
     app_name = find_app(name)
     page = api.list_runs(app_name, store=find_store(store, app_name), states=_parse_states(state), limit=None)
@@ -112,7 +113,7 @@ def import_runs(
     """Store runs from a table. Columns cores, gpus and nodes are resources; every other one is a parameter."""
     from foretell import api
     from foretell.entities.units import parse_bytes, parse_duration
-    from foretell.reports.text import render_import
+    from foretell.reports.text_checks import render_import
 
     columns = api.Columns(
         elapsed=elapsed,

@@ -13,11 +13,12 @@ app = typer.Typer(help="List and show the sites jobs can be placed on.", no_args
 def list_sites(site_file: SiteFileOption = None, as_json: JsonOption = False) -> None:
     """List every site by name."""
     from foretell import api
-    from foretell.reports.text import render_sites
+    from foretell.reports.records import build_site_record
+    from foretell.reports.text_sites import render_sites
 
     sites = api.list_sites(files=find_site_files(site_file))
     if as_json:
-        show_json(sites)
+        show_json([build_site_record(site) for site in sites])
     else:
         show([render_sites(sites)])
 
@@ -30,10 +31,11 @@ def show_site(
 ) -> None:
     """Show a site's node types, limits and prices."""
     from foretell import api
-    from foretell.reports.text import render_site
+    from foretell.reports.records import build_site_record
+    from foretell.reports.text_sites import render_site
 
     site = api.find_site(name, files=find_site_files(site_file))
     if as_json:
-        show_json(site)
+        show_json(build_site_record(site))
     else:
         show([render_site(site)])

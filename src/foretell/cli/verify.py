@@ -29,8 +29,7 @@ def verify(
 ) -> None:
     """Run one configuration here, and hold the prediction against what was measured. The run is stored."""
     from foretell import api
-    from foretell.reports.records import build_verification_record
-    from foretell.reports.text import render_verification
+    from foretell.reports.text_checks import build_verification_record, render_verification
 
     name = find_app(app)
     with open_console(stderr=True).status("Running it…"):

@@ -19,6 +19,7 @@ from foretell.probes.procfs import TICKS_PER_S, find_stat, find_text, pids
 
 RUN_ID = "FORETELL_RUN_ID"
 RUN_DIRECTORY = "FORETELL_RUN_DIR"
+OWNER = "FORETELL_OWNER"
 
 _LOAD_WINDOW_S = 0.5
 
@@ -126,15 +127,17 @@ def is_alive(owner: Owner) -> bool | None:
     )
 
 
-def kill_leftovers(run_id: str, *, run_directory: str | Path | None = None) -> int:
+def kill_leftovers(run_id: str, *, run_directory: str | Path | None = None, owner: Owner | None = None) -> int:
     """Kill every process an earlier start of this run left behind; how many there were.
 
     They are known by their environment. Run ids are the same in every store, so name the run's directory where
-    another store on this machine may be at the same run.
+    another store on this machine may be at the same run, and the owner where somebody else may have started it anew.
     """
     marks = {os.fsencode(f"{RUN_ID}={run_id}")}
     if run_directory is not None:
         marks.add(os.fsencode(f"{RUN_DIRECTORY}={Path(run_directory).absolute()}"))
+    if owner is not None:
+        marks.add(os.fsencode(f"{OWNER}={owner.token}"))
     killed: set[int] = set()
     while found := set(_find_marked(marks)) - killed:  # again, for those born while we looked
         for pid in found:

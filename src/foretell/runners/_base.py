@@ -25,6 +25,11 @@ class Runner(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def width(self) -> int:
+        """How many one-core runs fit side by side."""
+
+    @property
+    @abc.abstractmethod
     def running(self) -> tuple[RunSpec, ...]:
         """Runs that were started and not yet given by :meth:`poll`."""
 

@@ -19,6 +19,10 @@ class CpuPool:
         self._free = list(self._cores)
         self.count = len(set(cpus))
 
+    @property
+    def cores(self) -> int:
+        return len(self._cores)
+
     def fits(self, count: int) -> bool:
         return 1 <= count <= self.count
 

@@ -22,7 +22,7 @@ __all__ = ["LocalRunner", "read_finished"]
 
 
 class LocalRunner(Runner):
-    """Runs on this machine, on the given CPUs (default: all this process may use).
+    """Runs on this machine, on the given CPUs (default: all this process may use), at most ``jobs`` of them at once.
 
     Runs get whole physical cores (:class:`CpuPool`), GPUs of their own, and share the machine's memory by what they
     ask for. Past its time limit a run is asked to end, then killed; past the memory it asked for it is killed.
@@ -32,10 +32,11 @@ class LocalRunner(Runner):
         RunnerError: if this process may not use all of those CPUs.
     """
 
-    def __init__(self, *, cpus: Collection[int] | None = None) -> None:
+    def __init__(self, *, cpus: Collection[int] | None = None, jobs: int | None = None) -> None:
         allowed = os.sched_getaffinity(0)
         if cpus is not None and not allowed.issuperset(cpus):
             raise RunnerError(f"CPUs {sorted(cpus)} are not all ours to use; choose among {sorted(allowed)}")
+        self._most_jobs = jobs
         self._machine = detect_machine()
         self._cpus = CpuPool(allowed if cpus is None else cpus)
         self._gpus = list(find_gpus())
@@ -43,6 +44,10 @@ class LocalRunner(Runner):
         self._ended: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._failures: list[BaseException] = []
         self._ledger = CpuLedger()
+
+    @property
+    def width(self) -> int:
+        return min(self._cpus.cores, self._most_jobs or self._cpus.cores)
 
     @property
     def running(self) -> tuple[RunSpec, ...]:
@@ -56,6 +61,7 @@ class LocalRunner(Runner):
         reserved_bytes = sum(job.spec.allocation.memory_bytes or 0 for job in self._jobs.values())
         return (
             self.fits(spec)
+            and (self._most_jobs is None or len(self._jobs) < self._most_jobs)
             and self._cpus.has_room(allocation.cores)
             and allocation.gpus <= len(self._gpus)
             and reserved_bytes + (allocation.memory_bytes or 0) <= (self._machine.memory_bytes or 0)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from foretell.entities.run import Allocation, Launch
@@ -23,17 +23,19 @@ def render_job_script(
     gpu_model: str | None = None,
     account: str | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
+    without: Collection[str] = (),
 ) -> str:
     """A complete script for ``sbatch``.
 
     ``options`` are further ``#SBATCH`` options by their long names; they win over ours, an empty value is a flag.
+    ``without`` names options that the site's scheduler does not take.
     The command runs once, on the first node: a command for several nodes starts its own tasks (``srun``).
 
     Raises:
         RunnerError: if an option, a word or a variable cannot be written in such a script.
     """
     asked = _directives(job_name, allocation, gpu_model=gpu_model, account=account) | dict(options)
-    header = [_render_directive(name, value) for name, value in asked.items()]
+    header = [_render_directive(name, value) for name, value in asked.items() if name not in without]
     return "\n".join(["#!/bin/bash", *header, "", *render_body(launch, command=launch.argv)]) + "\n"
 
 
