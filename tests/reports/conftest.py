@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -16,15 +17,17 @@ from rich.console import Console, RenderableType
 
 from foretell.entities.app import App, Domain, Parameter, ParameterType, Scale
 from foretell.entities.learned import Judgement, ModelCard, Scores, Standing
+from foretell.entities.plan import CampaignResult, Plan, Progress
 from foretell.entities.prediction import Estimate, Offer, Prediction, Recommendation, Rejection, Request
 from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
+from foretell.entities.site import Billing, NodeType, Site
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MEGABYTE, GIGABYTE = 2**20, 2**30
 NOON = datetime(2025, 3, 14, 12, 0, tzinfo=UTC)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def check_golden() -> Callable[[str, str], None]:
     """Compare a text whole with its file; UPDATE_GOLDEN=1 rewrites the file instead."""
 
@@ -37,7 +40,7 @@ def check_golden() -> Callable[[str, str], None]:
     return check
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def to_text() -> Callable[..., str]:
     """What a renderable looks like on a terminal without colour."""
 
@@ -50,13 +53,13 @@ def to_text() -> Callable[..., str]:
     return render
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def app() -> App:
     epochs = Parameter(name="epochs", type=ParameterType.INTEGER, target=Domain(low=10, high=400))
     return App(name="fcnet", command=("python3", "train.py", "--epochs", "{epochs}"), parameters=(epochs,))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def runs() -> list[Run]:
     """Twelve that completed, one that failed and one stopped by its limit."""
     completed = [
@@ -122,12 +125,67 @@ def build_stopped_run() -> Run:
     return Run(spec=spec, state=State.TIMED_OUT, usage=Usage(elapsed_s=1800.0), reason="longer than its limit, 30 min")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def plan(runs: list[Run]) -> Plan:
+    return Plan(
+        app="fcnet",
+        specs=tuple(run.spec for run in runs),
+        stored=3,
+        failed=1,
+        running_elsewhere=2,
+        left_out=4,
+        at_once=2,
+        expected_s=900.0,
+        limit_s=7200.0,
+        core_h=0.5,
+        busy_cores=1.2,
+    )
+
+
+@pytest.fixture(scope="session")
+def progress(runs: list[Run]) -> Progress:
+    running = (runs[0].spec, runs[1].spec)
+    return Progress(total=40, done=12, failed=1, running=running, left_s=190.0, last=runs[2], note="1.2 cores are busy")
+
+
+@pytest.fixture(scope="session")
+def result(runs: list[Run]) -> CampaignResult:
+    failures = tuple(run for run in runs if run.state is not State.COMPLETED)
+    return CampaignResult(app="fcnet", completed=12, failed=2, recovered=1, elapsed_s=800.0, failures=failures)
+
+
+@pytest.fixture(scope="session")
+def site() -> Site:
+    cpu = NodeType(
+        name="pitzer-cpu",
+        partition="cpu",
+        cores=40,
+        memory_bytes=178 * GIGABYTE,
+        max_nodes=36,
+        max_walltime_s=168 * 3600.0,
+        billing=Billing.CORE_HOURS,
+        price_per_core_h=Decimal("0.003"),
+    )
+    gpu = replace(cpu, name="ascend-gpu", partition="gpu", gpus=2, gpu_model="A100", price_per_gpu_h=Decimal("0.09"))
+    node = replace(cpu, name="vista", billing=Billing.NODE_HOURS, price_per_node_h=Decimal("0.33"))
+    free = replace(cpu, name="old", billing=Billing.FREE, max_walltime_s=None)
+    return Site(
+        name="osc",
+        title="Ohio Supercomputer Center",
+        scheduler="slurm",
+        node_types=(cpu, gpu, node, free),
+        as_of="2025-10",
+        source="its price list",
+        notes="Prices are for academic users.",
+    )
+
+
+@pytest.fixture(scope="session")
 def judgement() -> Judgement:
     return build_judgement("elapsed_s", size=400.0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def card(judgement: Judgement) -> ModelCard:
     return ModelCard(
         app="fcnet",
@@ -205,13 +263,13 @@ def build_prediction(allocation: Allocation, *, elapsed_s: float = 750.0, doubts
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def prediction() -> Prediction:
     doubt = "epochs = 900 lies outside the runs, which had 2 to 400"
     return build_prediction(Allocation(cores=2), doubts=(doubt,))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def recommendation() -> Recommendation:
     offers = tuple(
         build_offer(place, cores=cores, gpus=gpus, rate=rate)
@@ -257,13 +315,11 @@ def _charge(hourly: Decimal, seconds: float) -> Decimal:
 
 
 def _mark_front(offers: list[Offer]) -> tuple[Offer, ...]:
-    import dataclasses
-
     quickest, marked = math.inf, []
     for offer in offers:
         pareto = offer.prediction.elapsed_s.value < quickest
         quickest = min(quickest, offer.prediction.elapsed_s.value)
-        marked.append(dataclasses.replace(offer, pareto=pareto))
+        marked.append(replace(offer, pareto=pareto))
     return tuple(marked)
 
 

@@ -1,2 +1,195 @@
-def test_x():
-    pass
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretell.entities.learned import Judgement, ModelCard
+from foretell.entities.plan import CampaignResult, Plan, Progress
+from foretell.entities.prediction import Estimate, Prediction, Recommendation
+from foretell.entities.run import Allocation, Run, State, Usage
+from foretell.entities.site import Site
+from foretell.errors import Mistake, SpecError
+from foretell.reports.text_models import render_leaderboard, render_model_card
+from foretell.reports.text_offers import render_predictions, render_recommendation
+from foretell.reports.text_runs import (
+    render_campaign_result,
+    render_outcome,
+    render_plan,
+    render_progress,
+    render_run,
+    render_runs,
+)
+from foretell.reports.text_sites import render_mistakes, render_site, render_sites
+
+Golden = Callable[[str, str], None]
+ToText = Callable[..., str]
+
+odd_texts = st.text(st.characters(), max_size=30) | st.sampled_from(
+    ["[red]x[/red]", "[/]", "\x1b[31mred\x1b[0m", "a\nb"]
+)
+odd_numbers = st.floats() | st.sampled_from([0.0, -1.0, 1e300, 1e-300])
+
+
+def test_plan(plan: Plan, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_plan.txt", to_text(render_plan(plan)))
+
+
+def test_plan_before_any_run(plan: Plan, to_text: ToText) -> None:
+    unknown = replace(plan, expected_s=None, limit_s=None, core_h=None, busy_cores=0.0)
+    text = to_text(render_plan(unknown))
+    assert "not known before the first runs" in text
+    assert "core-hours" not in text
+    assert "Note" not in text
+
+
+def test_plan_with_nothing_left(plan: Plan, to_text: ToText) -> None:
+    assert "Nothing is left to run." in to_text(render_plan(replace(plan, specs=())))
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_progress_keeps_to_its_lines(progress: Progress, to_text: ToText, check_golden: Golden, width: int) -> None:
+    text = to_text(render_progress(progress), width)
+    check_golden(f"report_progress_{width}.txt", text)
+    assert len(text.splitlines()) == 3
+
+
+def test_outcomes_take_one_line_each(runs: list[Run], to_text: ToText, check_golden: Golden) -> None:
+    lines = [to_text(render_outcome(run), 80) for run in (runs[0], runs[-2], runs[-1])]
+    assert [line.count("\n") for line in lines] == [1, 1, 1]
+    check_golden("report_outcomes.txt", "".join(lines))
+
+
+def test_campaign_result(result: CampaignResult, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_campaign.txt", to_text(render_campaign_result(result)))
+
+
+def test_stopped_campaign_says_how_to_go_on(result: CampaignResult, to_text: ToText) -> None:
+    stopped = replace(result, stopped="interrupted; run the same command again to go on")
+    assert "Stopped: interrupted; run the same command again" in to_text(render_campaign_result(stopped))
+
+
+def test_runs(runs: list[Run], to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_runs.txt", to_text(render_runs(runs, total=400)))
+
+
+def test_no_runs(to_text: ToText) -> None:
+    assert "foretell generate" in to_text(render_runs([], total=0))
+
+
+def test_run(runs: list[Run], to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_run.txt", to_text(render_run(runs[0])))
+
+
+def test_failed_run_shows_its_log_as_it_is(runs: list[Run], to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_run_failed.txt", to_text(render_run(runs[-2])))
+
+
+def test_model_card(card: ModelCard, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_model.txt", to_text(render_model_card(card)))
+
+
+def test_short_leaderboard_still_shows_the_winner(judgement: Judgement, to_text: ToText) -> None:
+    late = replace(judgement, winner="neural SD")
+    text = to_text(render_leaderboard(late, rows=2))
+    assert "\n >  neural SD" in text
+    assert "tree SD" not in text
+    assert "... and 2 others" in text
+
+
+def test_one_prediction(prediction: Prediction, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_prediction.txt", to_text(render_predictions([prediction])))
+
+
+def test_many_predictions(prediction: Prediction, to_text: ToText, check_golden: Golden) -> None:
+    without_memory = replace(prediction, peak_memory_bytes=None, doubts=())
+    check_golden("report_predictions.txt", to_text(render_predictions([prediction, without_memory, prediction])))
+
+
+def test_no_predictions(to_text: ToText) -> None:
+    assert "Parameters" in to_text(render_predictions([]))
+
+
+def test_taken_estimate_is_marked(prediction: Prediction, to_text: ToText) -> None:
+    assert prediction.custom is not None
+    custom = replace(prediction, elapsed_s=prediction.custom)
+    lines = to_text(render_predictions([custom])).splitlines()
+    assert [line.split()[1] for line in lines if "(taken)" in line] == ["Custom"]
+
+
+def test_recommendation(recommendation: Recommendation, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_recommendation.txt", to_text(render_recommendation(recommendation)))
+
+
+def test_recommendation_on_a_narrow_terminal(recommendation: Recommendation, to_text: ToText) -> None:
+    text = to_text(render_recommendation(recommendation), 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "51 min 00 s" in text
+
+
+def test_sites(site: Site, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_sites.txt", to_text(render_sites([site])) + to_text(render_site(site)))
+
+
+def test_mistakes(to_text: ToText, check_golden: Golden) -> None:
+    mistakes = [
+        Mistake(place="parameters.epochs.sd", found="'ten'", expected="integers such as [1, 2]", line=7),
+        Mistake(place="name", found="nothing", expected="a word"),
+    ]
+    check_golden("report_mistakes.txt", to_text(render_mistakes(SpecError("foretell.yaml", mistakes))))
+
+
+@settings(deadline=None)
+@given(odd=odd_texts)
+def test_odd_texts_stay_text(
+    odd: str, plan: Plan, result: CampaignResult, prediction: Prediction, card: ModelCard, to_text: ToText
+) -> None:
+    allocation = Allocation(node_type=odd, partition=odd)
+    spec = replace(plan.specs[0], app=odd, parameters={odd: odd}, allocation=allocation)
+    run = replace(result.failures[0], spec=spec, reason=odd, log_tail=odd, phases={odd: 1.0}, source=odd)
+    doubted = replace(prediction, parameters={odd: odd}, doubts=(odd,), phases={odd: prediction.basic})
+    renderables = [
+        render_plan(replace(plan, app=odd, specs=(spec,))),
+        render_progress(Progress(total=1, done=0, failed=0, running=(spec,), left_s=None, note=odd)),
+        render_outcome(run),
+        render_campaign_result(replace(result, app=odd, failures=(run,), stopped=odd)),
+        render_runs([run], total=1),
+        render_run(run),
+        render_predictions([doubted]),
+        render_predictions([doubted, doubted]),
+        render_model_card(replace(card, notes=(odd,))),
+        render_mistakes(SpecError(odd, [Mistake(place=odd, found=odd, expected=odd)])),
+    ]
+    text = "".join(map(to_text, renderables))
+    text.encode("utf-8")
+    assert "\x1b" not in text
+
+
+def test_markup_is_not_read(plan: Plan, to_text: ToText) -> None:
+    assert "[bold]fcnet[/bold]: 14 runs" in to_text(render_plan(replace(plan, app="[bold]fcnet[/bold]")))
+
+
+@settings(deadline=None)
+@given(value=odd_numbers, low=odd_numbers, high=odd_numbers)
+def test_odd_numbers_are_shown(
+    value: float,
+    low: float,
+    high: float,
+    runs: list[Run],
+    prediction: Prediction,
+    recommendation: Recommendation,
+    to_text: ToText,
+) -> None:
+    estimate = Estimate(value=value, low=low, high=high, level=0.9)
+    odd = replace(prediction, elapsed_s=estimate, basic=estimate, custom=estimate, peak_memory_bytes=estimate)
+    offer = replace(recommendation.picked, prediction=odd, risk=value)
+    to_text(render_predictions([odd]))
+    to_text(render_predictions([odd, odd]))
+    to_text(render_recommendation(replace(recommendation, offers=(offer,), picked=offer)))
+    to_text(render_run(replace(runs[0], usage=Usage(elapsed_s=value, cpu_s=low), phases={"epoch": high})))
+
+
+def test_run_stopped_by_its_limit_took_longer(runs: list[Run], to_text: ToText) -> None:
+    assert runs[-1].state is State.TIMED_OUT
+    assert "> 30 min 00 s" in to_text(render_run(runs[-1]))

@@ -143,6 +143,8 @@ def render_bytes(size: float) -> str:
 def render_money(amount: Decimal | float, currency: str = "USD") -> str:
     """An amount for people: ``$0.0042``, ``$12.50``, ``3.10 SU``."""
     value = float(amount)
-    digits = 2 if value >= 1 or value == 0 else min(6, 2 - math.floor(math.log10(value)))
+    if not math.isfinite(value):
+        return "unknown"
+    digits = 2 if abs(value) >= 1 or value == 0 else min(6, 2 - math.floor(math.log10(abs(value))))
     number = f"{value:,.{digits}f}"
     return f"${number}" if currency == "USD" else f"{number} {currency}"

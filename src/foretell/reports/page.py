@@ -1,5 +1,6 @@
 """Everything about an app on one page that opens anywhere: no script, no other file, no network."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -11,7 +12,7 @@ from foretell.entities.app import App
 from foretell.entities.learned import ModelCard
 from foretell.entities.prediction import Estimate, Recommendation
 from foretell.entities.run import Run, State
-from foretell.entities.units import render_bytes, render_clock, render_duration, render_money
+from foretell.entities.units import render_bytes, render_duration, render_money
 from foretell.reports import plots, words
 
 _RUNS = 200
@@ -62,8 +63,8 @@ def _load_template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(words=words, bytes=render_bytes, clock=render_clock, duration=render_duration)
-    environment.globals.update(money=render_money, interval=_render_interval, State=State)
+    environment.globals.update(words=words, bytes=render_bytes, duration=render_duration)
+    environment.globals.update(money=render_money, interval=_render_interval)
     return environment.get_template("report.html.j2")
 
 
@@ -79,14 +80,14 @@ def _render_interval(quantity: str, estimate: Estimate) -> str:
 def _group_rejections(recommendation: Recommendation) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for rejection in recommendation.rejections:
-        place = f"{words.name_place(rejection.allocation)} ({words.render_size(rejection.allocation)})"
+        place = f"{words.name_node(rejection.allocation)} ({words.render_size(rejection.allocation)})"
         groups.setdefault(rejection.reason, []).append(place)
     return groups
 
 
 def _draw_all(card: ModelCard, runs: Sequence[Run], recommendation: Recommendation | None) -> dict[str, Markup]:
     figures = {
-        quantity: plots.draw_predicted_measured(judgement, title="Predicted against measured")
+        quantity: plots.draw_predicted_measured(judgement, title=words.title_quantity(quantity))
         for quantity, judgement in card.judgements.items()
     }
     if recommendation and any(offer.cost for offer in recommendation.offers):
@@ -94,11 +95,15 @@ def _draw_all(card: ModelCard, runs: Sequence[Run], recommendation: Recommendati
     drawn_runs = plots.draw_runs(runs)
     if drawn_runs is not None:
         figures["runs"] = drawn_runs
-    return {name: _inline(plots.render_svg(figure), prefix=name) for name, figure in figures.items()}
+    return {
+        name: _inline(plots.render_svg(figure), prefix=f"plot{number}")
+        for number, (name, figure) in enumerate(figures.items())
+    }
 
 
 def _inline(svg: str, *, prefix: str) -> Markup:
-    """A plot in the page's own colours, so that it is readable on dark paper too."""
+    """A plot in the page's own colours, readable on dark paper too, with ids that no other plot has."""
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     for colour, variable in _COLOURS.items():
         svg = svg.replace(colour, f"var({variable})")
-    return Markup(svg)
+    return Markup(svg)  # noqa: S704  # matplotlib escapes what users wrote

@@ -21,7 +21,7 @@ from foretell.entities.prediction import Offer, Recommendation
 from foretell.entities.run import Run, State
 from foretell.entities.units import render_money
 from foretell.errors import OutputError
-from foretell.reports.words import ELAPSED, MEMORY, clean_line, name_place, render_percent, render_size, title_quantity
+from foretell.reports.words import ELAPSED, MEMORY, clean_line, name_node, render_percent, render_size, title_quantity
 
 Floats = NDArray[np.float64]
 
@@ -164,7 +164,7 @@ def _mark_pick(axes: Axes, picked: Offer, *, middle_s: float) -> None:
     place = _locate(picked)
     axes.scatter(*place, s=130, facecolor="none", edgecolor=PICK, linewidth=2, zorder=4, label="picked")
     offset, side = ((10.0, 9.0), "left") if place[0] < middle_s else ((-12.0, -4.0), "right")
-    words = f"{name_place(picked.allocation)}, {render_size(picked.allocation)}"
+    words = f"{name_node(picked.allocation)}, {render_size(picked.allocation)}"
     axes.annotate(
         words, place, xytext=offset, textcoords="offset points", ha=side, color=PICK, weight="bold", fontsize=9
     )
@@ -214,8 +214,8 @@ def _find_telling_parameter(runs: Sequence[Run]) -> str | None:
 def _correlate(values: Floats, times: Floats) -> float:
     if not np.isfinite(values).all() or len(np.unique(values)) < 2 or len(np.unique(times)) < 2:
         return 0.0
-    ranks = [np.unique(column, return_inverse=True)[1] for column in (values, times)]
-    return abs(float(np.corrcoef(*ranks)[0, 1]))
+    order, order_of_times = (np.unique(column, return_inverse=True)[1].astype(float) for column in (values, times))
+    return abs(float(np.corrcoef(order, order_of_times)[0, 1]))
 
 
 def _list_numbers(runs: Sequence[Run], name: str) -> Floats:

@@ -40,7 +40,7 @@ def build_facts(facts: Iterable[tuple[str, str]]) -> Table:
     grid.add_column(overflow="fold")
     for name, value in facts:
         if value:
-            grid.add_row(name, build_line(value))
+            grid.add_row(build_line(name), build_line(value))
     return grid
 
 

@@ -1,7 +1,7 @@
 """Predictions and offers, for the terminal."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich import box
 from rich.console import Group
@@ -23,27 +23,36 @@ from foretell.reports.tables import (
     stack,
 )
 from foretell.reports.words import (
+    ELAPSED,
+    MEMORY,
     count,
     describe_outcome,
     describe_request,
-    name_place,
+    name_node,
     render_cost,
     render_interval,
     render_level,
     render_parameters,
+    render_range,
     render_risk,
     render_size,
 )
 
 _REASONS = 8
 _PLACES = 4
+_QUANTITY_COLUMNS = ("Time", "between", "ask for", "Memory", "between", "ask for")
 
 
 def render_predictions(predictions: Sequence[Prediction]) -> Group:
     """One prediction as a card, several as a table with their doubts below."""
     if len(predictions) == 1:
         return stack(_build_card(predictions[0]))
-    return stack(_build_prediction_table(predictions), *build_notes("Doubts", _list_doubts(predictions)))
+    level = render_level(predictions[0].elapsed_s.level) if predictions else ""
+    return stack(
+        _build_prediction_table(predictions),
+        Text(f"between: holds {level} of the time", style=QUIET) if predictions else None,
+        *build_notes("Doubts", _list_doubts(predictions)),
+    )
 
 
 def _build_card(prediction: Prediction) -> Panel:
@@ -74,15 +83,17 @@ def _list_both_estimates(prediction: Prediction) -> list[tuple[str, str]]:
 
 
 def _render_estimate(estimate: Estimate) -> str:
-    between = render_interval(estimate, render_duration)
-    return f"{render_duration(estimate.value)}, between {between} ({render_level(estimate.level)})"
+    return _render_bounded(estimate, render_duration)
 
 
 def _render_memory(estimate: Estimate | None) -> str:
     if estimate is None:
         return "not known: too few runs measured it"
-    between = render_interval(estimate, render_bytes)
-    return f"{render_bytes(estimate.value)}, between {between} ({render_level(estimate.level)})"
+    return _render_bounded(estimate, render_bytes)
+
+
+def _render_bounded(estimate: Estimate, render: Callable[[float], str]) -> str:
+    return f"{render(estimate.value)} ({render_level(estimate.level)}: {render_interval(estimate, render)})"
 
 
 def _render_request(request: Request) -> str:
@@ -91,24 +102,28 @@ def _render_request(request: Request) -> str:
 
 
 def _build_prediction_table(predictions: Sequence[Prediction]) -> Table:
-    table = build_table("#", "Parameters", "Size", "Time", "Memory", "Ask for", "Doubts", numbers=("#", "Doubts"))
+    table = build_table("#", "Parameters", "Size", *_QUANTITY_COLUMNS, numbers=("#", *_QUANTITY_COLUMNS))
     for number, prediction in enumerate(predictions, start=1):
-        memory = prediction.peak_memory_bytes
         add_cells(
             table,
             str(number),
             render_parameters(prediction.parameters),
             render_size(prediction.allocation),
-            _render_with_bounds(prediction.elapsed_s),
-            f"{render_bytes(memory.value)} ({render_interval(memory, render_bytes)})" if memory else "not known",
-            _render_request(prediction.request),
-            str(len(prediction.doubts) or ""),
+            *_list_quantity_cells(prediction),
         )
     return table
 
 
-def _render_with_bounds(estimate: Estimate) -> str:
-    return f"{render_duration(estimate.value)} ({render_interval(estimate, render_duration)})"
+def _list_quantity_cells(prediction: Prediction) -> tuple[str, ...]:
+    memory, request = prediction.peak_memory_bytes, prediction.request
+    return (
+        render_duration(prediction.elapsed_s.value),
+        render_range(ELAPSED, prediction.elapsed_s),
+        render_duration(request.walltime_s),
+        "unknown" if memory is None else render_bytes(memory.value),
+        "" if memory is None else render_range(MEMORY, memory),
+        "" if request.memory_bytes is None else render_bytes(request.memory_bytes),
+    )
 
 
 def _list_doubts(predictions: Iterable[Prediction]) -> list[str]:
@@ -135,17 +150,19 @@ def render_recommendation(recommendation: Recommendation, *, rows: int = 12) -> 
         *build_notes("Doubts", picked.prediction.doubts),
         _build_offers(recommendation, offers[:rows]),
         Text(f"... and {count(left, 'other offer')}", style=QUIET) if left > 0 else None,
-        Text("> picked   * no other is both quicker and cheaper   ~ no such allocation was measured", style=QUIET),
+        Text(_build_legend(picked), style=QUIET),
         *build_notes("Cannot work", _group_rejections(recommendation.rejections), style=""),
     )
 
 
+def _build_legend(offer: Offer) -> str:
+    level = render_level(offer.prediction.elapsed_s.level)
+    return f"> picked   * no other is both quicker and cheaper   ~ not measured   between: holds {level} of the time"
+
+
 def _build_offers(recommendation: Recommendation, offers: Sequence[Offer]) -> Table:
-    numbers = ("Memory", "Time", "Ask for", "Cost", "Too small")
-    level = render_level(recommendation.picked.prediction.elapsed_s.level)
-    table = build_table(
-        "", "Node type", "Size", "Memory", "Time", f"Between ({level})", "Ask for", "Cost", "Too small", numbers=numbers
-    )
+    columns = ("Memory", "Time", "between", "Ask for", "Cost", "Too small")
+    table = build_table("", "Node type", "Size", *columns, numbers=columns)
     for offer in offers:
         picked = offer == recommendation.picked
         add_cells(table, *_list_offer_cells(offer, picked=picked), style=GOOD if picked else "")
@@ -157,11 +174,11 @@ def _list_offer_cells(offer: Offer, *, picked: bool) -> tuple[str, ...]:
     marks = (">" if picked else " ") + ("*" if offer.pareto else " ") + (" " if offer.measured else "~")
     return (
         marks,
-        name_place(offer.allocation),
+        name_node(offer.allocation),
         render_size(offer.allocation),
         "" if request.memory_bytes is None else render_bytes(request.memory_bytes),
         render_duration(elapsed.value),
-        render_interval(elapsed, render_duration),
+        render_range(ELAPSED, elapsed),
         render_duration(request.walltime_s),
         render_cost(offer),
         render_risk(offer.risk),
@@ -171,7 +188,7 @@ def _list_offer_cells(offer: Offer, *, picked: bool) -> tuple[str, ...]:
 def _group_rejections(rejections: Sequence[Rejection]) -> list[str]:
     groups = defaultdict(list)
     for rejection in rejections:
-        groups[rejection.reason].append(f"{name_place(rejection.allocation)} with {render_size(rejection.allocation)}")
+        groups[rejection.reason].append(f"{name_node(rejection.allocation)} with {render_size(rejection.allocation)}")
     lines = [f"{_name_places(places)}: {reason}" for reason, places in groups.items()]
     more = len(lines) - _REASONS
     return [*lines[:_REASONS], *([f"and for {count(more, 'other reason')}"] if more > 0 else [])]

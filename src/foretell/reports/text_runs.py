@@ -26,7 +26,7 @@ from foretell.reports.words import (
     render_time,
 )
 
-_BAR_WIDTH = 28
+_BAR_WIDTH = 20
 _FAILURES = 10
 _BUSY_CORES = 0.5
 _STATE_STYLES = {State.COMPLETED: GOOD, State.RUNNING: "", State.CANCELLED: QUIET}
@@ -100,20 +100,20 @@ def _build_cut_line(title: str, text: str) -> Text | None:
     return Text(f"{title}{clean_line(text)}", style=QUIET, no_wrap=True, overflow="ellipsis") if text else None
 
 
-def render_outcome(run: Run) -> Text:
+def render_outcome(run: Run) -> Group:
     """One line on a run that has just ended."""
-    line = Text(f"{name_state(run.state):<14}", style=_STATE_STYLES.get(run.state, BAD), no_wrap=True)
-    line.append(f"{render_time(run):>12} {render_memory(run):>8}  ", style="default")
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"{name_state(run.state):<13}", style=_STATE_STYLES.get(run.state, BAD))
+    line.append(f" {render_time(run):>13} {render_memory(run):>8}  ")
     failure = "" if run.state is State.COMPLETED else f"  ({explain_failure(run)})"
-    line.append(render_parameters(run.spec.parameters) + failure, style="default")
-    line.overflow = "ellipsis"
-    return line
+    line.append(render_parameters(run.spec.parameters) + failure)
+    return stack(line)  # printed bare, a Text loses that it must not wrap
 
 
 def render_campaign_result(result: CampaignResult) -> Group:
     """What a campaign did, and what failed."""
     made = f"{count(result.completed, 'run')} completed, {result.failed:,} failed"
-    recovered = f"{count(result.recovered, 'run')} had ended while nobody watched; taken in."
+    recovered = f"Taken over from an interrupted campaign: {count(result.recovered, 'run')}"
     return stack(
         build_line(f"{result.app}: {made} in {render_duration(result.elapsed_s)}", HEADING),
         Text(recovered) if result.recovered else None,

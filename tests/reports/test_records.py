@@ -1,0 +1,94 @@
+import dataclasses
+import json
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretell.entities.learned import ModelCard
+from foretell.entities.plan import CampaignResult, Plan
+from foretell.entities.prediction import Estimate, Prediction, Recommendation
+from foretell.entities.run import Run, Usage
+from foretell.entities.site import Site
+from foretell.reports.records import (
+    build_card_record,
+    build_plan_record,
+    build_prediction_record,
+    build_recommendation_record,
+    build_result_record,
+    build_run_record,
+    build_runs_frame,
+    build_site_record,
+    render_json,
+)
+
+
+def _load(value: Any) -> Any:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    return json.loads(render_json(value), parse_constant=refuse)
+
+
+def test_prediction_has_what_scripts_read(prediction: Prediction) -> None:
+    record = _load(build_prediction_record(prediction))
+    assert set(record) == {field.name for field in dataclasses.fields(Prediction)}
+    assert record["elapsed_s"] == {"value": 750.0, "low": 637.5, "high": 900.0, "level": 0.9}
+    assert record["request"] == {"walltime_s": 960, "memory_bytes": 400 * 2**20}
+
+
+def test_unmeasured_memory_is_null(prediction: Prediction) -> None:
+    record = _load(build_prediction_record(replace(prediction, peak_memory_bytes=None)))
+    assert record["peak_memory_bytes"] is None
+
+
+def test_money_is_a_number(recommendation: Recommendation, site: Site) -> None:
+    record = _load(build_recommendation_record(recommendation))
+    assert Decimal(str(record["picked"]["cost"])) == recommendation.picked.cost
+    assert record["offers"][0] == record["picked"]
+    assert len(record["rejections"]) == len(recommendation.rejections)
+    assert _load(build_site_record(site))["node_types"][1]["price_per_gpu_h"] == 0.09
+
+
+def test_plan_result_and_card_are_json(plan: Plan, result: CampaignResult, card: ModelCard) -> None:
+    planned = _load(build_plan_record(plan))
+    assert planned["runs"] == len(plan.specs)
+    assert [spec["id"] for spec in planned["specs"]] == [spec.id for spec in plan.specs]
+    assert [run["state"] for run in _load(build_result_record(result))["failures"]] == ["failed", "timed_out"]
+    assert _load(build_card_record(card))["judgements"]["elapsed_s"]["winner"] == "law SD+100%FS"
+
+
+@settings(deadline=None)
+@given(number=st.floats(), text=st.text(st.characters()))
+def test_anything_is_json(number: float, text: str, prediction: Prediction, runs: list[Run]) -> None:
+    estimate = Estimate(value=number, low=number, high=number, level=0.9)
+    odd = replace(prediction, elapsed_s=estimate, parameters={text: number}, doubts=(text,))
+    assert _load(build_prediction_record(odd))["doubts"] == [text]
+    _load(build_run_record(replace(runs[0], usage=Usage(elapsed_s=number), log_tail=text, phases={text: number})))
+
+
+def test_frame_has_a_row_a_run_and_columns_in_order(runs: list[Run]) -> None:
+    frame = build_runs_frame(runs)
+    columns = list(frame.columns)
+    assert len(frame) == len(runs)
+    assert columns[:4] == ["epochs", "hidden", "dataset", "cores"]
+    assert columns[-1] == "id"
+    kinds = ["epochs", "cores", "elapsed_s", "phase_epoch", "machine_hostname", "machine_cluster", "state", "id"]
+    assert [columns.index(name) for name in kinds] == sorted(columns.index(name) for name in kinds)
+    assert list(frame["id"]) == [run.id for run in runs]
+
+
+def test_frame_of_nothing_has_the_usual_columns(runs: list[Run]) -> None:
+    empty = build_runs_frame([])
+    assert empty.empty
+    assert set(empty.columns) <= set(build_runs_frame(runs).columns)
+
+
+def test_parameter_named_like_our_column_keeps_apart(runs: list[Run]) -> None:
+    spec = replace(runs[0].spec, parameters={"state": "ohio", "machine_cores": 3, "phase_x": 1})
+    record = build_run_record(replace(runs[0], spec=spec))
+    assert (record["parameter_state"], record["state"]) == ("ohio", "completed")
+    assert (record["parameter_machine_cores"], record["machine_cores"]) == (3, 40)
+    assert record["parameter_phase_x"] == 1
