@@ -87,7 +87,7 @@ def test_page_without_a_recommendation(app: App, card: ModelCard) -> None:
     assert "Offers" not in text
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(odd=st.text(st.characters(), min_size=1) | st.sampled_from(["<script>alert(1)</script>", '"><b>', "{{ 7*7 }}"]))
 def test_what_users_wrote_is_escaped(
     odd: str, app: App, card: ModelCard, runs: list[Run], recommendation: Recommendation

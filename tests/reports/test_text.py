@@ -118,14 +118,11 @@ def test_taken_estimate_is_marked(prediction: Prediction, to_text: ToText) -> No
     assert [line.split()[1] for line in lines if "(taken)" in line] == ["Custom"]
 
 
-def test_recommendation(recommendation: Recommendation, to_text: ToText, check_golden: Golden) -> None:
-    check_golden("report_recommendation.txt", to_text(render_recommendation(recommendation)))
-
-
-def test_recommendation_on_a_narrow_terminal(recommendation: Recommendation, to_text: ToText) -> None:
-    text = to_text(render_recommendation(recommendation), 80)
-    assert max(map(len, text.splitlines())) <= 80
-    assert "51 min 00 s" in text
+@pytest.mark.parametrize("width", [80, 100])
+def test_recommendation(recommendation: Recommendation, to_text: ToText, check_golden: Golden, width: int) -> None:
+    text = to_text(render_recommendation(recommendation), width)
+    check_golden(f"report_recommendation_{width}.txt", text)
+    assert max(map(len, text.splitlines())) <= width
 
 
 def test_sites(site: Site, to_text: ToText, check_golden: Golden) -> None:
@@ -140,7 +137,7 @@ def test_mistakes(to_text: ToText, check_golden: Golden) -> None:
     check_golden("report_mistakes.txt", to_text(render_mistakes(SpecError("foretell.yaml", mistakes))))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(odd=odd_texts)
 def test_odd_texts_stay_text(
     odd: str, plan: Plan, result: CampaignResult, prediction: Prediction, card: ModelCard, to_text: ToText
@@ -170,7 +167,7 @@ def test_markup_is_not_read(plan: Plan, to_text: ToText) -> None:
     assert "[bold]fcnet[/bold]: 14 runs" in to_text(render_plan(replace(plan, app="[bold]fcnet[/bold]")))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(value=odd_numbers, low=odd_numbers, high=odd_numbers)
 def test_odd_numbers_are_shown(
     value: float,
@@ -193,3 +190,12 @@ def test_odd_numbers_are_shown(
 def test_run_stopped_by_its_limit_took_longer(runs: list[Run], to_text: ToText) -> None:
     assert runs[-1].state is State.TIMED_OUT
     assert "> 30 min 00 s" in to_text(render_run(runs[-1]))
+
+
+def test_many_reasons_are_cut_short(recommendation: Recommendation, to_text: ToText) -> None:
+    rejection = recommendation.rejections[0]
+    many = tuple(replace(rejection, reason=f"reason {number}") for number in range(20))
+    same = tuple(replace(rejection, allocation=Allocation(cores=cores)) for cores in range(1, 10))
+    text = to_text(render_recommendation(replace(recommendation, rejections=(*same, *many))))
+    assert "and 5 more: about 25 min" in " ".join(text.split())
+    assert "and for 13 other reasons" in text

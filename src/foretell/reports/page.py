@@ -47,7 +47,7 @@ def render_page(
         total=sum(counts.values()),
         recommendation=recommendation,
         offers=recommendation.offers[:_OFFERS] if recommendation else (),
-        rejections=_group_rejections(recommendation) if recommendation else {},
+        rejections=words.group_rejections(recommendation.rejections) if recommendation else (),
         plots=_draw_all(card, runs, recommendation),
         created_at=created_at,
     )
@@ -75,14 +75,6 @@ def _clean(value: object) -> object:
 
 def _render_interval(quantity: str, estimate: Estimate) -> str:
     return words.render_interval(estimate, lambda value: words.render_quantity(quantity, value))
-
-
-def _group_rejections(recommendation: Recommendation) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for rejection in recommendation.rejections:
-        place = f"{words.name_node(rejection.allocation)} ({words.render_size(rejection.allocation)})"
-        groups.setdefault(rejection.reason, []).append(place)
-    return groups
 
 
 def _draw_all(card: ModelCard, runs: Sequence[Run], recommendation: Recommendation | None) -> dict[str, Markup]:

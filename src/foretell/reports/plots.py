@@ -136,7 +136,9 @@ def draw_offers(recommendation: Recommendation) -> Figure:
         if recommendation.picked in offers:
             _mark_pick(axes, recommendation.picked, middle_s=math.sqrt(low * high))
         axes.set(xlabel="expected time", ylabel="expected cost")
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0, handletextpad=0.4)
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0, handletextpad=0.3, columnspacing=1.2
+        )
         axes.set_title(axes.get_title(loc="left"), pad=28)
     return figure
 

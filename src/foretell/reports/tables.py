@@ -22,10 +22,7 @@ def build_table(*columns: str, numbers: Iterable[str] = ()) -> Table:
     right = frozenset(numbers)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style=HEADING)
     for name in columns:
-        numeric = name in right
-        table.add_column(
-            name, justify="right" if numeric else "left", no_wrap=numeric, overflow="ellipsis" if numeric else "fold"
-        )
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return table
 
 

@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from foretell.entities.prediction import Estimate, Offer, Prediction, Recommendation, Rejection, Request
+from foretell.entities.prediction import Estimate, Offer, Prediction, Recommendation, Request
 from foretell.entities.units import render_bytes, render_duration
 from foretell.reports.tables import (
     GOOD,
@@ -28,6 +28,7 @@ from foretell.reports.words import (
     count,
     describe_outcome,
     describe_request,
+    group_rejections,
     name_node,
     render_cost,
     render_interval,
@@ -38,8 +39,7 @@ from foretell.reports.words import (
     render_size,
 )
 
-_REASONS = 8
-_PLACES = 4
+_ROWS_NAMED = 4
 _QUANTITY_COLUMNS = ("Time", "between", "ask for", "Memory", "between", "ask for")
 
 
@@ -135,8 +135,8 @@ def _list_doubts(predictions: Iterable[Prediction]) -> list[str]:
 
 
 def _number_rows(numbers: Sequence[int]) -> str:
-    shown = ", ".join(f"#{number}" for number in numbers[:_PLACES])
-    return shown if len(numbers) <= _PLACES else f"{shown} and {len(numbers) - _PLACES:,} more"
+    shown = ", ".join(f"#{number}" for number in numbers[:_ROWS_NAMED])
+    return shown if len(numbers) <= _ROWS_NAMED else f"{shown} and {len(numbers) - _ROWS_NAMED:,} more"
 
 
 def render_recommendation(recommendation: Recommendation, *, rows: int = 12) -> Group:
@@ -151,7 +151,7 @@ def render_recommendation(recommendation: Recommendation, *, rows: int = 12) -> 
         _build_offers(recommendation, offers[:rows]),
         Text(f"... and {count(left, 'other offer')}", style=QUIET) if left > 0 else None,
         Text(_build_legend(picked), style=QUIET),
-        *build_notes("Cannot work", _group_rejections(recommendation.rejections), style=""),
+        *build_notes("Cannot work", group_rejections(recommendation.rejections), style=""),
     )
 
 
@@ -183,17 +183,3 @@ def _list_offer_cells(offer: Offer, *, picked: bool) -> tuple[str, ...]:
         render_cost(offer),
         render_risk(offer.risk),
     )
-
-
-def _group_rejections(rejections: Sequence[Rejection]) -> list[str]:
-    groups = defaultdict(list)
-    for rejection in rejections:
-        groups[rejection.reason].append(f"{name_node(rejection.allocation)} with {render_size(rejection.allocation)}")
-    lines = [f"{_name_places(places)}: {reason}" for reason, places in groups.items()]
-    more = len(lines) - _REASONS
-    return [*lines[:_REASONS], *([f"and for {count(more, 'other reason')}"] if more > 0 else [])]
-
-
-def _name_places(places: Sequence[str]) -> str:
-    left = len(places) - _PLACES
-    return "; ".join(places[:_PLACES]) + (f" and {left:,} more" if left > 0 else "")

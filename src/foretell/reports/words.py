@@ -3,11 +3,12 @@
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from foretell.entities.app import Value
 from foretell.entities.learned import Judgement, Scores
-from foretell.entities.prediction import Estimate, Offer
+from foretell.entities.prediction import Estimate, Offer, Rejection
 from foretell.entities.run import Allocation, Run, State
 from foretell.entities.units import render_bytes, render_duration, render_money
 
@@ -27,6 +28,8 @@ _TITLES = {ELAPSED: "Time", MEMORY: "Peak memory"}
 _RENDERERS: Mapping[str, Callable[[float], str]] = {ELAPSED: render_duration, MEMORY: render_bytes}
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _OFF_A_DECIMAL = 99.95
+_REASONS = 8
+_PLACES = 4
 
 
 def clean_line(text: object) -> str:
@@ -191,3 +194,18 @@ def render_time(run: Run) -> str:
 def render_memory(run: Run) -> str:
     peak = run.usage.peak_memory_bytes if run.usage else None
     return "" if peak is None else render_bytes(peak)
+
+
+def group_rejections(rejections: Iterable[Rejection]) -> list[str]:
+    """A line for each reason, with the allocations it rules out; only as many as are read."""
+    groups = defaultdict(list)
+    for rejection in rejections:
+        groups[rejection.reason].append(f"{name_node(rejection.allocation)} with {render_size(rejection.allocation)}")
+    lines = [f"{_name_places(places)}: {clean_line(reason)}" for reason, places in groups.items()]
+    more = len(lines) - _REASONS
+    return [*lines[:_REASONS], *([f"and for {count(more, 'other reason')}"] if more > 0 else [])]
+
+
+def _name_places(places: Sequence[str]) -> str:
+    left = len(places) - _PLACES
+    return "; ".join(places[:_PLACES]) + (f" and {left:,} more" if left > 0 else "")
