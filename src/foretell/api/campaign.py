@@ -109,7 +109,7 @@ def _plan(app: App, store: RunStore, runner: Runner, *, budget_s: float | None, 
         left_out=len(wanted) - len(chosen),
         at_once=runner.width,
         expected_s=total_s / runner.width if total_s is not None else None,
-        limit_s=limit_s * len(chosen) if limit_s is not None else None,
+        limit_s=limit_s * len(chosen) / runner.width if limit_s is not None else None,
         core_h=total_s / 3600 if total_s is not None else None,
         busy_cores=current_load(),
     )

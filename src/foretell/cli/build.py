@@ -11,6 +11,7 @@ from foretell.cli._common import (
     StoreOption,
     find_app,
     find_store,
+    make_folder,
     note,
     open_console,
     show,

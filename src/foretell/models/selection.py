@@ -19,7 +19,10 @@ POLICIES: Mapping[str, Callable[[Scores], float]] = {
     "wtm": lambda scores: scores.wtm,
     "cost": lambda scores: scores.retry_cost,
 }
-_TIE = 0.02  # as good as the best, within what another split would change
+_RESAMPLES = 200
+_TIE = 0.16  # share of resamples in which a candidate must be as good as the best: within one standard error of it
+_SAME_PERCENT = 0.5  # mean errors that near are the same to whoever asks for memory or time
+_FAR = 2.0
 _LEAST_FULL_SCALE = 3
 _FOLDS = 10
 _FOLDS_FOR_MANY = 5
@@ -137,11 +140,26 @@ def _try(recipe: Recipe, data: TrainingSet, judged: NDArray[np.intp], folds: NDA
 
 
 def _pick(trials: Sequence[_Trial], actual: Floats, weigh: Callable[[Scores], float]) -> _Trial:
-    """The best, or a simpler one that is as good."""
-    scored = [(weigh(score(actual, trial.predictions)), trial) for trial in trials]
-    best = min(value for value, _ in scored)
-    tied = [trial for value, trial in scored if value <= best * (1 + _TIE)]
-    return min(tied, key=lambda trial: trial.recipe.rank)
+    """The best, or the simplest of those that other rows of the same kind might have put first."""
+    best = min(trials, key=lambda trial: weigh(score(actual, trial.predictions)))
+    simpler = sorted(
+        (trial for trial in trials if trial.recipe.rank < best.recipe.rank), key=lambda trial: trial.recipe.rank
+    )
+    return next((trial for trial in simpler if _is_tied(trial, best, actual, weigh)), best)
+
+
+def _is_tied(trial: _Trial, best: _Trial, actual: Floats, weigh: Callable[[Scores], float]) -> bool:
+    ours, theirs = score(actual, trial.predictions), score(actual, best.predictions)
+    if ours.mape - theirs.mape < _SAME_PERCENT:
+        return True
+    if weigh(ours) > _FAR * weigh(theirs):
+        return False  # not worth resampling
+    draws = np.random.default_rng(0).integers(len(actual), size=(_RESAMPLES, len(actual)))
+    as_good = [
+        weigh(score(actual[rows], trial.predictions[rows])) <= weigh(score(actual[rows], best.predictions[rows]))
+        for rows in draws
+    ]
+    return float(np.mean(as_good)) >= _TIE
 
 
 def _without_the_chooser(
@@ -175,7 +193,7 @@ def _standing(trial: _Trial, actual: Floats) -> Standing:
 def _explain(winner: _Trial, standings: Sequence[Standing], policy: str, weigh: Callable[[Scores], float]) -> str:
     name, first = winner.recipe.name, standings[0]
     if first.candidate != name:
-        return f"{name}: as good as {first.candidate} by {policy} within {_TIE:.0%}, and simpler"
+        return f"{name}: as good as {first.candidate} by {policy}, within what chance would change, and simpler"
     runner_up = next((line for line in standings[1:] if line.family != first.family), None)
     if runner_up is None:
         return f"{name}: best by {policy}"

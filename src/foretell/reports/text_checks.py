@@ -1,5 +1,6 @@
 """Predictions held against what was measured, and what an import brought."""
 
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Group
@@ -22,6 +23,7 @@ def render_verification(verification: Verification) -> Group:
         return stack(head, build_line(f"The run did not complete: {explain_failure(run)}", style=BAD))
     level = render_level(prediction.elapsed_s.level)
     table = build_table("", "expected", f"{level} interval", "measured", "off by", "", numbers=("off by",))
+    rows: list[tuple[str, Estimate, float, Callable[[float], str], bool | None]]
     rows = [("time", prediction.elapsed_s, run.usage.elapsed_s, render_duration, verification.time_inside)]
     if prediction.peak_memory_bytes and run.usage.peak_memory_bytes:
         measured = float(run.usage.peak_memory_bytes)

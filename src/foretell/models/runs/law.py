@@ -13,7 +13,7 @@ Term: TypeAlias = tuple[tuple[int, float], ...]  # ((column, exponent), …), so
 Terms: TypeAlias = tuple[Term, ...]
 
 _EXPONENTS = (-1.0, -0.5, 0.5, 1.0, 2.0)
-_SCREENED = 24  # candidate terms that go on from a cheap look to an exact fit
+_SCREENED = 16  # candidate terms that go on from a cheap look to an exact fit
 _SEARCH_ROWS = 600  # the form of a law needs no more; its coefficients are fitted to all rows
 _OUTLIER = 4.0  # in robust standard deviations
 
@@ -26,7 +26,7 @@ class ScalingLawRegressor(RunRegressor):
     negative, so the law stays sane far outside the rows it has seen.
     """
 
-    complexity = 3
+    complexity = 2
 
     def __init__(self, max_terms: int = 6) -> None:
         self.max_terms = max_terms
@@ -86,6 +86,7 @@ class _Search:
         self.max_terms = max(1, min(max_terms, self.rows // 3))
         self.factors = [(column, exponent) for column in range(X.shape[1]) for exponent in self._exponents(column)]
         self._columns: dict[Term, NDArray[np.float64]] = {}
+        self._criteria: dict[frozenset[Term], float] = {}
 
     def find(self) -> Terms:
         """The best terms over a few starting points."""
@@ -100,9 +101,12 @@ class _Search:
 
     def criterion(self, terms: Terms) -> float:
         """The Bayesian information criterion, with each term also paying for having been picked among many."""
-        loss = float(np.mean((self._matrix(terms) @ self.solve(terms) - self.target) ** 2))
-        price = np.log(self.rows) + 2 * np.log1p(len(self.factors))
-        return float(self.rows * np.log(max(loss, 1e-12)) + len(terms) * price / 2)
+        key = frozenset(terms)
+        if key not in self._criteria:
+            loss = float(np.mean((self._matrix(terms) @ self.solve(terms) - self.target) ** 2))
+            price = np.log(self.rows) / 2 + np.log1p(len(self.factors))
+            self._criteria[key] = float(self.rows * np.log(max(loss, 1e-12)) + len(terms) * price)
+        return self._criteria[key]
 
     def inliers(self, terms: Terms) -> NDArray[np.bool_]:
         """Rows the law explains about as well as the others; a hung run should not bend it."""
@@ -123,7 +127,8 @@ class _Search:
         exact = self._log_linear()
         rounded = tuple((column, round(2 * exponent) / 2) for column, exponent in exact)
         rounded = tuple(factor for factor in rounded if factor[1])
-        return list(dict.fromkeys([((),), ((), exact), (exact,), ((), rounded)]))
+        starts = [((),), ((), exact), ((), rounded)]
+        return list(dict.fromkeys(tuple(dict.fromkeys(start)) for start in starts))
 
     def _log_linear(self) -> Term:
         """The single power law that is best in logs."""

@@ -32,7 +32,7 @@ class NeuralRunRegressor(RunRegressor):
             hidden_layer_sizes=self.hidden,
             alpha=self.decay,
             solver="lbfgs" if few else "adam",
-            max_iter=200 if few else 60,
+            max_iter=100 if few else 60,
             random_state=self.seed,
         )
         with warnings.catch_warnings():  # the last iterate is what cross-validation judges

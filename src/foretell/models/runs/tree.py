@@ -12,7 +12,7 @@ from foretell.models.runs._base import RunRegressor
 class TreeRunRegressor(RunRegressor):
     """One decision tree, bounded so that a large history does not make a large model."""
 
-    complexity = 2
+    complexity = 3
 
     def __init__(self, max_leaf_nodes: int = 1024, seed: int = 0) -> None:
         self.max_leaf_nodes = max_leaf_nodes
