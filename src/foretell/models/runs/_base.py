@@ -6,7 +6,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import Tags, column_or_1d
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 SMALLEST = 1e-9
 LARGEST = 1e300
@@ -25,8 +26,12 @@ class RunRegressor(RegressorMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         matrix, target = validate_data(self, X, y, y_numeric=True, dtype=float)
-        weight = np.ones(len(target)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-        self._fit(matrix, target, weight / weight.mean())
+        weight = np.ones(len(target)) if sample_weight is None else column_or_1d(sample_weight, dtype=float)
+        check_consistent_length(target, weight)
+        counts = weight > 0
+        if not counts.any():
+            raise ValueError("sample_weight is zero for every row; at least one row must count")
+        self._fit(matrix[counts], target[counts], weight[counts] / weight[counts].mean())
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -35,6 +40,11 @@ class RunRegressor(RegressorMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         with np.errstate(over="ignore", invalid="ignore"):
             raw = np.asarray(self._predict(matrix), dtype=float)
         return np.asarray(np.nan_to_num(np.maximum(raw, SMALLEST), nan=SMALLEST, posinf=LARGEST))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
 
     @abc.abstractmethod
     def _fit(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> None: ...

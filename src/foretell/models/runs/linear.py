@@ -19,7 +19,7 @@ class LinearRunRegressor(RunRegressor):
         self.ridge = ridge
 
     def _fit(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
-        self.scaler_ = StandardScaler().fit(X)
+        self.scaler_ = StandardScaler().fit(X, sample_weight=weight)
         self.model_ = Ridge(alpha=self.ridge).fit(self.scaler_.transform(X), y, sample_weight=weight)
 
     def _predict(self, X: NDArray[np.float64]) -> Any:
