@@ -20,7 +20,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to ask for, so that the chance of it being too small is at most the risk taken."""
+    """What to ask for, so that the chance of either being too small is at most the risk taken."""
 
     walltime_s: float
     memory_bytes: int | None

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 _MOST_KEPT = 1000
 _LEAST_SCALE = 0.005  # no clock or allocator is steadier than half a percent
+_ROUNDING = 1e-9  # what a bound loses on its way through exp and log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +39,9 @@ class Spread:
         return -_tail_quantile(-np.array(self.residuals)[::-1], self.scale, chance)
 
     def exceeded(self, log_ratio: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The chance that a new row exceeds these log ratios."""
+        """The chance that a new row exceeds these log ratios; the reverse of :meth:`upper`."""
         residuals = np.array(self.residuals)
-        above = len(residuals) - np.searchsorted(residuals, log_ratio, side="left")
+        above = len(residuals) - np.searchsorted(residuals, log_ratio + _ROUNDING, side="right")
         chance = (above + 1) / (len(residuals) + 1)
         beyond = np.maximum(log_ratio - residuals[-1], 0) / self.scale
         return np.where(above > 0, chance, np.exp(-beyond) / (len(residuals) + 1))
