@@ -80,7 +80,7 @@ class Recipe:
         held = round(len(groups) * _VALIDATION_SHARE) if self.adjusted and len(groups) >= _LEAST_FOR_VALIDATION else 0
         validation, usable = groups[:held], groups[held:]
         chosen = usable[: int(np.ceil(self.share * len(usable)))]
-        rows = ~data.full_scale | data.censored | np.isin(data.group, chosen)
+        rows = ~np.isin(data.group, np.setdiff1d(groups, chosen))
         training = data.take(rows) if (rows & ~data.censored).any() else data
         model = _fit_with_bounds(self.family, training)
         return FittedRecipe(model=model, factor=_adjustment(model, data, validation))
