@@ -124,12 +124,14 @@ def rank(
 
 
 def pareto_front(configuration: NDArray[np.intp], time_s: Floats, cost: Floats, works: Bools) -> Bools:
-    """Rows that no other row of the same configuration beats in both time and cost."""
+    """Rows that no other row of the same configuration beats in time or cost without losing in the other."""
     order = np.lexsort((time_s, cost, ~works, configuration))
-    quickness = np.argsort(np.argsort(time_s, kind="stable"), kind="stable")
+    quickness = np.unique(time_s, return_inverse=True)[1]
     # Each configuration starts lower than all before it, so one running minimum serves them all.
     sunk = quickness[order] - np.cumsum(np.append(0, np.diff(configuration[order]) != 0)) * (len(order) + 1)
     before = np.append(np.iinfo(np.int64).max, np.minimum.accumulate(sunk)[:-1])
     front = np.empty(len(order), dtype=bool)
-    front[order] = sunk < before
+    equal = np.append(False, (np.diff(sunk) == 0) & (np.diff(cost[order]) == 0))
+    first = np.maximum.accumulate(np.where(equal, 0, np.arange(len(order))))
+    front[order] = (sunk < before)[first]
     return front
