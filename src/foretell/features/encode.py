@@ -1,15 +1,17 @@
 """Columns to a matrix of numbers that every model reads, and how far a row lies outside what was measured."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.features.table import MACHINE_PREFIX, Column, Columns
+from foretell.features.table import MACHINE_PREFIX, Column, Columns, render_level
 
 _MOST_LEVELS = 32
 _SAME = 1 - 1e-9
+_NOTHING = 1e-9  # as far below a positive range as anything is taken to be; zero has no logarithm
+_LARGEST = 1e30  # what is beyond, infinity too, counts as this: squares and products of columns stay finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +63,9 @@ class Encoder:
                 matrix[:, at] = field.fill if column is None else _filled(column, field)
                 at += 1
                 continue
+            texts = field.fill if column is None else _texts(column)
             for level in field.levels:
-                matrix[:, at] = (field.fill == level) if column is None else (column.astype(object) == level)
+                matrix[:, at] = texts == level
                 at += 1
         return matrix
 
@@ -74,9 +77,9 @@ class Encoder:
             if column is None:
                 continue
             if field.levels is not None:
-                worst += ~np.isin(column.astype(str), field.levels)
-            elif column.dtype != object:
-                worst += _beyond(column, field)
+                worst += ~np.isin(_texts(column), np.array(field.levels, dtype=object))
+            else:
+                worst += _beyond(_numbers(column), field)
         return worst
 
     def doubts(self, row: Mapping[str, Column]) -> tuple[str, ...]:
@@ -105,15 +108,22 @@ def fit_encoder(columns: Columns) -> Encoder:
         field = _numeric_field(name, column) if column.dtype != object else _text_field(name, column)
         reason = _reason_to_drop(field, column, kept)
         if reason is None:
-            kept[name] = column
+            kept[name] = column if field.levels is not None else _filled(column, field)
         elif not field.constant:
             notes.append(f"column {name!r} is not used: {reason}")
         fields.append(replace(field, used=reason is None))
-    return Encoder(fields=tuple(fields), notes=tuple(notes))
+    return Encoder(fields=tuple(fields if kept else _use_one(fields)), notes=tuple(notes))
+
+
+def _use_one(fields: Sequence[Field]) -> list[Field]:
+    """Where nothing tells runs apart, models still need a column: the first that is a number."""
+    spare = next((field for field in fields if field.levels is None), None)
+    return [replace(field, used=field is spare) for field in fields]
 
 
 def _numeric_field(name: str, column: Column) -> Field:
-    known = column[~np.isnan(column)]
+    numbers = _numbers(column)
+    known = numbers[~np.isnan(numbers)]
     if not len(known):
         return Field(name=name, levels=None, low=0.0, high=0.0, fill=0.0)
     values, counts = np.unique(known, return_counts=True)
@@ -121,7 +131,7 @@ def _numeric_field(name: str, column: Column) -> Field:
 
 
 def _text_field(name: str, column: Column) -> Field:
-    values, counts = np.unique(column.astype(str), return_counts=True)
+    values, counts = np.unique(_texts(column), return_counts=True)
     order = np.argsort(-counts, kind="stable")
     levels = tuple(str(values[index]) for index in order[:_MOST_LEVELS])
     return Field(name=name, levels=levels, fill=levels[0])
@@ -131,11 +141,11 @@ def _reason_to_drop(field: Field, column: Column, kept: Mapping[str, Column]) ->
     if field.constant:
         return "it is always the same"
     if field.levels is not None:
-        distinct = len(np.unique(column.astype(str)))
+        distinct = len(set(_texts(column)))
         return "nearly every run has another text" if distinct > max(_MOST_LEVELS, len(column) / 2) else None
     filled = _filled(column, field)
     for name, other in kept.items():
-        if other.dtype != object and _is_copy(filled, np.nan_to_num(other)):
+        if other.dtype != object and _is_copy(filled, other):
             return f"it says the same as {name!r}"
     return None
 
@@ -152,9 +162,12 @@ def _filled(column: Column, field: Field) -> NDArray[np.float64]:
 
 
 def _numbers(column: Column) -> NDArray[np.float64]:
-    if column.dtype != object:
-        return column.astype(float, copy=False)
-    return np.array([_number(value) for value in column])
+    numbers = column if column.dtype != object else np.array([_number(value) for value in column])
+    return np.asarray(np.clip(numbers.astype(float, copy=False), -_LARGEST, _LARGEST))
+
+
+def _texts(column: Column) -> NDArray[np.object_]:
+    return column if column.dtype == object else np.array([render_level(value) for value in column], dtype=object)
 
 
 def _number(value: object) -> float:
@@ -166,8 +179,8 @@ def _number(value: object) -> float:
 
 def _beyond(column: Column, field: Field) -> NDArray[np.float64]:
     low, high = field.low, field.high
-    if low > 0 and bool(np.all((column > 0) | np.isnan(column))):
-        column, low, high = np.log(column), float(np.log(low)), float(np.log(high))
+    if low > 0:
+        column, low, high = np.log(np.maximum(column, low * _NOTHING)), float(np.log(low)), float(np.log(high))
     span = max(high - low, abs(high) * 1e-9, np.log(2.0))
     distance = np.maximum(np.maximum(low - column, column - high), 0) / span
     return np.where(np.isnan(distance) | (distance < 1e-9), 0.0, distance)
@@ -175,11 +188,12 @@ def _beyond(column: Column, field: Field) -> NDArray[np.float64]:
 
 def _doubt(field: Field, value: object) -> str | None:
     if field.levels is not None:
-        if str(value) in field.levels:
+        text = render_level(value)
+        if text in field.levels:
             return None
-        return f"{field.name} = {value!r} was never run; runs had {', '.join(map(repr, field.levels[:5]))}"
+        return f"{field.name} = {text!r} was never run; runs had {', '.join(map(repr, field.levels[:5]))}"
     number = _number(value)
-    if np.isnan(number) or field.low <= number <= field.high:
+    if np.isnan(number) or field.low <= np.clip(number, -_LARGEST, _LARGEST) <= field.high:
         return None
     if field.constant:
         return f"{field.name} was always {field.low:g} in the runs; what {number:g} does to it is not known"

@@ -16,6 +16,7 @@ Columns: TypeAlias = Mapping[str, Column]
 MACHINE_PREFIX = "machine_"
 MACHINE_CPU = f"{MACHINE_PREFIX}cpu"
 _TEACHING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
+_NUMERIC = (bool, int, float, np.number, np.bool_)
 _MHZ_STEP = 50.0  # clock rates are read with some noise; a finer figure would look like a feature
 
 
@@ -84,9 +85,28 @@ def build_columns(specs: Sequence[RunSpec], machines: Sequence[Machine] | None =
 
 def build_column(values: Sequence[Any]) -> Column:
     """Floats (``nan`` where missing) if every value is a number or a truth, else text."""
-    if all(value is None or isinstance(value, bool | int | float | np.number | np.bool_) for value in values):
-        return np.array([np.nan if value is None else float(value) for value in values], dtype=float)
-    return np.array(["" if value is None else str(value) for value in values], dtype=object)
+    if all(value is None or isinstance(value, _NUMERIC) for value in values):
+        return np.array([_number(value) for value in values], dtype=float)
+    return np.array([render_level(value) for value in values], dtype=object)
+
+
+def render_level(value: Any) -> str:
+    """A value as text: the same for a number whether it stood among texts or among numbers."""
+    if not isinstance(value, _NUMERIC):
+        return "" if value is None else str(value)
+    number = _number(value)
+    if np.isnan(number):
+        return ""
+    return str(int(number)) if number.is_integer() else str(number)
+
+
+def _number(value: Any) -> float:
+    if value is None:
+        return np.nan
+    try:
+        return float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return np.inf if value > 0 else -np.inf
 
 
 def _resources(allocation: Allocation) -> dict[str, Value | None]:

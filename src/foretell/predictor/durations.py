@@ -19,7 +19,7 @@ def estimate_durations(runs: Sequence[Run], specs: Sequence[RunSpec]) -> NDArray
     if not len(table):
         return None
     encoder = fit_encoder(table.columns)
-    if len(np.unique(table.group)) < _LEAST_FOR_LAW or not encoder.names:
+    if len(np.unique(table.group)) < _LEAST_FOR_LAW:
         return np.full(len(specs), float(np.median(table.elapsed_s)))
     law = REGRESSORS["law"]().fit(encoder.encode(table.columns, len(table)), table.elapsed_s)
     return law.predict(encoder.encode(build_columns(specs), len(specs)))
