@@ -1,6 +1,6 @@
 """From a table of runs to a predictor."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -98,26 +98,27 @@ class _Trainer:
         selected = select(data, chosen, quantity=quantity, policy=self.policy, seed=self.seed, progress=self.progress)
         return replace(selected, judged=np.flatnonzero(known)[selected.judged])
 
-    def find(self, quantity: str, y: Floats) -> Selected | None:
+    def find(self, quantity: str, y: Floats, recipes: Sequence[Recipe] | None = None) -> Selected | None:
         """Nothing where too few runs measured it."""
         known = np.isfinite(y) & (y > 0) & ~self.table.censored
-        return self.select(quantity, y) if len(np.unique(self.table.group[known])) >= _NEED else None
+        return self.select(quantity, y, recipes) if len(np.unique(self.table.group[known])) >= _NEED else None
 
     def select_phases(self, app: App) -> dict[str, Selected]:
         """A model for each phase of the app's formula; none if one of them was not measured often enough."""
         if app.estimate is None:
             return {}
-        names = sorted(Formula(app.estimate).names & {phase.name for phase in app.phases})
-        measured = self.table.phases
-        if any(name not in measured or np.sum(measured[name] > 0) < _NEED for name in names):
+        names = Formula(app.estimate).names
+        phases = sorted(names & {phase.name for phase in app.phases})
+        if not self._has_numbers(names - set(phases)):
             return {}
-        without_bounds = replace(self, table=replace(self.table, censored=self.table.censored & False))
-        return {
-            name: without_bounds.select(
-                name, np.where(self.table.censored, np.nan, measured[name]), recipes=_PHASE_RECIPES
-            )
-            for name in names
-        }
+        whole = np.where(self.table.censored, np.nan, 1.0)  # what a stopped run printed is no phase of a whole one
+        unknown = np.full(len(self.table), np.nan)
+        found = {name: self.find(name, self.table.phases.get(name, unknown) * whole, _PHASE_RECIPES) for name in phases}
+        return {name: selected for name, selected in found.items() if selected} if all(found.values()) else {}
+
+    def _has_numbers(self, names: Iterable[str]) -> bool:
+        columns = self.table.columns
+        return all(name in columns and columns[name].dtype != object for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +137,8 @@ def _try_custom(
     held_out = {name: np.full(len(table), np.nan) for name in phases}
     for name, selected in phases.items():
         held_out[name][selected.judged] = selected.held_out
-    whole = np.broadcast_to(Formula(app.estimate).evaluate({**table.columns, **held_out}), len(table))[rows]
+    with np.errstate(all="ignore"):  # what is not finite is seen to below
+        whole = np.broadcast_to(Formula(app.estimate).evaluate({**table.columns, **held_out}), len(table))[rows]
     if not (np.isfinite(whole) & (whole > 0)).all():
         return None  # some judged runs lack a phase: the two cannot be compared
     actual = table.elapsed_s[rows]

@@ -12,11 +12,13 @@ from foretell.entities.learned import ModelCard
 from foretell.entities.prediction import Estimate, Prediction, Request
 from foretell.entities.records import from_record, to_record
 from foretell.entities.run import Allocation, Machine, RunSpec
+from foretell.errors import StoreError
 from foretell.features.encode import Encoder, Field
 from foretell.features.table import MACHINE_CPU, Columns, build_columns
 from foretell.models.intervals import Spread
 from foretell.models.persist import dump_models, load_models
 from foretell.models.recipes import FittedRecipe
+from foretell.models.runs import LARGEST, SMALLEST
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -78,8 +80,7 @@ class Predictor:
         basic = doubt.bounds(values[ELAPSED], self.spreads[ELAPSED])
         custom = None
         if self.formula is not None:
-            whole = Formula(self.formula).evaluate({**columns, **values})
-            custom = doubt.bounds(np.maximum(whole, 1e-9), self.spreads[CUSTOM])
+            custom = doubt.bounds(self._whole(self.formula, columns, values), self.spreads[CUSTOM])
         steady = _Doubt(stretch=stretch, carried=np.zeros(rows, dtype=bool), level=level, risk=risk)
         return Forecast(
             elapsed=custom if custom is not None and self.card.uses_custom else basic,
@@ -161,13 +162,20 @@ class Predictor:
             StoreError: if the bytes are damaged or not ours.
         """
         models, facts = load_models(blob)
-        return cls(
-            encoder=from_record(Encoder, facts["encoder"]),
-            models={name: FittedRecipe(model=models[name], factor=factor) for name, factor in facts["factors"].items()},
-            spreads={name: from_record(Spread, record) for name, record in facts["spreads"].items()},
-            formula=facts["formula"],
-            card=card,
-        )
+        try:
+            formula = facts["formula"]
+            factors = facts["factors"].items()
+            return cls(
+                encoder=from_record(Encoder, facts["encoder"]),
+                models={name: FittedRecipe(model=models[name], factor=factor) for name, factor in factors},
+                spreads={name: from_record(Spread, record) for name, record in facts["spreads"].items()},
+                formula=None if formula is None else Formula.parse(formula).text,
+                card=card,
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
+            raise StoreError(
+                f"the stored model lacks a part or has a foreign one ({exc!r}); run 'foretell build'"
+            ) from exc
 
     def _prediction(self, spec: RunSpec, row: int, columns: Columns, forecast: Forecast, level: float) -> Prediction:
         memory = forecast.memory
@@ -193,6 +201,11 @@ class Predictor:
             return known
         cpu = str(row[MACHINE_CPU][0]) or "an unnamed CPU"
         return (*known, f"no run was made on {cpu}; the time is carried over, with wider bounds")
+
+    def _whole(self, formula: str, columns: Columns, values: Columns) -> Floats:
+        with np.errstate(all="ignore"):
+            whole = Formula(formula).evaluate({**columns, **values})
+        return np.asarray(np.clip(np.nan_to_num(whole, nan=SMALLEST), SMALLEST, LARGEST))
 
     def _carried(self, columns: Columns, rows: int) -> NDArray[np.bool_]:
         asked = columns.get(MACHINE_CPU)
