@@ -1,7 +1,9 @@
 """Arithmetic that users write, such as ``startup + epochs * epoch``: read, never executed as code."""
 
 import ast
+import math
 import operator
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,7 +51,8 @@ class Formula:
         if len(self.text) > _LONGEST:
             raise ValueError(f"a formula of {len(self.text)} characters; at most {_LONGEST} are read")
         try:
-            return ast.parse(self.text.strip(), mode="eval").body
+            with warnings.catch_warnings(action="ignore"):  # Python's advice on text that is no Python
+                return ast.parse(self.text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise ValueError(f"{self.text!r} is no formula; write for example: startup + epochs * epoch") from None
 
@@ -62,19 +65,29 @@ class Formula:
         elif isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
             self._check(node.operand, depth + 1)
         elif not (isinstance(node, ast.Name) or _is_number(node)):
-            raise ValueError(
-                f"{ast.unparse(node)!r} in the formula {self.text!r}; only numbers, names, + - * / ** and () are read"
-            )
+            part = ast.get_source_segment(self.text.strip(), node)
+            raise ValueError(f"{part!r} in the formula {self.text!r}; only numbers, names, + - * / ** and () are read")
 
     def _evaluate(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         if isinstance(node, ast.BinOp):
-            return _BINARY[type(node.op)](self._evaluate(node.left, values), self._evaluate(node.right, values))
+            return _combine(
+                _BINARY[type(node.op)], self._evaluate(node.left, values), self._evaluate(node.right, values)
+            )
         if isinstance(node, ast.UnaryOp):
             return _UNARY[type(node.op)](self._evaluate(node.operand, values))
         if isinstance(node, ast.Name):
             return values[node.id]
         assert isinstance(node, ast.Constant)
         return float(node.value)  # type: ignore[arg-type]  # _is_number has seen to it
+
+
+def _combine(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """The operation's value; what has none among real numbers (``1 / 0``) is no number, as in arrays."""
+    try:
+        value = operation(left, right)
+    except ArithmeticError:
+        return math.nan
+    return math.nan if isinstance(value, complex) else value
 
 
 def _is_number(node: ast.expr) -> bool:

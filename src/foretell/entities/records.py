@@ -35,12 +35,12 @@ def to_record(value: Any) -> Any:
 
 def from_record(cls: type[T], record: Mapping[str, Any]) -> T:
     """The value of that class; fields the record lacks take their defaults, fields the class lacks are ignored."""
-    hints = _hints(typing.cast("type[Any]", cls))
+    hints = _hints(cls)
     return cls(**{name: _restore(hint, record[name]) for name, hint in hints.items() if name in record})
 
 
 @cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 

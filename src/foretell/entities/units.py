@@ -23,9 +23,12 @@ def parse_duration(text: str | float) -> float:
     Raises:
         ValueError: if it is none of these, or not positive and finite.
     """
-    seconds = float(text) if isinstance(text, int | float) else _parse_duration_text(text)
+    try:
+        seconds = float(text if isinstance(text, int | float) else _parse_duration_text(text))
+    except (KeyError, OverflowError, ValueError):
+        seconds = math.nan
     if not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError(_duration_message(text))
+        raise ValueError(f"{text!r} is no duration; write for example 90s, 10m, 1h30m or 02:30:00")
     return seconds
 
 
@@ -39,15 +42,8 @@ def _parse_duration_text(text: str) -> float:
     parts = [_NUMBER_AND_UNIT.fullmatch(part) for part in re.findall(r"[\d.\s]+[a-zA-Z]*", text)]
     whole = "".join(part.group(0) for part in parts if part)
     if not parts or None in parts or whole.replace(" ", "") != text.replace(" ", ""):
-        raise ValueError(_duration_message(text))
-    try:
-        return sum(float(part.group(1)) * _SECONDS[part.group(2).lower()] for part in parts if part)
-    except KeyError:
-        raise ValueError(_duration_message(text)) from None
-
-
-def _duration_message(text: object) -> str:
-    return f"{text!r} is no duration; write for example 90s, 10m, 1h30m or 02:30:00"
+        raise ValueError(text)
+    return sum(float(part.group(1)) * _SECONDS[part.group(2).lower()] for part in parts if part)
 
 
 def parse_bytes(text: str | float) -> int:
@@ -56,16 +52,20 @@ def parse_bytes(text: str | float) -> int:
     Raises:
         ValueError: if it is none of these, or not positive and finite.
     """
-    if isinstance(text, int | float):
-        number, unit = float(text), ""
-    else:
-        match = _NUMBER_AND_UNIT.fullmatch(text)
-        if not match or match.group(2).lower() not in _BYTES:
-            raise ValueError(f"{text!r} is no size; write for example 512M, 4GB or 1.5GiB")
-        number, unit = float(match.group(1)), match.group(2).lower()
-    if not (math.isfinite(number) and number > 0):
+    try:
+        size = float(text if isinstance(text, int | float) else _parse_bytes_text(text))
+    except (KeyError, OverflowError, ValueError):
+        size = math.nan
+    if not (math.isfinite(size) and size > 0):
         raise ValueError(f"{text!r} is no size; write for example 512M, 4GB or 1.5GiB")
-    return math.ceil(number * _BYTES[unit])
+    return math.ceil(size)
+
+
+def _parse_bytes_text(text: str) -> float:
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    if not match:
+        raise ValueError(text)
+    return float(match.group(1)) * _BYTES[match.group(2).lower()]
 
 
 def parse_share(text: str | float) -> float:
@@ -76,7 +76,7 @@ def parse_share(text: str | float) -> float:
     """
     try:
         share = float(text) if isinstance(text, int | float) else _parse_share_text(text)
-    except ValueError:
+    except (OverflowError, ValueError):
         share = math.nan
     if not 0 < share < 1:
         raise ValueError(f"{text!r} is no share; write for example 5% or 0.05")
@@ -107,7 +107,7 @@ def render_duration(seconds: float) -> str:
     """A duration for people: ``850 ms``, ``12.3 s``, ``4 min 10 s``, ``2 h 05 min``, ``3 d 04 h``."""
     if not math.isfinite(seconds):
         return "unknown"
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
