@@ -35,7 +35,7 @@ def to_record(value: Any) -> Any:
 
 def from_record(cls: type[T], record: Mapping[str, Any]) -> T:
     """The value of that class; fields the record lacks take their defaults, fields the class lacks are ignored."""
-    hints = _hints(cls)
+    hints = _hints(typing.cast("Any", cls))
     return cls(**{name: _restore(hint, record[name]) for name, hint in hints.items() if name in record})
 
 
