@@ -1,0 +1,39 @@
+"""``python -m benchmarks NAME [--json]``: measures, prints a table for people or one JSON object for programs."""
+
+import argparse
+import importlib
+import json
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+NAMES = {
+    "startup": "foretell --help against optuna --help",
+    "sampler": "what measuring costs a run, against running it bare",
+    "store_size": "runs list, predict and recommend with 100,000 stored runs against 1,000",
+    "ranking": "ranking 100,000 (configuration, allocation) pairs against the bare models' predict",
+    "accuracy": "the example's predictions for 20 unseen full-scale configurations that are then run",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", choices=NAMES, help="; ".join(f"{name}: {what}" for name, what in NAMES.items()))
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    figures = importlib.import_module(f"benchmarks.{arguments.name}").run()
+    if arguments.json:
+        json.dump(figures, sys.stdout, indent=2)
+        print()
+        return
+    table = Table(title=f"{arguments.name}: {NAMES[arguments.name]}", title_justify="left")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
