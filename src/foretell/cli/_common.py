@@ -21,7 +21,7 @@ _NAME_LINE = re.compile(r"^name\s*:\s*['\"]?([^'\"#\s]+)", re.MULTILINE)
 AppArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[APP]", help="An app's name, or its file; default: the foretell.yaml here.", show_default=False
+        metavar="APP", help="An app's name, or its file; default: the foretell.yaml here.", show_default=False
     ),
 ]
 StoreOption = Annotated[

@@ -17,7 +17,7 @@ def init(
     command: Annotated[str | None, typer.Option(help="The command as you would type it at full scale.")] = None,
     name: Annotated[str | None, typer.Option(help="The app's name; default: the script's.")] = None,
     directory: Annotated[Path, typer.Option(help="Where to write foretell.yaml.")] = Path(),
-    force: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a commented foretell.yaml for a command."""
