@@ -1,13 +1,78 @@
 import getpass
+import io
+import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from unittest import mock
 
 import pytest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def record(self) -> Any:
+        """What ``--json`` printed."""
+        assert self.out, self.err
+        return json.loads(self.out)
+
+
+@pytest.fixture(scope="session")
+def foretell() -> Callable[..., Outcome]:
+    """The command line as its users call it, without the wait for a new Python."""
+    return _run_foretell
+
+
+def _run_foretell(*words: str, folder: Path, environment: Mapping[str, str] = MappingProxyType({})) -> Outcome:
+    """Run ``foretell WORDS`` in a folder, with no store, sites or terminal but what the environment names."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(os.environ, _build_environment(folder, environment), clear=True))
+        stack.enter_context(mock.patch.object(sys, "argv", ["foretell", *words]))
+        stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO()))
+        stack.enter_context(chdir(folder))
+        stack.enter_context(redirect_stdout(out))
+        stack.enter_context(redirect_stderr(err))
+        code = _call_main()
+    return Outcome(code=code, out=_read(out), err=_read(err))
+
+
+def _build_environment(folder: Path, extra: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FORETELL_")}
+    return {**kept, "COLUMNS": "100", "XDG_CONFIG_HOME": str(folder / "config"), **extra}
+
+
+def _call_main() -> int:
+    from foretell.cli.main import main
+
+    try:
+        main()
+    except SystemExit as exc:
+        return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+    return 0
+
+
+def _read(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    stream.seek(0)
+    return stream.read()
 
 
 @pytest.fixture(scope="session")

@@ -1,2 +1,46 @@
 """Foretell tells what a job will need before it runs, and writes the request for it."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foretell.api import (
+        Columns,
+        build,
+        generate,
+        import_runs,
+        list_runs,
+        load_app,
+        open_store,
+        plan,
+        predict,
+        recommend,
+        render_script,
+        verify,
+    )
+
+__all__ = [
+    "Columns",
+    "build",
+    "generate",
+    "import_runs",
+    "list_runs",
+    "load_app",
+    "open_store",
+    "plan",
+    "predict",
+    "recommend",
+    "render_script",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:  # so that importing us imports no heavy library
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from foretell import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

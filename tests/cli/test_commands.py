@@ -1,0 +1,229 @@
+"""Every command, from an app file to a report, on an app that takes milliseconds."""
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ESTIMATE = {"value", "low", "high", "level"}
+PREDICTION = {"parameters", "allocation", "elapsed_s", "peak_memory_bytes", "request", "basic", "custom", "doubts"}
+RUN = {"n", "cores", "elapsed_s", "peak_memory_bytes", "state", "exit_code", "reason", "scale", "app", "id"}
+
+
+def test_init_writes_a_file_that_check_accepts(tmp_path, foretell):
+    outcome = foretell("init", "--command", "sh -c true --epochs 100", "--name", "mine", "--json", folder=tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert outcome.record == {"app": "mine", "file": "foretell.yaml"}
+    checked = foretell("check", "--json", folder=tmp_path)
+    assert checked.code == 0, checked.err
+    assert checked.record.keys() >= {"ok", "file", "app", "scaled_down_runs", "full_scale_runs", "warning"}
+    assert (checked.record["ok"], checked.record["app"]) == (True, "mine")
+
+
+def test_init_replaces_nothing_unasked(tmp_path, foretell):
+    (tmp_path / "foretell.yaml").write_text("mine")
+    outcome = foretell("init", "--command", "true", folder=tmp_path)
+    assert outcome.code == 1
+    assert "--force" in outcome.err
+    assert (tmp_path / "foretell.yaml").read_text() == "mine"
+
+
+def test_check_lists_mistakes_as_json(tmp_path, foretell):
+    (tmp_path / "foretell.yaml").write_text("name: x\ncommand: [run, '{n}']\nrepetitions: many\n")
+    outcome = foretell("check", "--json", folder=tmp_path)
+    assert outcome.code == 1
+    assert outcome.record["ok"] is False
+    assert {mistake["line"] for mistake in outcome.record["mistakes"]} == {2, 3}
+
+
+def test_generate_tells_what_it_did(built):
+    result = json.loads((built / "generate.json").read_text())
+    assert result.keys() >= {"app", "completed", "failed", "recovered", "elapsed_s", "failures", "stopped"}
+    assert (result["completed"], result["failed"]) == (9, 2)
+    failures = {run["n"]: run for run in result["failures"]}
+    assert (failures[5]["state"], failures[5]["exit_code"]) == ("failed", 3)
+    assert failures[40]["state"] == "timed_out"
+
+
+def test_dry_run_runs_nothing(workspace, foretell):
+    outcome = foretell("generate", "--dry-run", "--store", "new.db", "--jobs", "1", "--json", folder=workspace)
+    assert outcome.code == 0, outcome.err
+    assert outcome.record.keys() >= {"app", "specs", "runs", "stored", "failed", "left_out", "at_once", "expected_s"}
+    assert (outcome.record["runs"], outcome.record["at_once"]) == (11, 1)
+    listed = foretell("runs", "list", "foretell.yaml", "--store", "new.db", "--json", folder=workspace)
+    assert listed.record == {"total": 0, "runs": []}
+
+
+def test_what_is_stored_is_not_made_again(run):
+    outcome = run("generate", "--json")
+    assert (outcome.record["completed"], outcome.record["failed"]) == (0, 0)
+
+
+def test_failed_runs_do_not_teach_and_timed_out_ones_are_longer_than(built):
+    card = json.loads((built / "build.json").read_text())
+    assert card.keys() >= {"app", "policy", "judgements", "uses_custom", "notes", "columns", "plots"}
+    judgement = card["judgements"]["elapsed_s"]
+    assert judgement.keys() >= {"winner", "why", "leaderboard", "expected", "pairs", "rows", "full_scale_rows"}
+    assert (judgement["rows"], judgement["censored_rows"]) == (10, 1)
+    assert {standing["family"] for standing in judgement["leaderboard"]} >= {"linear", "tree", "neural", "law"}
+    assert {"mae", "mape", "upp", "ov_mape", "wtm", "retry_cost"} <= judgement["expected"].keys()
+
+
+def test_build_writes_plots(built):
+    written = {Path(path).name for path in json.loads((built / "build.json").read_text())["plots"]}
+    assert {"tiny-elapsed_s.png", "tiny-elapsed_s.svg"} <= written
+    assert all((built / ".foretell" / "plots" / name).stat().st_size > 0 for name in written)
+
+
+def test_predict(run):
+    outcome = run("predict", "--set", "n=26", "--level", "80%", "--json")
+    (prediction,) = outcome.record
+    assert prediction.keys() >= PREDICTION
+    assert prediction["elapsed_s"].keys() == ESTIMATE
+    assert prediction["elapsed_s"]["level"] == pytest.approx(0.8)
+    assert prediction["elapsed_s"]["low"] <= prediction["elapsed_s"]["value"] <= prediction["elapsed_s"]["high"]
+    assert prediction["request"].keys() == {"walltime_s", "memory_bytes"}
+    assert prediction["request"]["walltime_s"] >= prediction["elapsed_s"]["value"]
+
+
+def test_predict_says_when_it_was_never_measured(run):
+    (inside,), (outside,) = (run("predict", "--set", f"n={n}", "--json").record for n in (26, 5000))
+    assert outside["doubts"]
+    assert not any("n" in doubt.split() for doubt in inside["doubts"])
+
+
+def test_predict_by_name_from_another_folder(workspace, tmp_path, foretell):
+    store = str(workspace / ".foretell" / "store.db")
+    outcome = foretell("predict", "tiny", "--set", "n=26", "--json", "--store", store, folder=tmp_path)
+    assert outcome.code == 0, outcome.err
+    by_environment = foretell(
+        "predict", "tiny", "--set", "n=26", "--json", folder=tmp_path, environment={"FORETELL_STORE": store}
+    )
+    assert by_environment.record == outcome.record
+
+
+def test_recommend_here_writes_a_shell_script(run, workspace):
+    outcome = run("recommend", "--set", "n=26", "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.record.keys() == {"app", "picked", "why", "offers", "rejections", "script"}
+    assert outcome.record["script"] == "job.sh"
+    assert (workspace / "job.sh").read_text().startswith("#!")
+
+
+def test_recommend_for_a_cluster_writes_a_job_script(run, workspace):
+    words = ["recommend", "--set", "n=26", "--site", "osc", "--max-time", "2h", "--max-cost", "5", "--account", "PAS1"]
+    outcome = run(*words, "--json")
+    assert outcome.code == 0, outcome.err
+    picked = outcome.record["picked"]
+    assert picked in outcome.record["offers"]
+    assert picked.keys() >= {"site", "prediction", "cost", "cost_at_request", "currency", "risk", "pareto"}
+    script = (workspace / "job.sbatch").read_text()
+    assert "#SBATCH --account=PAS1\n" in script
+    assert re.search(r"^#SBATCH --time=\d\d:\d\d:00$", script, re.MULTILINE)
+
+
+def test_recommend_within_impossible_limits(run, workspace):
+    outcome = run("recommend", "--set", "n=26", "--site", "osc", "--max-time", "1ms")
+    assert outcome.code == 1
+    assert "--max-time" in outcome.err or "limit" in outcome.err
+    assert not (workspace / "job.sbatch").exists()
+
+
+def test_verify_keeps_its_run(run):
+    outcome = run("verify", "--set", "n=22", "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.record.keys() == {"prediction", "run", "time_inside", "memory_inside"}
+    assert outcome.record["run"]["n"] == 22
+    assert run("runs", "show", outcome.record["run"]["id"], "--json").record == outcome.record["run"]
+    again = run("verify", "--set", "n=22", "--json")
+    assert again.record["run"]["repetition"] == 1
+    assert "2 runs have come in" in run("predict", "--set", "n=22").err
+
+
+def test_verify_of_a_run_that_fails(run):
+    outcome = run("verify", "--set", "n=5")
+    assert outcome.code == 1
+    assert "did not complete" in outcome.out
+
+
+def test_report_is_one_page(run, workspace):
+    outcome = run("report", "--set", "n=26", "--site", "osc", "--json")
+    assert outcome.record == {"app": "tiny", "file": "tiny-report.html"}
+    page = (workspace / "tiny-report.html").read_text()
+    assert "tiny" in page
+    assert not re.search(r"<(script|link|img|iframe)\b[^>]*https?://", page)
+
+
+def test_runs_can_be_listed_and_shown(run):
+    page = run("runs", "list", "--limit", "3", "--json").record
+    assert (page["total"], len(page["runs"])) == (11, 3)
+    failed = run("runs", "list", "--state", "failed", "--state", "timed_out", "--json").record
+    assert {record["n"] for record in failed["runs"]} == {5, 40}
+    run_id = next(record["id"] for record in failed["runs"] if record["n"] == 5)
+    shown = run("runs", "show", run_id[:9], "--json").record
+    assert shown.keys() >= RUN
+    assert "no five today" in run("runs", "show", run_id[:9]).out
+
+
+def test_exported_runs_can_be_imported(run, workspace):
+    assert run("runs", "export", "--output", "runs.csv", "--state", "completed").code == 0
+    frame = pd.read_csv(workspace / "runs.csv")
+    assert len(frame) == 9
+    assert set(frame.columns) >= RUN
+    assert run("runs", "export", "--output", "runs.parquet").code == 0
+    assert len(pd.read_parquet(workspace / "runs.parquet")) == 11
+    frame[["n", "elapsed_s"]].to_csv(workspace / "few.csv", index=False)
+    words = ["runs", "import", "few.csv", "--app", "copy", "--elapsed", "elapsed_s", "--json"]
+    first, second = run(*words).record, run(*words).record
+    assert first.keys() == {"app", "read", "added", "already_there", "parameters", "skipped"}
+    assert (first["added"], second["added"], second["already_there"]) == (9, 0, 9)
+
+
+def test_export_prints_csv_or_json(run, workspace):
+    (workspace / "out.csv").write_text(run("runs", "export").out)
+    assert len(pd.read_csv(workspace / "out.csv")) == 11
+    assert len(run("runs", "export", "--json").record) == 11
+
+
+def test_delete_asks_first(run):
+    assert run("runs", "delete", "--state", "failed").code != 0
+    assert run("runs", "list", "--json").record["total"] == 11
+    assert run("runs", "delete", "--state", "failed", "--yes", "--json").record == {"app": "tiny", "deleted": 1}
+    assert run("runs", "list", "--json").record["total"] == 10
+
+
+def test_sites(tmp_path, foretell):
+    sites = foretell("sites", "list", "--json", folder=tmp_path).record
+    assert {"local", "osc", "tacc"} <= {site["name"] for site in sites}
+    site = foretell("sites", "show", "osc", "--json", folder=tmp_path).record
+    assert site.keys() >= {"name", "title", "scheduler", "node_types", "currency", "as_of", "source"}
+    assert all(node.keys() >= {"name", "cores", "memory_bytes", "price_per_core_h"} for node in site["node_types"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check",
+        "generate --dry-run",
+        "generate",
+        "predict --set n=26",
+        "predict --set n=5000",
+        "recommend --set n=26",
+        "recommend --set n=26 --site osc",
+        "verify --set n=22",
+        "report",
+        "runs list",
+        "sites list",
+        "sites show osc",
+        "sites show local",
+    ],
+)
+def test_output_fits_the_terminal(words, run):
+    outcome = run(*words.split())
+    assert outcome.code == 0, outcome.err
+    lines = f"{outcome.out}\n{outcome.err}".splitlines()
+    assert [line for line in lines if len(line) > 100 and " " in line.strip() and "/" not in line] == []
+    assert "Traceback" not in outcome.err
+    assert "Warning" not in outcome.err

@@ -1,0 +1,46 @@
+"""Help that helps: an example with every command, quickly, and within the terminal."""
+
+import subprocess
+import sys
+
+import pytest
+import typer.main
+
+from foretell.cli.main import app
+
+
+def _list_commands(command, words=()):
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        return [words]
+    return [found for name, child in inner.items() for found in _list_commands(child, (*words, name))]
+
+
+COMMANDS = _list_commands(typer.main.get_command(app))
+
+
+def test_every_command_is_found():
+    assert len(COMMANDS) == 15
+    assert ("runs", "import") in COMMANDS
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_shows_an_example_and_json(words, tmp_path, foretell):
+    outcome = foretell(*words, "--help", folder=tmp_path)
+    assert outcome.code == 0
+    text = " ".join(outcome.out.split())
+    assert f"foretell {' '.join(words)}" in text.partition("Example")[2]
+    assert "--json" in text
+    assert max(map(len, outcome.out.splitlines())) <= 100
+
+
+def test_version(tmp_path, foretell):
+    assert foretell("--version", folder=tmp_path).out.startswith("foretell ")
+
+
+@pytest.mark.parametrize("module", ["foretell", "foretell.cli.main"])
+def test_heavy_libraries_wait_until_they_are_needed(module):
+    heavy = {"numpy", "pandas", "sklearn", "scipy", "sqlalchemy", "matplotlib", "jinja2", "skops"}
+    code = f"import sys, {module}; print(*(set(sys.modules) & {heavy!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
