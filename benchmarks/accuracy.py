@@ -13,7 +13,8 @@ from pathlib import Path
 from foretell import api
 from foretell.api.campaign import make_run
 from foretell.api.learning import load_predictor, specify, usual_allocation
-from foretell.entities.app import App, ParameterType, Value
+from foretell.entities.app import App, Parameter, ParameterType, Value
+from foretell.entities.prediction import Estimate
 from foretell.entities.run import State
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "fcnet"
@@ -52,7 +53,7 @@ def run() -> dict[str, float]:
     }
 
 
-def _judge(name: str, pairs: list) -> dict[str, float]:  # type: ignore[type-arg]
+def _judge(name: str, pairs: list[tuple[Estimate, float]]) -> dict[str, float]:
     errors = [abs(estimate.value - measured) / measured for estimate, measured in pairs]
     inside = [estimate.low <= measured <= estimate.high for estimate, measured in pairs]
     widths = [(estimate.high - estimate.low) / estimate.value for estimate, _ in pairs]
@@ -85,7 +86,7 @@ def _full_scale_grid(app: App) -> list[list[Value]]:
     return grid
 
 
-def _draw_value(parameter, draw: random.Random) -> Value:  # type: ignore[no-untyped-def]
+def _draw_value(parameter: Parameter, draw: random.Random) -> Value:
     target = parameter.target or parameter.full_scale
     if target.low is None or target.high is None:
         return draw.choice(target.values)

@@ -64,7 +64,6 @@ def _rank(choice: Choice, policy: Policy) -> Ranking:
     memory = [prediction.peak_memory_bytes for prediction in predictions]
     return rank(
         build_market(choice.options),
-        configuration=np.zeros(len(predictions), dtype=np.intp),
         time_s=np.array([prediction.elapsed_s.value for prediction in predictions]),
         longest_s=np.array([prediction.elapsed_s.high for prediction in predictions]),
         walltime_s=np.array([_whole_minutes(prediction.request.walltime_s) for prediction in predictions]),

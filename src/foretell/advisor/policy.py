@@ -32,7 +32,7 @@ class Limits:
     max_cost: Decimal | None = None
 
     def allows(self, *, longest_s: Floats, cost: Floats) -> NDArray[np.bool_]:
-        within_time = np.ones(len(longest_s), dtype=bool) if self.max_time_s is None else longest_s <= self.max_time_s
+        within_time = np.ones(longest_s.shape, dtype=bool) if self.max_time_s is None else longest_s <= self.max_time_s
         return within_time if self.max_cost is None else within_time & (cost <= float(self.max_cost))
 
     def __str__(self) -> str:

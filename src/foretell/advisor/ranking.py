@@ -31,9 +31,6 @@ class Market:
     price_per_core_h: Floats
     price_fixed_h: Floats  # what does not depend on the cores charged
 
-    def take(self, index: NDArray[np.intp]) -> "Market":
-        return Market(**{name: getattr(self, name)[index] for name in self.__dataclass_fields__})
-
     def price_per_hour(self, memory: Floats) -> Floats:
         """As :meth:`NodeType.price_per_hour`, for all at once."""
         owning = np.minimum(self.node_cores, np.ceil(memory / self.memory_per_core))
@@ -74,9 +71,9 @@ def _fixed_price(node: NodeType, allocation: Allocation) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """``order`` lists rows, best first within each configuration; ``verdict`` says why a row cannot work.
+    """The allocations of one configuration, or of each row's; ``order`` lists them best first along the last axis.
 
-    ``walltime_s`` and ``memory`` are the requests, cut to what the node gives.
+    ``verdict`` says why one cannot work. ``walltime_s`` and ``memory`` are the requests, cut to what the node gives.
     """
 
     order: NDArray[np.intp]
@@ -91,7 +88,6 @@ class Ranking:
 def rank(
     market: Market,
     *,
-    configuration: NDArray[np.intp],
     time_s: Floats,
     longest_s: Floats,
     walltime_s: Floats,
@@ -100,38 +96,37 @@ def rank(
     trusted: Bools,
     policy: Policy,
 ) -> Ranking:
-    """Rank rows, each an allocation of the market for a configuration.
+    """Rank the market's allocations, along the last axis of all arrays; each row may be another configuration.
 
-    ``trusted`` rows lie inside what was measured; they go before the others where any of them is allowed.
+    ``trusted`` ones lie inside what was measured; they go before the others where any of them is allowed.
     """
-    verdict = np.zeros(len(time_s), dtype=np.int8)
-    verdict[time_s > market.max_walltime_s] = TOO_LONG
+    verdict = np.where(time_s > market.max_walltime_s, TOO_LONG, WORKS).astype(np.int8)
     verdict[memory_value > market.node_memory] = TOO_MUCH_MEMORY
     asked_memory = np.minimum(memory, market.node_memory)
     cost = market.price_per_hour(asked_memory) * time_s / 3600
     works = verdict == WORKS
     allowed = works & policy.allows(longest_s=longest_s, cost=cost * longest_s / time_s)
     first, second = policy.rank(time_s=time_s, cost=cost)
+    setbacks = 4 * ~works + 2 * ~allowed + ~trusted
     return Ranking(
-        order=np.lexsort((second, first, ~trusted, ~allowed, ~works, configuration)),
+        order=np.lexsort((second, first, setbacks)),
         verdict=verdict,
         allowed=allowed,
-        pareto=works & pareto_front(configuration, time_s, cost, works),
+        pareto=works & pareto_front(np.where(works, time_s, np.inf), np.where(works, cost, np.inf)),
         cost=cost,
         walltime_s=np.minimum(walltime_s, market.max_walltime_s),
         memory=asked_memory,
     )
 
 
-def pareto_front(configuration: NDArray[np.intp], time_s: Floats, cost: Floats, works: Bools) -> Bools:
-    """Rows that no other row of the same configuration beats in time or cost without losing in the other."""
-    order = np.lexsort((time_s, cost, ~works, configuration))
-    quickness = np.unique(time_s, return_inverse=True)[1]
-    # Each configuration starts lower than all before it, so one running minimum serves them all.
-    sunk = quickness[order] - np.cumsum(np.append(0, np.diff(configuration[order]) != 0)) * (len(order) + 1)
-    before = np.append(np.iinfo(np.int64).max, np.minimum.accumulate(sunk)[:-1])
-    front = np.empty(len(order), dtype=bool)
-    equal = np.append(False, (np.diff(sunk) == 0) & (np.diff(cost[order]) == 0))
-    first = np.maximum.accumulate(np.where(equal, 0, np.arange(len(order))))
-    front[order] = (sunk < before)[first]
+def pareto_front(time_s: Floats, cost: Floats) -> Bools:
+    """Those that no other along the last axis beats in time or cost without losing in the other."""
+    order = np.lexsort((time_s, cost))
+    times, costs = np.take_along_axis(time_s, order, axis=-1), np.take_along_axis(cost, order, axis=-1)
+    quickest = np.minimum.accumulate(times, axis=-1)
+    cheapest_so_quick = np.maximum.accumulate(
+        np.where(np.diff(quickest, axis=-1, prepend=np.inf) < 0, costs, -np.inf), axis=-1
+    )
+    front = np.empty(time_s.shape, dtype=bool)
+    np.put_along_axis(front, order, (times == quickest) & (costs == cheapest_so_quick), axis=-1)
     return front

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from foretell.advisor.choose import Choice, choose
 from foretell.advisor.policy import Policy, choose_policy
@@ -21,7 +22,7 @@ from foretell.machines.allocations import list_allocations
 from foretell.machines.local import LOCAL, build_local_site
 from foretell.machines.sites import get_site
 from foretell.machines.sites import list_sites as list_known_sites
-from foretell.predictor.predictor import DEFAULT_LEVEL, DEFAULT_RISK, Forecast, Predictor
+from foretell.predictor.predictor import DEFAULT_LEVEL, DEFAULT_RISK, Predictor
 from foretell.probes.machine import detect_machine
 from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.script import render_job_script
@@ -88,31 +89,31 @@ def recommend(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedPairs:
-    """Configurations times allocations as columns: row ``i`` is configuration ``i // m`` on allocation ``i % m``."""
+    """Configurations (rows) on allocations (columns), ranked."""
 
     options: Sequence[tuple[NodeType, Allocation]]
-    forecast: Forecast
+    time_s: NDArray[np.float64]
+    longest_s: NDArray[np.float64]
     ranking: Ranking
 
     def best(self) -> pd.DataFrame:
         """The first choice for each configuration, with what it takes and costs; no row where nothing works."""
-        order = self.ranking.order
-        configuration = order // len(self.options)
-        first = order[np.append(True, np.diff(configuration) != 0)]
-        works = first[self.ranking.verdict[first] == WORKS]
-        offers = [self.options[row % len(self.options)][1] for row in works]
+        ranking, first = self.ranking, self.ranking.order[:, 0]
+        rows = np.flatnonzero(ranking.verdict[np.arange(len(first)), first] == WORKS)
+        at = rows, first[rows]
+        offers = [self.options[option][1] for option in first[rows]]
         return pd.DataFrame(
             {
-                "configuration": works // len(self.options),
+                "configuration": rows,
                 "node_type": [allocation.node_type for allocation in offers],
                 "cores": [allocation.cores for allocation in offers],
                 "gpus": [allocation.gpus for allocation in offers],
-                "elapsed_s": self.forecast.elapsed.value[works],
-                "elapsed_s_high": self.forecast.elapsed.high[works],
-                "walltime_s": self.ranking.walltime_s[works],
-                "memory_bytes": self.ranking.memory[works],
-                "cost": self.ranking.cost[works],
-                "allowed": self.ranking.allowed[works],
+                "elapsed_s": self.time_s[at],
+                "elapsed_s_high": self.longest_s[at],
+                "walltime_s": ranking.walltime_s[at],
+                "memory_bytes": ranking.memory[at],
+                "cost": ranking.cost[at],
+                "allowed": ranking.allowed[at],
             }
         )
 
@@ -122,22 +123,21 @@ def rank_pairs(
 ) -> RankedPairs:
     """Rank every allocation of a site for each of many configurations at once."""
     options, _ = _list_options(site, predictor)
-    table, rows = predictor.cross(specs, options=[(allocation, _machine(node)) for node, allocation in options])
-    forecast = predictor.forecast(table, rows)
+    forecast = predictor.forecast_pairs(specs, [(allocation, _machine(node)) for node, allocation in options])
+    shape = len(specs), len(options)
     memory = forecast.memory
-    nothing = np.zeros(rows)
+    time_s, longest_s = forecast.elapsed.value.reshape(shape), forecast.elapsed.high.reshape(shape)
     ranking = rank(
-        build_market(options).take(np.tile(np.arange(len(options)), len(specs))),
-        configuration=np.repeat(np.arange(len(specs)), len(options)),
-        time_s=forecast.elapsed.value,
-        longest_s=forecast.elapsed.high,
-        walltime_s=forecast.elapsed.request,
-        memory_value=memory.value if memory else nothing,
-        memory=memory.request if memory else nothing,
-        trusted=forecast.stretch == 0,
+        build_market(options),
+        time_s=time_s,
+        longest_s=longest_s,
+        walltime_s=forecast.elapsed.request.reshape(shape),
+        memory_value=memory.value.reshape(shape) if memory else np.zeros(shape),
+        memory=memory.request.reshape(shape) if memory else np.zeros(shape),
+        trusted=(forecast.stretch == 0).reshape(shape),
         policy=policy or choose_policy(),
     )
-    return RankedPairs(options=options, forecast=forecast, ranking=ranking)
+    return RankedPairs(options=options, time_s=time_s, longest_s=longest_s, ranking=ranking)
 
 
 def render_script(

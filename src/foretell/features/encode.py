@@ -69,6 +69,11 @@ class Encoder:
                 at += 1
         return matrix
 
+    def comes_from(self, columns: Columns) -> NDArray[np.bool_]:
+        """Which matrix columns are made of these columns."""
+        flags = [field.name in columns for field in self.fields if field.used for _ in _encoded_names(field)]
+        return np.array(flags, dtype=bool)
+
     def stretch(self, columns: Columns, rows: int) -> NDArray[np.float64]:
         """How far each row lies outside the runs: 0 inside, 1 one more range away (in logs where it is positive)."""
         worst = np.zeros(rows)

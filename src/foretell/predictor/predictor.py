@@ -73,15 +73,53 @@ class Predictor:
     ) -> Forecast:
         """Time and memory for rows given as columns; quick for hundreds of thousands of them."""
         X = self.encoder.encode(columns, rows)
-        stretch = self.encoder.stretch(columns, rows)
-        carried = self._carried(columns, rows)
+        return self._forecast(
+            X,
+            columns,
+            stretch=self.encoder.stretch(columns, rows),
+            carried=self._carried(columns, rows),
+            level=level,
+            risk=risk,
+        )
+
+    def forecast_pairs(
+        self,
+        specs: Sequence[RunSpec],
+        options: Sequence[tuple[Allocation, Machine]],
+        *,
+        level: float = DEFAULT_LEVEL,
+        risk: float = DEFAULT_RISK,
+    ) -> Forecast:
+        """Every specification on every option; the options of one specification stand together.
+
+        Specifications and options are encoded once each, not once a pair.
+        """
+        blank = [RunSpec(app="", parameters={}, allocation=allocation) for allocation, _ in options]
+        placed = build_columns(blank, [machine for _, machine in options])
+        asked = {name: column for name, column in build_columns(specs).items() if name not in placed}
+        across, along = len(specs), len(options)
+        X = np.repeat(self.encoder.encode(asked, across), along, axis=0)
+        of_option = self.encoder.comes_from(placed)
+        X[:, of_option] = np.tile(self.encoder.encode(placed, along)[:, of_option], (across, 1))
+        stretch = np.repeat(self.encoder.stretch(asked, across), along) + np.tile(
+            self.encoder.stretch(placed, along), across
+        )
+        named = Formula(self.formula).names if self.formula is not None else frozenset()
+        columns = {name: np.repeat(column, along) for name, column in asked.items() if name in named}
+        columns |= {name: np.tile(column, across) for name, column in placed.items() if name in named}
+        carried = np.tile(self._carried(placed, along), across)
+        return self._forecast(X, columns, stretch=stretch, carried=carried, level=level, risk=risk)
+
+    def _forecast(
+        self, X: Floats, columns: Columns, *, stretch: Floats, carried: NDArray[np.bool_], level: float, risk: float
+    ) -> Forecast:
         values = {name: model.predict(X) for name, model in self.models.items()}
         doubt = _Doubt(stretch=stretch, carried=carried, level=level, risk=risk)
         basic = doubt.bounds(values[ELAPSED], self.spreads[ELAPSED])
         custom = None
         if self.formula is not None:
             custom = doubt.bounds(self._whole(self.formula, columns, values), self.spreads[CUSTOM])
-        steady = _Doubt(stretch=stretch, carried=np.zeros(rows, dtype=bool), level=level, risk=risk)
+        steady = _Doubt(stretch=stretch, carried=np.zeros_like(carried), level=level, risk=risk)
         return Forecast(
             elapsed=custom if custom is not None and self.card.uses_custom else basic,
             basic=basic,
@@ -107,15 +145,6 @@ class Predictor:
     def tabulate(self, specs: Sequence[RunSpec], machines: Sequence[Machine] | None = None) -> Columns:
         """Specifications as the columns that :meth:`forecast` reads."""
         return build_columns(specs, machines)
-
-    def cross(self, specs: Sequence[RunSpec], *, options: Sequence[tuple[Allocation, Machine]]) -> tuple[Columns, int]:
-        """Every specification on every option, as columns; the options of one specification stand together."""
-        blank = [RunSpec(app="", parameters={}, allocation=allocation) for allocation, _ in options]
-        placed = build_columns(blank, [machine for _, machine in options])
-        asked = build_columns(specs)
-        columns = {name: np.repeat(column, len(options)) for name, column in asked.items() if name not in placed}
-        columns |= {name: np.tile(column, len(specs)) for name, column in placed.items()}
-        return columns, len(specs) * len(options)
 
     def explain(
         self, specs: Sequence[RunSpec], columns: Columns, forecast: Forecast, *, level: float
