@@ -73,6 +73,12 @@ def _column_scale(X: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(middle > 0, middle, np.maximum(np.abs(X).max(axis=0), 1.0))
 
 
+def _free_exponents(terms: Terms) -> set[tuple[int, float]]:
+    """What exponents are beside halves; terms grown from one another share it."""
+    offsets = {(column, round(power % 0.5, 6) % 0.5) for term in terms for column, power in term}
+    return {(column, offset) for column, offset in offsets if offset}
+
+
 class _Search:
     def __init__(
         self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64], max_terms: int
@@ -100,12 +106,16 @@ class _Search:
         return np.asarray(coefficients / norm)
 
     def criterion(self, terms: Terms) -> float:
-        """The Bayesian information criterion, with each term also paying for having been picked among many."""
+        """The Bayesian information criterion, with each term also paying for having been picked among many.
+
+        Exponents that were fitted, not picked, are parameters like coefficients.
+        """
         key = frozenset(terms)
         if key not in self._criteria:
             loss = float(np.mean((self._matrix(terms) @ self.solve(terms) - self.target) ** 2))
-            price = np.log(self.rows) / 2 + np.log1p(len(self.factors))
-            self._criteria[key] = float(self.rows * np.log(max(loss, 1e-12)) + len(terms) * price)
+            price = len(terms) * (np.log(self.rows) / 2 + np.log1p(len(self.factors)))
+            price += len(_free_exponents(terms)) * np.log(self.rows)
+            self._criteria[key] = float(self.rows * np.log(max(loss, 1e-12)) + price)
         return self._criteria[key]
 
     def inliers(self, terms: Terms) -> NDArray[np.bool_]:
@@ -193,6 +203,8 @@ class _Search:
             if abs(total) <= 3:
                 powers = {**taken, column: total}
                 grown.append(tuple(sorted((key, power) for key, power in powers.items() if abs(power) > 1e-9)))
+        if term and all(abs(2 * power) <= 3 for power in taken.values()):
+            grown.append(tuple((column, 2 * power) for column, power in term))  # from a root of a product to all of it
         return grown
 
     def _matrix(self, terms: Terms) -> NDArray[np.float64]:
