@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.entities.app import Value
-from foretell.entities.run import Allocation, Machine, Run, RunSpec, State
+from foretell.entities.run import Machine, Run, RunSpec, State
 
 Column: TypeAlias = NDArray[Any]
 Columns: TypeAlias = Mapping[str, Column]
 
+_RESOURCES = ("cores", "gpus", "nodes")
 MACHINE_PREFIX = "machine_"
 MACHINE_CPU = f"{MACHINE_PREFIX}cpu"
 _TEACHING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
@@ -73,18 +74,19 @@ def build_table(runs: Iterable[Run]) -> RunTable:
 
 def build_columns(specs: Sequence[RunSpec], machines: Sequence[Machine] | None = None) -> dict[str, Column]:
     """Parameters, resources and (if given) machine facts, a column each; numbers as floats, the rest as objects."""
-    rows: list[dict[str, Value | None]] = [dict(spec.parameters) for spec in specs]
-    for row, spec in zip(rows, specs, strict=True):
-        row.update(_resources(spec.allocation))
-    if machines is not None:
-        for row, machine in zip(rows, machines, strict=True):
-            row.update(_machine_facts(machine))
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: build_column([row.get(name) for row in rows]) for name in names}
+    names = dict.fromkeys(name for spec in specs for name in spec.parameters)
+    columns = {name: build_column([spec.parameters.get(name) for spec in specs]) for name in names}
+    columns |= {name: build_column([getattr(spec.allocation, name) for spec in specs]) for name in _RESOURCES}
+    facts = [_machine_facts(machine) for machine in machines or ()]
+    kinds = dict.fromkeys(name for row in facts for name in row)
+    return columns | {name: build_column([row.get(name) for row in facts]) for name in kinds}
 
 
 def build_column(values: Sequence[Any]) -> Column:
     """Floats (``nan`` where missing) if every value is a number or a truth, else text."""
+    plain = np.array(values) if not any(isinstance(value, str) for value in values) else None
+    if plain is not None and plain.dtype.kind in "biuf":
+        return plain.astype(float)
     if all(value is None or isinstance(value, _NUMERIC) for value in values):
         return np.array([_number(value) for value in values], dtype=float)
     return np.array([render_level(value) for value in values], dtype=object)
@@ -107,10 +109,6 @@ def _number(value: Any) -> float:
         return float(value)
     except OverflowError:  # an integer of more than 308 digits
         return np.inf if value > 0 else -np.inf
-
-
-def _resources(allocation: Allocation) -> dict[str, Value | None]:
-    return {"cores": allocation.cores, "gpus": allocation.gpus, "nodes": allocation.nodes}
 
 
 def _machine_facts(machine: Machine) -> dict[str, Value | None]:

@@ -261,13 +261,12 @@ class _Doubt:
 
     def bounds(self, value: Floats, spread: Spread) -> Bounds:
         outside = (1 - self.level) / 2
-        return Bounds(
-            value=value,
-            low=value * np.exp(np.minimum(self._widened(spread.lower(outside), -1), 0)),
-            high=value * np.exp(np.maximum(self._widened(spread.upper(outside), +1), 0)),
-            request=value * np.exp(self._widened(spread.upper(self.risk), +1)),
-        )
+        upper, asked = spread.upper(outside), spread.upper(self.risk)
+        high = value * self._widened(upper, +1)
+        request = high if asked == upper else value * self._widened(asked, +1)
+        low = value * self._widened(spread.lower(outside), -1)
+        return Bounds(value=value, low=np.minimum(low, value), high=np.maximum(high, value), request=request)
 
     def _widened(self, log_ratio: float, way: int) -> Floats:
         extra = (abs(log_ratio) + _STRETCH) * self.stretch + _OTHER_MACHINE * self.carried
-        return np.asarray(log_ratio + way * extra)
+        return np.asarray(np.exp(log_ratio + way * extra))
