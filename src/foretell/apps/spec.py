@@ -25,7 +25,7 @@ _KEYS = (
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def load_app(path: Path) -> App:
+def load_app(path: str | Path) -> App:
     """The app that a file describes.
 
     Raises:
@@ -33,13 +33,13 @@ def load_app(path: Path) -> App:
         SpecError: with every mistake in it.
     """
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             text = file.read(LARGEST_FILE + 1).decode()
     except FileNotFoundError:
         raise NotFoundError("app file", str(path), hint="'foretell init' writes one.") from None
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the path, or bytes that are not UTF-8
         raise SpecError(str(path), [Mistake(place="file", found=str(exc), expected="a readable text file")]) from exc
-    return parse_app(text, source=str(path), directory=path.parent)
+    return parse_app(text, source=str(path), directory=Path(path).parent)
 
 
 def parse_app(text: str, *, source: str, directory: Path) -> App:
