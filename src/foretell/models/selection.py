@@ -21,7 +21,7 @@ POLICIES: Mapping[str, Callable[[Scores], float]] = {
 }
 _RESAMPLES = 200
 _TIE = 0.16  # share of resamples in which a candidate must be as good as the best: within one standard error of it
-_SAME_PERCENT = 0.5  # mean errors that near are the same to whoever asks for memory or time
+_SAME_PERCENT = 1.0  # predictions that near are the same to whoever asks for memory or time
 _FAR = 2.0
 _LEAST_FULL_SCALE = 3
 _FOLDS = 10
@@ -149,10 +149,9 @@ def _pick(trials: Sequence[_Trial], actual: Floats, weigh: Callable[[Scores], fl
 
 
 def _is_tied(trial: _Trial, best: _Trial, actual: Floats, weigh: Callable[[Scores], float]) -> bool:
-    ours, theirs = score(actual, trial.predictions), score(actual, best.predictions)
-    if ours.mape - theirs.mape < _SAME_PERCENT:
+    if 100 * np.mean(np.abs(trial.predictions - best.predictions) / actual) < _SAME_PERCENT:
         return True
-    if weigh(ours) > _FAR * weigh(theirs):
+    if weigh(score(actual, trial.predictions)) > _FAR * weigh(score(actual, best.predictions)):
         return False  # not worth resampling
     draws = np.random.default_rng(0).integers(len(actual), size=(_RESAMPLES, len(actual)))
     as_good = [
