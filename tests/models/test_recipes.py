@@ -38,7 +38,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Floats, Floats,
 def _build_set(*, small: int = 60, large: int = 20, repetitions: int = 2) -> TrainingSet:
     """Scaled-down configurations, then full-scale ones; the second column is the configuration's number."""
     group = np.repeat(np.arange(small + large, dtype=np.int64), repetitions)
-    size = 1.0 + group
+    size = 1 + group.astype(float)
     return TrainingSet(
         X=np.column_stack([size, group.astype(float)]),
         y=6 * size,

@@ -17,12 +17,12 @@ Floats = NDArray[np.float64]
 _FAMILIES = ("linear", "tree", "law")
 
 
-def _build_set(X: Floats, y: Floats, *, full_scale: Floats | None = None, repetitions: int = 1) -> TrainingSet:
+def _build_set(X: Floats, y: Floats, *, full_scale: NDArray[np.bool_] | None = None, repetitions: int = 1) -> TrainingSet:
     rows = len(y)
     return TrainingSet(
         X=X,
         y=y,
-        full_scale=np.ones(rows, dtype=bool) if full_scale is None else full_scale.astype(bool),
+        full_scale=np.ones(rows, dtype=bool) if full_scale is None else full_scale,
         censored=np.zeros(rows, dtype=bool),
         group=np.arange(rows, dtype=np.int64) // repetitions,
     )
