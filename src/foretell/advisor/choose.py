@@ -129,9 +129,10 @@ def _explain(offers: Sequence[Offer], allowed: int, policy: Policy) -> str:
     picked = offers[0]
     best = "quickest" if type(policy).__name__ == "Fastest" else "cheapest"
     limits = str(policy)
-    within = f"the {best} of {allowed} offers" + ("" if limits == "no limit" else f" that take {limits}")
+    which = f"the {best} of {allowed} offers" if allowed > 1 else "the only offer"
+    takes = "" if limits == "no limit" else f" that take {limits}" if allowed > 1 else f" that takes {limits}"
     doubt = "" if picked.measured else "; no such allocation was measured, so check it with one run first"
-    return within + doubt
+    return which + takes + doubt
 
 
 def _nothing_works(choice: Choice, rejections: Sequence[Rejection]) -> str:

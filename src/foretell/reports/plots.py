@@ -45,12 +45,22 @@ _CLOSE = 0.25  # how far off a prediction may be and still lie in the band
 _SMALLEST, _LARGEST = 1e-9, 1e18  # beyond these nothing real is measured, and axes overflow
 _LARGEST_IN_FULL = 1e6
 _LEAST_SPAN = 3.0
+_LEAST_GAP = 0.15  # between two ticks, as a share of the axis
 _LEAST_TICKS = 4
 _STEPS: tuple[tuple[float, ...], ...] = (
     (1, 10, 100, 1000),
     (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000),
     (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 250, 300, 400, 500, 600, 800),
 )
+
+
+def _thin_out(ticks: Sequence[float], *, least_ratio: float) -> list[float]:
+    """Without those whose labels would touch the one before."""
+    kept: list[float] = []
+    for tick in ticks:
+        if not kept or tick / kept[-1] >= least_ratio:
+            kept.append(tick)
+    return kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +80,7 @@ class _Ruler:
             ticks = [tick for tick in self._list_ticks(steps) if low <= tick <= high]
             if len(ticks) >= _LEAST_TICKS:
                 break
-        return ticks
+        return _thin_out(ticks, least_ratio=(high / low) ** _LEAST_GAP)
 
     def _list_ticks(self, steps: Sequence[float]) -> Iterator[float]:
         sizes = [size for _, size in self.units]
