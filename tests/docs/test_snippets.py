@@ -1,0 +1,179 @@
+"""Every command and every snippet of the pages runs, and prints what the pages say it prints."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from foretell.api import build, generate
+from foretell.apps.spec import parse_app
+from foretell.apps.sweep import build_sweep
+
+_ROOT = Path(__file__).parents[2]
+_PAGES = [
+    _ROOT / "README.md",
+    *(
+        page for page in sorted((_ROOT / "docs").glob("*.md")) if page.name != "benchmarks.md"
+    ),  # its commands take minutes
+]
+_FENCE = re.compile(r"(?P<skip><!-- not run: \S.*? -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+_STARTS_IN_THE_REPOSITORY = {"README.md", "getting-started.md"}
+_STARTS_FROM_NOTHING = {"getting-started.md"}
+_PLAIN = re.compile(r"foretell [^$|<>;&]*")
+_WORD = re.compile(r"[A-Za-z_]{3,}")
+# Which model wins, and whether a figure lies inside its bounds, differs from run to run; quick jobs cost nothing.
+_MAY_DIFFER = {"linear", "tree", "law", "neural", "boosting", "adjusted", "taken", "inside", "outside", "cost"}
+# Fewer values of the example's parameters: runs and models of seconds.
+_FEW_VALUES = {
+    "dataset": {"values": ["mnist", "cifar"]},
+    "samples": {"type": "integer", "sd": [1500, 4000], "fs": [10000, 16000]},
+    "hidden": {"type": "integer", "values": [200]},
+    "batch_size": {"type": "integer", "sd": [32], "fs": [96]},
+    "epochs": {"type": "integer", "sd": [2], "fs": [10]},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snippet:
+    """A fenced block; ``skipped`` where the page says why it is not run."""
+
+    language: str
+    text: str
+    skipped: bool
+
+    def commands(self) -> list[tuple[str, str]]:
+        """Each command with what the page says it prints."""
+        if self.language == "bash":
+            lines = (re.sub(r" +#.*", "", line) for line in self.text.splitlines())
+            return [(line, "") for line in lines if line]
+        before, *parts = re.split(r"^\$ ", self.text, flags=re.M)
+        assert not before, f"a console block starts with a command, not with {before!r}"
+        return [(command, said) for command, _, said in (part.partition("\n") for part in parts)]
+
+
+def read_snippets(page: Path, *languages: str) -> list[Snippet]:
+    found = _FENCE.finditer(page.read_text("utf-8"))
+    snippets = [Snippet(language=one["language"], text=one["text"], skipped=bool(one["skip"])) for one in found]
+    return [snippet for snippet in snippets if snippet.language in languages]
+
+
+def pages_with(*languages: str) -> list[Path]:
+    return [page for page in _PAGES if any(not snippet.skipped for snippet in read_snippets(page, *languages))]
+
+
+@pytest.fixture(scope="session")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a reader has cloned, with a quick stand-in for the example's training."""
+    clone = tmp_path_factory.mktemp("clone")
+    example = clone / "examples" / "fcnet"
+    example.mkdir(parents=True)
+    described = yaml.safe_load((_ROOT / "examples/fcnet/foretell.yaml").read_text("utf-8"))
+    (example / "foretell.yaml").write_text(yaml.safe_dump({**described, "parameters": _FEW_VALUES}, sort_keys=False))
+    shutil.copy(Path(__file__).with_name("quick_train.py"), example / "train.py")
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(_ROOT / name, clone)
+    return clone
+
+
+@pytest.fixture(scope="session")
+def built(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, with runs and a model."""
+    built = Path(shutil.copytree(clone, tmp_path_factory.mktemp("built") / "clone"))
+    app = built / "examples/fcnet/foretell.yaml"
+    generate(app)
+    build(app)
+    return built
+
+
+@pytest.fixture
+def workspace(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    kind = "clone" if page.name in _STARTS_FROM_NOTHING else "built"
+    return Path(shutil.copytree(request.getfixturevalue(kind), tmp_path / "clone"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages_with("console", "bash"), ids=lambda page: page.name)
+def test_commands_run_and_print_what_the_page_says(page: Path, workspace: Path, foretell: Callable[..., Any]) -> None:
+    snippets = [snippet for snippet in read_snippets(page, "console", "bash") if not snippet.skipped]
+    commands = [command for snippet in snippets for command in snippet.commands()]
+    shell = _Shell(folder=workspace if page.name in _STARTS_IN_THE_REPOSITORY else workspace / "examples/fcnet")
+    for command, said in commands:
+        printed = shell.run(command, foretell)
+        missing = set(_WORD.findall(said)) - set(_WORD.findall(printed)) - _MAY_DIFFER
+        assert not missing, f"{command!r} did not print {missing}, but:\n{printed}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages_with("python"), ids=lambda page: page.name)
+def test_python_runs(page: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace / "examples/fcnet")
+    names: dict[str, object] = {"__name__": page.stem}
+    for snippet in read_snippets(page, "python"):
+        exec(compile(snippet.text, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("page", pages_with("yaml"), ids=lambda page: page.name)
+def test_app_files_parse(page: Path) -> None:
+    for snippet in read_snippets(page, "yaml"):
+        if not snippet.text.startswith("# mistakes"):
+            assert build_sweep(parse_app(snippet.text, source=page.name, directory=Path("/nowhere")))
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+def test_what_is_not_run_says_why_and_is_rare(page: Path) -> None:
+    skipped = [snippet for snippet in read_snippets(page, "console", "bash") if snippet.skipped]
+    assert page.read_text("utf-8").count("<!-- not run") == len(skipped) <= 1
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+def test_every_block_is_of_a_kind_that_is_checked(page: Path) -> None:
+    kinds = set(re.findall(r"^```(.*\S)$", page.read_text("utf-8"), re.M))
+    assert kinds <= {"console", "bash", "python", "yaml", "toml", "text"}
+
+
+@dataclass
+class _Shell:
+    """As much of a shell as the pages need: most of their commands run without the wait for a new Python."""
+
+    folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def run(self, line: str, foretell: Callable[..., Any]) -> str:
+        """What a command prints."""
+        command = re.sub(r"\$(\w+)", lambda name: self.variables[name[1]], line)
+        if assigned := re.fullmatch(r'(\w+)="(.*)"', command):
+            self.variables[assigned[1]] = assigned[2]
+            return ""
+        if command.startswith("cd "):
+            self.folder /= command.removeprefix("cd ")
+            return ""
+        if not _PLAIN.fullmatch(command):
+            return self._run_in_bash(command)
+        done = foretell(*shlex.split(command)[1:], folder=self.folder)
+        assert done.code == 0, f"{command!r} failed:\n{done.err}"
+        return str(done.out + done.err)
+
+    def _run_in_bash(self, command: str) -> str:
+        # `make` is only asked whether it knows how: these tests are part of what it would do.
+        rehearsed = re.sub(r"^make ", "make --dry-run ", command)
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", rehearsed],
+            cwd=self.folder,
+            env={"PATH": path, "HOME": str(self.folder), "COLUMNS": "100", "LANG": "C.UTF-8"},
+            encoding="utf-8",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command!r} failed:\n{done.stdout}"
+        return done.stdout
