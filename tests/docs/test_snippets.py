@@ -17,6 +17,7 @@ import yaml
 from foretell.api import build, generate
 from foretell.apps.spec import parse_app
 from foretell.apps.sweep import build_sweep
+from foretell.machines.sites import parse_sites
 
 _ROOT = Path(__file__).parents[2]
 _PAGES = [
@@ -126,6 +127,12 @@ def test_app_files_parse(page: Path) -> None:
     for snippet in read_snippets(page, "yaml"):
         if not snippet.text.startswith("# mistakes"):
             assert build_sweep(parse_app(snippet.text, source=page.name, directory=Path("/nowhere")))
+
+
+@pytest.mark.parametrize("page", pages_with("toml"), ids=lambda page: page.name)
+def test_site_files_parse(page: Path) -> None:
+    for snippet in read_snippets(page, "toml"):
+        assert parse_sites(snippet.text, source=page.name)
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
