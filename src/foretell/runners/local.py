@@ -103,8 +103,8 @@ class LocalRunner(Runner):
             job.stop()
         for job in tuple(self._jobs.values()):
             job.join()
-        while self._jobs:
-            self._settle(self._ended.get())
+            self._settle(job)
+        self._ended = queue.SimpleQueue()  # a poll that Ctrl-C cut short may have taken some from the old one
         self._failures.clear()
 
     def _find_obstacle(self, spec: RunSpec) -> str | None:
