@@ -1,7 +1,10 @@
 """Plans runs, makes them, and keeps what came of them; interrupted in any way, it goes on where it was."""
 
+import os
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +31,7 @@ _POLL_S = 0.25
 _PILOTS = 4  # runs made before anything is known, to plan the rest by
 _ROUND = 8  # runs made under a budget before planning again by what they took
 _RECENT = 300  # runs that durations are guessed from
+_AT_WORK: set[str] = set()  # tokens of the campaigns under way in this process
 _BUSY = 0.3  # cores used by others above which measurements suffer
 
 
@@ -41,7 +45,8 @@ def plan(
 ) -> Plan:
     """What :func:`generate` would do."""
     with using_store(store, directory_of(app)) as opened, _open_runner(jobs) as runner:
-        return _plan(resolve_app(app, opened), opened, runner, budget_s=budget_s, retry_failed=retry_failed)
+        planned = _plan(resolve_app(app, opened), opened, runner, budget_s=budget_s, retry_failed=retry_failed)
+        return replace(planned, busy_cores=current_load())
 
 
 def generate(
@@ -59,11 +64,11 @@ def generate(
         RunnerError: if a run can never fit this machine, or its directory cannot be written.
         StoreError: if the store fails; what was measured stays in the run's directory, and the next call picks it up.
     """
-    with using_store(store, directory_of(app)) as opened, _open_runner(jobs) as runner:
+    with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         opened.save_app(known)
-        campaign = _Campaign(app=known, store=opened, runner=runner, on_progress=on_progress)
-        return campaign.run(budget_s=budget_s, retry_failed=retry_failed)
+        with _open_campaign(known, opened, jobs=jobs, on_progress=on_progress) as campaign:
+            return campaign.run(budget_s=budget_s, retry_failed=retry_failed)
 
 
 def make_run(app: App, spec: RunSpec, store: RunStore) -> Run:
@@ -72,8 +77,7 @@ def make_run(app: App, spec: RunSpec, store: RunStore) -> Run:
     Raises:
         RunnerError: if it cannot run here, or somebody else is running it.
     """
-    with _open_runner(None) as runner:
-        campaign = _Campaign(app=app, store=store, runner=runner, on_progress=lambda _: None)
+    with _open_campaign(app, store) as campaign:
         campaign.make([spec])
     if not campaign.finished:
         raise RunnerError(f"run {spec.id} of {app.name!r} is being made by somebody else; try again when it has ended")
@@ -111,7 +115,6 @@ def _plan(app: App, store: RunStore, runner: Runner, *, budget_s: float | None, 
         expected_s=total_s / runner.width if total_s is not None else None,
         limit_s=limit_s * len(chosen) / runner.width if limit_s is not None else None,
         core_h=total_s / 3600 if total_s is not None else None,
-        busy_cores=current_load(),
     )
 
 
@@ -151,7 +154,7 @@ class _Campaign:
     store: RunStore
     runner: Runner
     on_progress: Callable[[Progress], None]
-    owner: Owner = field(default_factory=build_owner)
+    owner: Owner
     finished: list[Run] = field(default_factory=list)
     recovered: int = 0
     total: int = 0
@@ -172,8 +175,6 @@ class _Campaign:
                     break  # others are at what is left
         except KeyboardInterrupt:
             stopped = "interrupted; run the same command again to go on"
-        finally:
-            self._let_go()
         failures = tuple(run for run in self.finished if run.state is not State.COMPLETED)
         return CampaignResult(
             app=self.app.name,
@@ -236,11 +237,13 @@ class _Campaign:
             self.store.heartbeat(self.owner)
             self.beat_at = time.monotonic()
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Stop what still runs, so that it can be made again."""
         running = self.runner.running
         self.runner.stop()
-        for spec in running:
-            self.store.release(spec.id, self.owner)
+        with suppress(StoreError):  # why we let go matters more, and claims of a process that ended are given up
+            for spec in running:
+                self.store.release(spec.id, self.owner)
 
     def _recover(self) -> None:
         """Runs that somebody took on and can no longer finish: kept if they ended, else free to be made again."""
@@ -255,7 +258,7 @@ class _Campaign:
                 self.store.release(claim.spec.id, claim.owner)
 
     def _estimate(self, specs: Sequence[RunSpec]) -> None:
-        seconds = estimate_durations(_recent(self.app, self.store), specs)
+        seconds = estimate_durations(_recent(self.app, self.store), specs) if specs else None
         self.seconds = {} if seconds is None else dict(zip((spec.id for spec in specs), seconds, strict=True))
 
     def _report(self, waiting: Sequence[RunSpec], last: Run | None = None) -> None:
@@ -279,8 +282,27 @@ class _Campaign:
         return sum(known) / self.runner.width if known and len(known) == len(waiting) else None
 
 
+@contextmanager
+def _open_campaign(
+    app: App, store: RunStore, *, jobs: int | None = None, on_progress: Callable[[Progress], None] = lambda _: None
+) -> Iterator[_Campaign]:
+    owner = replace(build_owner(), token=uuid.uuid4().hex)
+    _AT_WORK.add(owner.token)
+    try:
+        with _open_runner(jobs) as runner:
+            campaign = _Campaign(app=app, store=store, runner=runner, owner=owner, on_progress=on_progress)
+            try:
+                yield campaign
+            finally:
+                campaign.let_go()
+    finally:
+        _AT_WORK.discard(owner.token)
+
+
 def _is_abandoned(claim: Claim) -> bool:
     alive = is_alive(claim.owner)
+    if alive and claim.owner.pid == os.getpid():
+        return claim.owner.token not in _AT_WORK
     return alive is False or (alive is None and datetime.now(UTC) - claim.heartbeat_at > _SILENT_AFTER)
 
 

@@ -44,12 +44,12 @@ def generate(
     name = find_app(app)
     address = find_store(store, name)
     budget_s = None if budget is None else parse_option("--budget", parse_duration, budget)
-    planned = api.plan(name, store=address, budget_s=budget_s, retry_failed=retry_failed, jobs=jobs)
-    if dry_run and as_json:
-        show_json(build_plan_record(planned))
-        return
-    if not as_json:
-        show([render_plan(planned)])
+    if dry_run or not as_json:
+        planned = api.plan(name, store=address, budget_s=budget_s, retry_failed=retry_failed, jobs=jobs)
+        if as_json:
+            show_json(build_plan_record(planned))
+        else:
+            show([render_plan(planned)])
     if dry_run:
         return
     display = _Display() if not as_json else None
