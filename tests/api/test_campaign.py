@@ -1,0 +1,138 @@
+"""Campaigns by the Python API: plans and budgets, retries, and a store that fails at the worst moment."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+import foretell
+from foretell.apps.sweep import build_sweep
+from foretell.entities.app import App
+from foretell.entities.run import Run, State, Usage
+from foretell.errors import StoreError
+from foretell.runners.local import LocalRunner
+
+
+def load(folder: Path, text: str) -> App:
+    (folder / "foretell.yaml").write_text(text)
+    return foretell.load_app(folder / "foretell.yaml")
+
+
+def count_starts(folder: Path) -> int:
+    return len((folder / "diary.txt").read_text().splitlines())
+
+
+DIARY = 'echo "$PARAM_n" >> "$PARAM_app_dir/diary.txt"'
+
+
+@pytest.fixture
+def slow(tmp_path) -> App:
+    """Sixty runs of ``n`` seconds each, every tenth of which has been made."""
+    app = load(tmp_path, 'name: slow\nshell: "sleep $PARAM_n"\nparameters: {n: {values: {from: 1, to: 60, step: 1}}}\n')
+    with foretell.open_store(tmp_path / "store.db") as store:
+        store.add_runs(
+            Run(spec=spec, state=State.COMPLETED, usage=Usage(elapsed_s=float(spec.parameters["n"])))
+            for spec in build_sweep(app)
+            if spec.parameters["n"] % 10 == 0
+        )
+    return app
+
+
+@pytest.mark.parametrize("budget_s", [30, 120, 600])
+def test_a_budget_is_kept_cheap_runs_first(slow, tmp_path, budget_s):
+    plan = foretell.plan(slow, store=tmp_path / "store.db", budget_s=budget_s, jobs=1)
+    lengths = [spec.parameters["n"] for spec in plan.specs]
+    assert 0 < sum(lengths) <= budget_s * 1.05
+    assert plan.expected_s <= budget_s
+    assert lengths == sorted(lengths)
+    assert (plan.stored, plan.left_out) == (6, 54 - len(lengths))
+
+
+def test_without_a_budget_everything_is_planned(slow, tmp_path):
+    plan = foretell.plan(slow, store=tmp_path / "store.db")
+    assert (len(plan.specs), plan.left_out) == (54, 0)
+    assert plan.expected_s == pytest.approx((1830 - 210) / plan.at_once, rel=0.05)
+    assert plan.core_h == pytest.approx((1830 - 210) / 3600, rel=0.05)
+
+
+def test_a_budget_ends_a_campaign_that_another_continues(tmp_path):
+    app = load(
+        tmp_path,
+        f"name: b\nshell: '{DIARY}; sleep 0.05'\nparameters: {{n: {{values: {{from: 1, to: 400, step: 1}}}}}}\n",
+    )
+    first = foretell.generate(app, budget_s=1)
+    assert 4 <= first.completed < 400
+    second = foretell.generate(app, budget_s=1)
+    assert first.completed + second.completed == count_starts(tmp_path) == foretell.list_runs(app).total
+
+
+def test_failed_runs_are_made_again_once_when_asked(tmp_path):
+    app = load(
+        tmp_path, f"name: f\nshell: '{DIARY}; test \"$PARAM_n\" != 2'\nparameters: {{n: {{values: [1, 2, 3]}}}}\n"
+    )
+    results = [foretell.generate(app, retry_failed=retry) for retry in (False, False, True, False)]
+    assert [(result.completed, result.failed) for result in results] == [(2, 1), (0, 0), (0, 1), (0, 0)]
+    assert count_starts(tmp_path) == 4
+    (tmp_path / "foretell.yaml").write_text(f"name: f\nshell: '{DIARY}'\nparameters: {{n: {{values: [1, 2, 3]}}}}\n")
+    mended = foretell.generate(tmp_path / "foretell.yaml", retry_failed=True)
+    assert (mended.completed, mended.failed) == (1, 0)
+    assert {run.state for run in foretell.list_runs(app).runs} == {State.COMPLETED}
+
+
+def test_a_run_past_its_limit_is_longer_than_it(tmp_path):
+    app = load(tmp_path, "name: t\ncommand: [sleep, 60]\ntime_limit: 300ms\n")
+    assert foretell.generate(app).failures[0].state is State.TIMED_OUT
+    (run,) = foretell.list_runs(app).runs
+    assert run.usage.elapsed_s == pytest.approx(0.3, abs=1e-6)
+
+
+@contextmanager
+def full_disk(statement: str) -> Iterator[None]:
+    """Every such statement finds the disk full, as SQLite reports it."""
+
+    def fail(connection, _cursor, sql, *_):
+        if sql.startswith(statement):
+            connection.exec_driver_sql("PRAGMA max_page_count = 1")
+            connection.exec_driver_sql("CREATE TABLE too_much (x)")
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", fail)
+    try:
+        yield
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", fail)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_could_not_be_stored_is_picked_up(tmp_path, jobs):
+    app = load(tmp_path, f"name: d\nshell: '{DIARY}; sleep 0.05'\nparameters: {{n: {{values: [1, 2, 3, 4]}}}}\n")
+    with full_disk("UPDATE runs"), pytest.raises(StoreError, match=r"disk is full(.|\n)*picks it up"):
+        foretell.generate(app, jobs=jobs)
+    assert foretell.list_runs(app, states=[State.COMPLETED]).total == 0
+    result = foretell.generate(app, jobs=jobs)
+    assert result.recovered >= 1
+    assert result.completed + result.recovered == 4
+    assert {run.state for run in foretell.list_runs(app).runs} == {State.COMPLETED}
+
+
+def test_jobs_bound_what_runs_at_once(tmp_path):
+    app = load(tmp_path, "name: j\ncommand: [sleep, 0.1]\nrepetitions: 4\n")
+    seen = []
+    foretell.generate(app, jobs=1, on_progress=lambda progress: seen.append(len(progress.running)))
+    assert max(seen) == 1
+
+
+def test_ctrl_c_while_a_run_is_taken_in_does_not_hang(tmp_path, monkeypatch):
+    app = load(tmp_path, "name: c\ncommand: ['true']\nrepetitions: 4\n")
+    settle = LocalRunner._settle
+
+    def interrupted(runner, job):
+        monkeypatch.setattr(LocalRunner, "_settle", settle)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalRunner, "_settle", interrupted)
+    assert "again" in foretell.generate(app).stopped
+    assert foretell.list_runs(app, states=[State.RUNNING]).total == 0
+    assert not foretell.generate(app).stopped
+    assert foretell.list_runs(app, states=[State.COMPLETED]).total == 4
