@@ -33,7 +33,8 @@ def parse_duration(text: str | float) -> float:
 
 
 def _parse_duration_text(text: str) -> float:
-    clock = _CLOCK.fullmatch(text.strip())
+    text = text.strip()
+    clock = _CLOCK.fullmatch(text)
     if clock:
         days, first, second, third = clock.groups()
         if third is None and days is None:  # "MM:SS", as Slurm reads it

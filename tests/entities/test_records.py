@@ -1,0 +1,83 @@
+"""Every noun survives being written as JSON and read again."""
+
+import dataclasses
+import inspect
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from types import ModuleType
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from foretell.entities import app, learned, plan, prediction, run, site
+from foretell.entities.app import App, Value
+from foretell.entities.learned import ModelRecord
+from foretell.entities.plan import ImportResult
+from foretell.entities.prediction import Estimate
+from foretell.entities.records import from_record, to_record
+from foretell.entities.run import Run, RunSpec, State
+
+
+def _nouns(module: ModuleType) -> list[type]:
+    return [
+        noun
+        for _, noun in inspect.getmembers(module, inspect.isclass)
+        if dataclasses.is_dataclass(noun) and noun.__module__ == module.__name__
+    ]
+
+
+_NOT_IN_JSON = {ModelRecord, ImportResult}  # one holds bytes, the other is shown and never read again
+_NOUNS = sorted(
+    {noun for module in (app, learned, plan, prediction, run, site) for noun in _nouns(module)} - _NOT_IN_JSON,
+    key=lambda noun: noun.__name__,
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _plain_values() -> None:
+    """What stands for a number, a text or a time in any noun: finite, and short enough to be quick."""
+    st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
+    st.register_type_strategy(Decimal, st.decimals(allow_nan=False, allow_infinity=False))
+    st.register_type_strategy(str, st.text(max_size=5))
+    st.register_type_strategy(datetime, st.datetimes(timezones=st.just(UTC)))
+
+
+@pytest.mark.parametrize("noun", _NOUNS, ids=lambda noun: noun.__name__)
+@given(data=st.data())
+@settings(max_examples=8, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+def test_nouns_come_back_equal(noun: type, data: st.DataObject) -> None:
+    value = data.draw(st.from_type(noun))
+    record = json.loads(json.dumps(to_record(value)))
+    assert from_record(noun, record) == value
+
+
+def test_field_a_record_lacks_takes_its_default() -> None:
+    assert from_record(App, {"name": "demo"}) == App(name="demo")
+
+
+def test_field_the_noun_lacks_is_ignored() -> None:
+    assert from_record(App, {"name": "demo", "from_the_future": 1}) == App(name="demo")
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_comes_back_as_no_number(odd: float) -> None:
+    record = to_record(Estimate(value=odd, low=0.0, high=1.0, level=0.9))
+    assert record["value"] is None
+    assert math.isnan(from_record(Estimate, record).value)
+
+
+@pytest.mark.parametrize("value", [True, 1, 1.0, "1", "", -0.5, 10**300])
+def test_parameters_keep_their_type(value: Value) -> None:
+    spec = RunSpec(app="demo", parameters={"n": value})
+    back = from_record(RunSpec, json.loads(json.dumps(to_record(spec))))
+    assert type(back.parameters["n"]) is type(value)
+    assert back.id == spec.id
+
+
+def test_times_keep_their_zone() -> None:
+    started_at = datetime(2025, 3, 1, 12, tzinfo=UTC) + timedelta(microseconds=7)
+    done = Run(spec=RunSpec(app="demo", parameters={}), state=State.COMPLETED, started_at=started_at)
+    assert from_record(Run, to_record(done)).started_at == started_at
