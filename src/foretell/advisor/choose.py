@@ -54,7 +54,7 @@ def choose(choice: Choice, policy: Policy, *, rejections: Sequence[Rejection] = 
         app=choice.app,
         offers=offers,
         picked=offers[0],
-        why=_explain(offers, int(ranking.allowed.sum()), policy),
+        why=_explain([offer for offer, row in zip(offers, works, strict=True) if ranking.allowed[row]], policy),
         rejections=everything,
     )
 
@@ -125,14 +125,15 @@ def _too_much_memory(node: NodeType, prediction: Prediction) -> str:
     return f"about {needed} of memory; a node has {render_bytes(node.memory_bytes)}"
 
 
-def _explain(offers: Sequence[Offer], allowed: int, policy: Policy) -> str:
-    picked = offers[0]
-    best = "quickest" if type(policy).__name__ == "Fastest" else "cheapest"
-    limits = str(policy)
-    which = f"the {best} of {allowed} offers" if allowed > 1 else "the only offer"
-    takes = "" if limits == "no limit" else f" that take {limits}" if allowed > 1 else f" that takes {limits}"
+def _explain(allowed: Sequence[Offer], policy: Policy) -> str:
+    picked = allowed[0]
+    alike = [offer for offer in allowed if offer.measured == picked.measured]
+    which = f"the {policy.best} of {len(alike)} offers" if len(alike) > 1 else "the only offer"
+    inside = " inside what was measured" if len(alike) < len(allowed) else ""
+    limits = policy.render(picked.currency)
+    takes = f" that {'take' if len(alike) > 1 else 'takes'} {limits}" if limits else ""
     doubt = "" if picked.measured else "; no such allocation was measured, so check it with one run first"
-    return which + takes + doubt
+    return which + inside + takes + doubt
 
 
 def _nothing_works(choice: Choice, rejections: Sequence[Rejection]) -> str:
@@ -142,9 +143,16 @@ def _nothing_works(choice: Choice, rejections: Sequence[Rejection]) -> str:
 
 
 def _nothing_allowed(offers: Sequence[Offer], policy: Policy) -> str:
+    """As the limits do, this counts with the upper bound of the time."""
+    currency = offers[0].currency
     quickest = render_duration(min(offer.prediction.elapsed_s.high for offer in offers))
-    cheapest = min(offers, key=lambda offer: offer.cost)
+    cheapest = render_money(min(_highest_cost(offer) for offer in offers), currency)
     return (
-        f"no allocation takes {policy}: the quickest takes up to {quickest}, the cheapest costs "
-        f"{render_money(cheapest.cost, cheapest.currency)}; relax --max-time or --max-cost, or choose another site"
+        f"no allocation takes {policy.render(currency)}: the quickest takes up to {quickest}, the cheapest costs "
+        f"up to {cheapest}; relax --max-time or --max-cost, or choose another site"
     )
+
+
+def _highest_cost(offer: Offer) -> float:
+    time_s = offer.prediction.elapsed_s
+    return float(offer.cost) * time_s.high / time_s.value

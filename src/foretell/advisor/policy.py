@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,12 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class Policy(Protocol):
-    """Which offers are allowed, and which of two is better; on columns, so that many are weighed at once."""
+    """Which offers are allowed, and which of two is better; on columns, so that many are weighed at once.
+
+    ``best`` is the word for what it takes.
+    """
+
+    best: ClassVar[str]
 
     def allows(self, *, longest_s: Floats, cost: Floats) -> NDArray[np.bool_]:
         """Where the upper bound of the time and the cost of it are within the limits."""
@@ -21,6 +26,10 @@ class Policy(Protocol):
 
     def rank(self, *, time_s: Floats, cost: Floats) -> tuple[Floats, Floats]:
         """Sorting keys, most important first; less is better."""
+        ...
+
+    def render(self, currency: str) -> str:
+        """The limits in words; empty where there is none."""
         ...
 
 
@@ -35,18 +44,20 @@ class Limits:
         within_time = np.ones(longest_s.shape, dtype=bool) if self.max_time_s is None else longest_s <= self.max_time_s
         return within_time if self.max_cost is None else within_time & (cost <= float(self.max_cost))
 
-    def __str__(self) -> str:
+    def render(self, currency: str) -> str:
         parts = []
         if self.max_time_s is not None:
             parts.append(f"at most {render_duration(self.max_time_s)}")
         if self.max_cost is not None:
-            parts.append(f"at most {render_money(self.max_cost)}")
-        return " and ".join(parts) or "no limit"
+            parts.append(f"at most {render_money(self.max_cost, currency)}")
+        return " and ".join(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cheapest(Limits):
     """The least cost within the limits; of equals the quicker."""
+
+    best: ClassVar[str] = "cheapest"
 
     def rank(self, *, time_s: Floats, cost: Floats) -> tuple[Floats, Floats]:
         return cost, time_s
@@ -55,6 +66,8 @@ class Cheapest(Limits):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fastest(Limits):
     """The least time within the limits; of equals the cheaper."""
+
+    best: ClassVar[str] = "quickest"
 
     def rank(self, *, time_s: Floats, cost: Floats) -> tuple[Floats, Floats]:
         return time_s, cost

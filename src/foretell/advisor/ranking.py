@@ -124,9 +124,9 @@ def pareto_front(time_s: Floats, cost: Floats) -> Bools:
     order = np.lexsort((time_s, cost))
     times, costs = np.take_along_axis(time_s, order, axis=-1), np.take_along_axis(cost, order, axis=-1)
     quickest = np.minimum.accumulate(times, axis=-1)
-    cheapest_so_quick = np.maximum.accumulate(
-        np.where(np.diff(quickest, axis=-1, prepend=np.inf) < 0, costs, -np.inf), axis=-1
-    )
+    quicker = np.ones(time_s.shape, dtype=bool)
+    quicker[..., 1:] = quickest[..., 1:] < quickest[..., :-1]
+    cheapest_so_quick = np.maximum.accumulate(np.where(quicker, costs, -np.inf), axis=-1)
     front = np.empty(time_s.shape, dtype=bool)
     np.put_along_axis(front, order, (times == quickest) & (costs == cheapest_so_quick), axis=-1)
     return front
