@@ -33,8 +33,15 @@ def load_models(blob: bytes) -> tuple[dict[str, RunRegressor], dict[str, Any]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # scikit-learn warns of other versions; the store rebuilds instead
             content = skops.io.loads(blob, trusted=_TRUSTED)
-        return content["models"], json.loads(content["facts"])
+        return _checked(content["models"]), json.loads(content["facts"])
     except UntrustedTypesFoundException as exc:
         raise StoreError(f"the stored model holds types Foretell does not write ({exc}); run 'foretell build'") from exc
     except Exception as exc:  # a damaged archive fails in as many ways as there are bytes
         raise StoreError(f"the stored model cannot be read ({exc}); run 'foretell build' to make it anew") from exc
+
+
+def _checked(models: Mapping[str, object]) -> dict[str, RunRegressor]:
+    checked = {name: model for name, model in models.items() if isinstance(model, RunRegressor)}
+    if len(checked) < len(models):
+        raise TypeError(f"no models of ours: {', '.join(sorted(set(models) - set(checked)))}")
+    return checked
