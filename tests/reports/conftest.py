@@ -225,7 +225,6 @@ def build_judgement(quantity: str, *, size: float) -> Judgement:
         rows=60,
         full_scale_rows=len(pairs),
         censored_rows=1,
-        coverage=0.9,
     )
 
 

@@ -35,7 +35,9 @@ class Judgement:
     """The outcome for one quantity.
 
     ``leaderboard`` is best first by the policy. ``expected`` is the error to expect of the winner, from rows that
-    neither its fit nor its choice saw. ``pairs`` are (measured, predicted) for those rows.
+    neither its fit nor its choice saw. ``pairs`` are (measured, predicted) for those rows. ``between`` is the error to
+    expect where a question's values lie between those measured, by ``between_winner``; ``None`` if that could not be
+    judged.
     """
 
     quantity: str
@@ -48,7 +50,8 @@ class Judgement:
     rows: int
     full_scale_rows: int
     censored_rows: int
-    coverage: float | None = None
+    between: Scores | None = None
+    between_winner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,7 @@ class ModelCard:
     policy: str
     judgements: Mapping[str, Judgement]
     uses_custom: bool
+    uses_custom_between: bool = False
     notes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from foretell.features.table import MACHINE_PREFIX, Column, Columns, render_level
 
 _MOST_LEVELS = 32
+_MOST_GRID = 64  # numbers with more distinct values than this were not swept over a grid
 _SAME = 1 - 1e-9
 _NOTHING = 1e-9  # as far below a positive range as anything is taken to be; zero has no logarithm
 _LARGEST = 1e30  # what is beyond, infinity too, counts as this: squares and products of columns stay finite
@@ -24,6 +25,7 @@ class Field:
     high: float = np.nan
     fill: float | str = np.nan
     used: bool = True
+    grid: tuple[float, ...] = ()
 
     @property
     def constant(self) -> bool:
@@ -87,6 +89,15 @@ class Encoder:
                 worst += _beyond(_numbers(column), field)
         return worst
 
+    def off_grid(self, columns: Columns, rows: int) -> NDArray[np.bool_]:
+        """Which rows have a number that no run had, where runs had only a few."""
+        off = np.zeros(rows, dtype=bool)
+        for field in self._asked_for():
+            if field.grid and field.name in columns:
+                numbers = _numbers(columns[field.name])
+                off |= ~(np.isin(numbers, field.grid) | np.isnan(numbers))
+        return off
+
     def doubts(self, row: Mapping[str, Column]) -> tuple[str, ...]:
         """For one row, in plain words: what was never measured."""
         found = []
@@ -132,7 +143,9 @@ def _numeric_field(name: str, column: Column) -> Field:
     if not len(known):
         return Field(name=name, levels=None, low=0.0, high=0.0, fill=0.0)
     values, counts = np.unique(known, return_counts=True)
-    return Field(name=name, levels=None, low=values[0], high=values[-1], fill=float(values[np.argmax(counts)]))
+    grid = tuple(values.tolist()) if len(values) <= _MOST_GRID else ()
+    fill = float(values[np.argmax(counts)])
+    return Field(name=name, levels=None, low=values[0], high=values[-1], fill=fill, grid=grid)
 
 
 def _text_field(name: str, column: Column) -> Field:

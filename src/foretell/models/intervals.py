@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 _MOST_KEPT = 1000
+_NEVER = 1e-300  # nothing is impossible
 _LEAST_SCALE = 0.005  # no clock or allocator is steadier than half a percent
 _ROUNDING = 1e-9  # what a bound loses on its way through exp and log
 
@@ -44,7 +45,8 @@ class Spread:
         above = len(residuals) - np.searchsorted(residuals, log_ratio + _ROUNDING, side="right")
         chance = (above + 1) / (len(residuals) + 1)
         beyond = np.maximum(log_ratio - residuals[-1], 0) / self.scale
-        return np.where(above > 0, chance, np.exp(-beyond) / (len(residuals) + 1))
+        tail = np.maximum(np.exp(-beyond), _NEVER) / (len(residuals) + 1)
+        return np.where(above > 0, chance, tail)
 
 
 def _tail_quantile(residuals: NDArray[np.float64], scale: float, chance: float) -> float:

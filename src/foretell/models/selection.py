@@ -27,7 +27,7 @@ _LEAST_FULL_SCALE = 3
 _FOLDS = 10
 _FOLDS_FOR_MANY = 5
 _MANY_ROWS = 500
-_SINGLE_THREAD_ROWS = 20_000  # below this, threads cost more than they bring
+SINGLE_THREAD_ROWS = 20_000  # below this, threads cost more than they bring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,13 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Trial:
+class Trial:
+    """A recipe and what it predicted for rows it had not seen."""
+
     recipe: Recipe
     predictions: Floats
-    factor: float
-    fit_s: float
+    factor: float = 1.0
+    fit_s: float = 0.0
 
 
 def get_policy(name: str) -> Callable[[Scores], float]:
@@ -74,16 +76,16 @@ def select(
         NotFoundError: if there is no such policy.
     """
     weigh = get_policy(policy)
-    judged = _judged_rows(data)
+    judged = judged_rows(data)
     folds = _fold_of(data.group[judged], seed=seed)
-    with threadpool_limits(1 if len(data) < _SINGLE_THREAD_ROWS else None):
+    with threadpool_limits(1 if len(data) < SINGLE_THREAD_ROWS else None):
         trials = []
         for recipe in recipes:
             progress(f"{quantity}: {recipe.name}")
             trials.append(_try(recipe, data, judged, folds))
         actual = data.y[judged]
-        winner = _pick(trials, actual, weigh)
-        held_out = _without_the_chooser(trials, actual, folds, weigh)
+        winner = pick(trials, actual, weigh)
+        held_out = without_the_chooser(trials, actual, folds, weigh)
         fitted = winner.recipe.fit(data)
     standings = sorted((_standing(trial, actual) for trial in trials), key=lambda line: weigh(line.scores))
     judgement = Judgement(
@@ -103,7 +105,7 @@ def select(
     )
 
 
-def _judged_rows(data: TrainingSet) -> NDArray[np.intp]:
+def judged_rows(data: TrainingSet) -> NDArray[np.intp]:
     """Full-scale rows that ran to their end; every such row where hardly any is full scale."""
     known = ~data.censored
     full = known & data.full_scale
@@ -128,7 +130,7 @@ def _splits(
         yield data.take(seen), inside
 
 
-def _try(recipe: Recipe, data: TrainingSet, judged: NDArray[np.intp], folds: NDArray[np.int64]) -> _Trial:
+def _try(recipe: Recipe, data: TrainingSet, judged: NDArray[np.intp], folds: NDArray[np.int64]) -> Trial:
     predictions, factors = np.empty(len(judged)), []
     started = time.perf_counter()
     for training, inside in _splits(data, judged, folds):
@@ -136,10 +138,10 @@ def _try(recipe: Recipe, data: TrainingSet, judged: NDArray[np.intp], folds: NDA
         predictions[inside] = fitted.predict(data.X[judged[inside]])
         factors.append(fitted.factor)
     fit_s = (time.perf_counter() - started) / len(factors)
-    return _Trial(recipe=recipe, predictions=predictions, factor=float(np.median(factors)), fit_s=fit_s)
+    return Trial(recipe=recipe, predictions=predictions, factor=float(np.median(factors)), fit_s=fit_s)
 
 
-def _pick(trials: Sequence[_Trial], actual: Floats, weigh: Callable[[Scores], float]) -> _Trial:
+def pick(trials: Sequence[Trial], actual: Floats, weigh: Callable[[Scores], float]) -> Trial:
     """The best, or the simplest of those that other rows of the same kind might have put first."""
     best = min(trials, key=lambda trial: weigh(score(actual, trial.predictions)))
     simpler = sorted(
@@ -148,7 +150,7 @@ def _pick(trials: Sequence[_Trial], actual: Floats, weigh: Callable[[Scores], fl
     return next((trial for trial in simpler if _is_tied(trial, best, actual, weigh)), best)
 
 
-def _is_tied(trial: _Trial, best: _Trial, actual: Floats, weigh: Callable[[Scores], float]) -> bool:
+def _is_tied(trial: Trial, best: Trial, actual: Floats, weigh: Callable[[Scores], float]) -> bool:
     if 100 * np.mean(np.abs(trial.predictions - best.predictions) / actual) < _SAME_PERCENT:
         return True
     if weigh(score(actual, trial.predictions)) > _FAR * weigh(score(actual, best.predictions)):
@@ -161,8 +163,8 @@ def _is_tied(trial: _Trial, best: _Trial, actual: Floats, weigh: Callable[[Score
     return float(np.mean(as_good)) >= _TIE
 
 
-def _without_the_chooser(
-    trials: Sequence[_Trial], actual: Floats, folds: NDArray[np.int64], weigh: Callable[[Scores], float]
+def without_the_chooser(
+    trials: Sequence[Trial], actual: Floats, folds: NDArray[np.int64], weigh: Callable[[Scores], float]
 ) -> Floats:
     """Predictions for each fold by the candidate the other folds would have picked.
 
@@ -172,13 +174,13 @@ def _without_the_chooser(
     for fold in np.unique(folds):
         inside = folds == fold
         others = [replace(trial, predictions=trial.predictions[~inside]) for trial in trials]
-        choice = _pick(others, actual[~inside], weigh) if (~inside).any() else others[0]
+        choice = pick(others, actual[~inside], weigh) if (~inside).any() else others[0]
         chosen = next(trial for trial in trials if trial.recipe == choice.recipe)
         predictions[inside] = chosen.predictions[inside]
     return predictions
 
 
-def _standing(trial: _Trial, actual: Floats) -> Standing:
+def _standing(trial: Trial, actual: Floats) -> Standing:
     return Standing(
         candidate=trial.recipe.name,
         family=trial.recipe.family,
@@ -189,7 +191,7 @@ def _standing(trial: _Trial, actual: Floats) -> Standing:
     )
 
 
-def _explain(winner: _Trial, standings: Sequence[Standing], policy: str, weigh: Callable[[Scores], float]) -> str:
+def _explain(winner: Trial, standings: Sequence[Standing], policy: str, weigh: Callable[[Scores], float]) -> str:
     name, first = winner.recipe.name, standings[0]
     if first.candidate != name:
         return f"{name}: as good as {first.candidate} by {policy}, within what chance would change, and simpler"

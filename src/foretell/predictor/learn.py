@@ -1,6 +1,6 @@
 """From a table of runs to a predictor."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from foretell.entities.app import App
 from foretell.entities.formula import Formula
-from foretell.entities.learned import Judgement, ModelCard, Standing
+from foretell.entities.learned import Judgement, ModelCard
 from foretell.errors import NotEnoughRunsError
 from foretell.features.encode import fit_encoder
 from foretell.features.table import RunTable
-from foretell.models.intervals import Spread
-from foretell.models.metrics import score
+from foretell.models.between import select_between
 from foretell.models.recipes import Recipe, TrainingSet, list_recipes
-from foretell.models.selection import Selected, get_policy, select
-from foretell.predictor.predictor import CUSTOM, ELAPSED, MEMORY, Predictor
+from foretell.models.selection import get_policy, select
+from foretell.predictor.custom import CUSTOM, Part, judge_custom
+from foretell.predictor.predictor import BETWEEN, ELAPSED, MEMORY, Predictor
 
 Floats: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[str], None]
@@ -45,20 +45,24 @@ def learn(
     trainer = _Trainer(
         X=encoder.encode(table.columns, len(table)), table=table, policy=policy, seed=seed, progress=progress
     )
-    elapsed = trainer.select(ELAPSED, table.elapsed_s)
+    elapsed = trainer.choose(ELAPSED, table.elapsed_s)
     memory = trainer.find(MEMORY, table.peak_memory_bytes)
-    phases = trainer.select_phases(app)
-    custom = _try_custom(app, table, elapsed, phases, policy) if phases else None
+    phases = trainer.choose_phases(app)
+    custom = judge_custom(app.estimate, table, elapsed, phases, policy=policy) if phases and app.estimate else None
     parts = {ELAPSED: elapsed, **({MEMORY: memory} if memory else {}), **phases}
-    spreads = {name: selected.spread for name, selected in parts.items()}
-    judgements = {ELAPSED: custom.judgement if custom else elapsed.judgement}
+    between = {name + BETWEEN: part.between for name, part in parts.items() if part.between}
+    judgements = {name: _judgement(parts[name]) for name in (ELAPSED, MEMORY) if name in parts}
+    spreads = {name: part.selected.spread for name, part in parts.items()}
+    spreads |= {name: choice.spread for name, choice in between.items()}
     if custom:
+        known = judgements[ELAPSED]
+        judgements[ELAPSED] = replace(custom.judgement, between=known.between, between_winner=known.between_winner)
         spreads[CUSTOM] = custom.spread
-    if memory:
-        judgements[MEMORY] = memory.judgement
+        spreads |= {CUSTOM + BETWEEN: custom.between} if custom.between else {}
+    models = {name: part.selected.fitted for name, part in parts.items()}
     return Predictor(
         encoder=encoder,
-        models={name: selected.fitted for name, selected in parts.items()},
+        models=models | {name: choice.fitted for name, choice in between.items()},
         spreads=spreads,
         formula=app.estimate if custom else None,
         card=ModelCard(
@@ -66,10 +70,18 @@ def learn(
             policy=policy,
             judgements=judgements,
             uses_custom=custom is not None and custom.wins,
+            uses_custom_between=custom is not None and custom.wins_between,
             notes=(*encoder.notes, *notes),
             columns=encoder.names,
         ),
     )
+
+
+def _judgement(part: Part) -> Judgement:
+    judgement, between = part.selected.judgement, part.between
+    if between is None:
+        return judgement
+    return replace(judgement, between=between.expected, between_winner=between.winner)
 
 
 def _sampled(table: RunTable, *, seed: int) -> tuple[RunTable, tuple[str, ...]]:
@@ -88,22 +100,26 @@ class _Trainer:
     seed: int
     progress: Progress
 
-    def select(self, quantity: str, y: Floats, recipes: Sequence[Recipe] | None = None) -> Selected:
+    def choose(self, quantity: str, y: Floats, recipes: Sequence[Recipe] | None = None) -> Part:
         known = np.isfinite(y) & (y > 0)
         table = self.table
-        data = TrainingSet(X=self.X, y=y, full_scale=table.full_scale, censored=table.censored, group=table.group).take(
-            known
+        whole = TrainingSet(X=self.X, y=y, full_scale=table.full_scale, censored=table.censored, group=table.group)
+        data, rows = whole.take(known), np.flatnonzero(known)
+        tried = recipes or list_recipes(full_scale=bool(data.full_scale.any() and not data.full_scale.all()))
+        selected = select(data, tried, quantity=quantity, policy=self.policy, seed=self.seed, progress=self.progress)
+        self.progress(f"{quantity}: between the values measured")
+        between = select_between(data, tried, policy=self.policy)
+        return Part(
+            selected=replace(selected, judged=rows[selected.judged]),
+            between=replace(between, rows=rows[between.rows]) if between else None,
         )
-        chosen = recipes or list_recipes(full_scale=bool(data.full_scale.any() and not data.full_scale.all()))
-        selected = select(data, chosen, quantity=quantity, policy=self.policy, seed=self.seed, progress=self.progress)
-        return replace(selected, judged=np.flatnonzero(known)[selected.judged])
 
-    def find(self, quantity: str, y: Floats, recipes: Sequence[Recipe] | None = None) -> Selected | None:
+    def find(self, quantity: str, y: Floats, recipes: Sequence[Recipe] | None = None) -> Part | None:
         """Nothing where too few runs measured it."""
         known = np.isfinite(y) & (y > 0) & ~self.table.censored
-        return self.select(quantity, y, recipes) if len(np.unique(self.table.group[known])) >= _NEED else None
+        return self.choose(quantity, y, recipes) if len(np.unique(self.table.group[known])) >= _NEED else None
 
-    def select_phases(self, app: App) -> dict[str, Selected]:
+    def choose_phases(self, app: App) -> dict[str, Part]:
         """A model for each phase of the app's formula; none if one of them was not measured often enough."""
         if app.estimate is None:
             return {}
@@ -114,48 +130,8 @@ class _Trainer:
         whole = np.where(self.table.censored, np.nan, 1.0)  # what a stopped run printed is no phase of a whole one
         unknown = np.full(len(self.table), np.nan)
         found = {name: self.find(name, self.table.phases.get(name, unknown) * whole, _PHASE_RECIPES) for name in phases}
-        return {name: selected for name, selected in found.items() if selected} if all(found.values()) else {}
+        return {name: part for name, part in found.items() if part} if all(found.values()) else {}
 
     def _has_numbers(self, names: Iterable[str]) -> bool:
         columns = self.table.columns
         return all(name in columns and columns[name].dtype != object for name in names)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Custom:
-    judgement: Judgement
-    spread: Spread
-    wins: bool
-
-
-def _try_custom(
-    app: App, table: RunTable, elapsed: Selected, phases: Mapping[str, Selected], policy: str
-) -> _Custom | None:
-    """The formula of phases against the model of the whole, on the same unseen rows."""
-    assert app.estimate is not None
-    rows = elapsed.judged
-    held_out = {name: np.full(len(table), np.nan) for name in phases}
-    for name, selected in phases.items():
-        held_out[name][selected.judged] = selected.held_out
-    with np.errstate(all="ignore"):  # what is not finite is seen to below
-        whole = np.broadcast_to(Formula(app.estimate).evaluate({**table.columns, **held_out}), len(table))[rows]
-    if not (np.isfinite(whole) & (whole > 0)).all():
-        return None  # some judged runs lack a phase: the two cannot be compared
-    actual = table.elapsed_s[rows]
-    scores, weigh = score(actual, whole), get_policy(policy)
-    line = Standing(
-        candidate=f"custom: {app.estimate}", family=CUSTOM, mix="phases", adjustment=None, scores=scores, fit_s=0.0
-    )
-    basic = elapsed.judgement
-    wins = weigh(scores) < weigh(basic.expected)
-    board = tuple(sorted((line, *basic.leaderboard), key=lambda standing: weigh(standing.scores)))
-    judgement = replace(basic, leaderboard=board)
-    if wins:
-        judgement = replace(
-            judgement,
-            winner=line.candidate,
-            why=f"the phases together are nearer by {policy} than the best model of the whole, {basic.winner}",
-            expected=scores,
-            pairs=tuple(zip(actual.tolist(), whole.tolist(), strict=True)),
-        )
-    return _Custom(judgement=judgement, spread=Spread.learn(actual, whole), wins=wins)

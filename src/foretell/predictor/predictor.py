@@ -1,7 +1,7 @@
 """Answers for configurations nobody has run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -19,10 +19,12 @@ from foretell.models.intervals import Spread
 from foretell.models.persist import dump_models, load_models
 from foretell.models.recipes import FittedRecipe
 from foretell.models.runs import LARGEST, SMALLEST
+from foretell.predictor.custom import CUSTOM
 
 Floats: TypeAlias = NDArray[np.float64]
 
-ELAPSED, MEMORY, CUSTOM = "elapsed_s", "peak_memory_bytes", "custom"
+ELAPSED, MEMORY = "elapsed_s", "peak_memory_bytes"
+BETWEEN = " between"  # after a quantity's name: its model for values between those measured
 DEFAULT_LEVEL, DEFAULT_RISK = 0.9, 0.05
 _OTHER_MACHINE = float(np.log(1.5))  # how far another machine's speed may be from the one measured on, each way
 _STRETCH = 0.05  # doubt that one more range away adds by itself, however well the inside is known
@@ -47,7 +49,8 @@ class Forecast:
     """Predictions for many rows at once, as columns.
 
     ``stretch`` is how far a row lies outside the runs (0: inside). ``carried`` rows are for a machine of a kind no
-    run was made on: the time is carried over as it is, and the bounds are wider.
+    run was made on: the time is carried over as it is, and the bounds are wider. ``off_grid`` rows have values between
+    those measured, and the models chosen for that answer.
     """
 
     elapsed: Bounds
@@ -56,6 +59,7 @@ class Forecast:
     memory: Bounds | None
     stretch: Floats
     carried: NDArray[np.bool_]
+    off_grid: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +76,7 @@ class Predictor:
         self, columns: Columns, rows: int, *, level: float = DEFAULT_LEVEL, risk: float = DEFAULT_RISK
     ) -> Forecast:
         """Time and memory for rows given as columns; quick for hundreds of thousands of them."""
-        X = self.encoder.encode(columns, rows)
-        return self._forecast(
-            X,
-            columns,
-            stretch=self.encoder.stretch(columns, rows),
-            carried=self._carried(columns, rows),
-            level=level,
-            risk=risk,
-        )
+        return self._forecast(self._read(columns, rows), level=level, risk=risk)
 
     def forecast_pairs(
         self,
@@ -97,37 +93,55 @@ class Predictor:
         blank = [RunSpec(app="", parameters={}, allocation=allocation) for allocation, _ in options]
         placed = build_columns(blank, [machine for _, machine in options])
         asked = {name: column for name, column in build_columns(specs).items() if name not in placed}
-        across, along = len(specs), len(options)
-        X = np.repeat(self.encoder.encode(asked, across), along, axis=0)
-        of_option = self.encoder.comes_from(placed)
-        X[:, of_option] = np.tile(self.encoder.encode(placed, along)[:, of_option], (across, 1))
-        stretch = np.repeat(self.encoder.stretch(asked, across), along) + np.tile(
-            self.encoder.stretch(placed, along), across
+        crossed = self._read(asked, len(specs)).cross(
+            self._read(placed, len(options)), from_other=self.encoder.comes_from(placed)
         )
-        named = Formula(self.formula).names if self.formula is not None else frozenset()
-        columns = {name: np.repeat(column, along) for name, column in asked.items() if name in named}
-        columns |= {name: np.tile(column, across) for name, column in placed.items() if name in named}
-        carried = np.tile(self._carried(placed, along), across)
-        return self._forecast(X, columns, stretch=stretch, carried=carried, level=level, risk=risk)
+        return self._forecast(crossed, level=level, risk=risk)
 
-    def _forecast(
-        self, X: Floats, columns: Columns, *, stretch: Floats, carried: NDArray[np.bool_], level: float, risk: float
-    ) -> Forecast:
-        values = {name: model.predict(X) for name, model in self.models.items()}
-        doubt = _Doubt(stretch=stretch, carried=carried, level=level, risk=risk)
-        basic = doubt.bounds(values[ELAPSED], self.spreads[ELAPSED])
+    def _read(self, columns: Columns, rows: int) -> "_Rows":
+        named = Formula(self.formula).names if self.formula is not None else frozenset()
+        return _Rows(
+            X=self.encoder.encode(columns, rows),
+            named={name: column for name, column in columns.items() if name in named},
+            stretch=self.encoder.stretch(columns, rows),
+            carried=self._carried(columns, rows),
+            off_grid=self.encoder.off_grid(columns, rows),
+        )
+
+    def _forecast(self, rows: "_Rows", *, level: float, risk: float) -> Forecast:
+        values = {name: model.predict(rows.X) for name, model in self.models.items() if self._answers(name, rows)}
+        moving = _Doubt(stretch=rows.stretch, carried=rows.carried, level=level, risk=risk)
+        staying = replace(moving, carried=np.zeros_like(rows.carried))  # another machine needs the same memory
+        basic = self._bounds(ELAPSED, values, rows, moving)
         custom = None
         if self.formula is not None:
-            custom = doubt.bounds(self._whole(self.formula, columns, values), self.spreads[CUSTOM])
-        steady = _Doubt(stretch=stretch, carried=np.zeros_like(carried), level=level, risk=risk)
+            phases = {name: _where(rows.off_grid, values.get(name + BETWEEN), value) for name, value in values.items()}
+            whole = self._whole(self.formula, rows.named, phases)
+            custom = self._bounds(CUSTOM, {CUSTOM: whole, CUSTOM + BETWEEN: whole}, rows, moving)
         return Forecast(
-            elapsed=custom if custom is not None and self.card.uses_custom else basic,
+            elapsed=basic if custom is None else _merge(self._uses_custom(rows.off_grid), custom, basic),
             basic=basic,
             custom=custom,
-            memory=steady.bounds(values[MEMORY], self.spreads[MEMORY]) if MEMORY in values else None,
-            stretch=stretch,
-            carried=carried,
+            memory=self._bounds(MEMORY, values, rows, staying) if MEMORY in values else None,
+            stretch=rows.stretch,
+            carried=rows.carried,
+            off_grid=rows.off_grid,
         )
+
+    def _answers(self, name: str, rows: "_Rows") -> bool:
+        """Whether a model has anything to say: those for values in between need rows in between."""
+        return not name.endswith(BETWEEN) or bool(rows.off_grid.any())
+
+    def _bounds(self, name: str, values: Mapping[str, Floats], rows: "_Rows", doubt: "_Doubt") -> Bounds:
+        on_grid = doubt.bounds(values[name], self.spreads[name])
+        between = name + BETWEEN
+        if between not in values or between not in self.spreads:
+            return on_grid
+        return _merge(rows.off_grid, doubt.bounds(values[between], self.spreads[between]), on_grid)
+
+    def _uses_custom(self, off_grid: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        in_between = self.card.uses_custom_between if ELAPSED + BETWEEN in self.spreads else self.card.uses_custom
+        return np.where(off_grid, in_between, self.card.uses_custom)
 
     def predict(
         self,
@@ -166,12 +180,23 @@ class Predictor:
 
     def risk(self, forecast: Forecast, *, walltime_s: Floats, memory: Floats) -> Floats:
         """The chance that these requests are too small, in time or in memory."""
-        time_name = CUSTOM if self.card.uses_custom else ELAPSED
-        fits = 1 - _exceeded(self.spreads[time_name], walltime_s / forecast.elapsed.value, forecast, forecast.carried)
+        ratio = walltime_s / forecast.elapsed.value
+        basic, custom = (self._exceeded(name, ratio, forecast, forecast.carried) for name in (ELAPSED, CUSTOM))
+        fits = 1 - np.where(self._uses_custom(forecast.off_grid), custom, basic)
         if forecast.memory is not None:
-            here = np.zeros_like(forecast.carried)  # another machine is as fast as it is, but needs the same memory
-            fits = fits * (1 - _exceeded(self.spreads[MEMORY], memory / forecast.memory.value, forecast, here))
+            here = np.zeros_like(forecast.carried)
+            fits = fits * (1 - self._exceeded(MEMORY, memory / forecast.memory.value, forecast, here))
         return np.asarray(1 - fits)
+
+    def _exceeded(self, name: str, ratio: Floats, forecast: Forecast, carried: NDArray[np.bool_]) -> Floats:
+        """The reverse of :meth:`_Doubt.bounds`: from a bound to the chance of exceeding it."""
+        extra = _STRETCH * forecast.stretch + _OTHER_MACHINE * carried
+        log_ratio = (np.log(ratio) - extra) / (1 + forecast.stretch)
+        if name not in self.spreads:
+            return np.zeros_like(log_ratio)
+        on_grid, between = self.spreads[name], self.spreads.get(name + BETWEEN)
+        chance = on_grid.exceeded(log_ratio)
+        return chance if between is None else np.where(forecast.off_grid, between.exceeded(log_ratio), chance)
 
     def dump(self) -> bytes:
         """This predictor as bytes, without pickle."""
@@ -244,10 +269,46 @@ class Predictor:
         return ~np.isin(asked.astype(str), measured)
 
 
-def _exceeded(spread: Spread, ratio: Floats, forecast: Forecast, carried: NDArray[np.bool_]) -> Floats:
-    """The reverse of :meth:`_Doubt.bounds`: from a bound to the chance of exceeding it."""
-    extra = _STRETCH * forecast.stretch + _OTHER_MACHINE * carried
-    return spread.exceeded((np.log(ratio) - extra) / (1 + forecast.stretch))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Questions as the models read them; ``named`` are the columns that the formula of phases reads."""
+
+    X: Floats
+    named: Columns
+    stretch: Floats
+    carried: NDArray[np.bool_]
+    off_grid: NDArray[np.bool_]
+
+    def cross(self, other: "_Rows", *, from_other: NDArray[np.bool_]) -> "_Rows":
+        """Every row with every row of the other, which has the matrix columns marked so."""
+        across, along = len(self.X), len(other.X)
+        X = np.repeat(self.X, along, axis=0)
+        X[:, from_other] = np.tile(other.X[:, from_other], (across, 1))
+        named = {name: np.repeat(column, along) for name, column in self.named.items()}
+        return _Rows(
+            X=X,
+            named=named | {name: np.tile(column, across) for name, column in other.named.items()},
+            stretch=np.repeat(self.stretch, along) + np.tile(other.stretch, across),
+            carried=np.repeat(self.carried, along) | np.tile(other.carried, across),
+            off_grid=np.repeat(self.off_grid, along) | np.tile(other.off_grid, across),
+        )
+
+
+def _where(mask: NDArray[np.bool_], chosen: Floats | None, otherwise: Floats) -> Floats:
+    return otherwise if chosen is None else np.where(mask, chosen, otherwise)
+
+
+def _merge(mask: NDArray[np.bool_], chosen: Bounds, otherwise: Bounds) -> Bounds:
+    if mask.all():
+        return chosen
+    if not mask.any():
+        return otherwise
+    return Bounds(
+        value=np.where(mask, chosen.value, otherwise.value),
+        low=np.where(mask, chosen.low, otherwise.low),
+        high=np.where(mask, chosen.high, otherwise.high),
+        request=np.where(mask, chosen.request, otherwise.request),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,14 +158,17 @@ def describe_evidence(judgement: Judgement) -> str:
 def describe_expectation(judgement: Judgement) -> str:
     """The error to expect on runs nobody has made, from rows that neither the fit nor the choice saw."""
     expected = judgement.expected
-    coverage = (
-        "" if judgement.coverage is None else f"; the interval held for {render_percent(100 * judgement.coverage)}"
-    )
     return (
         f"On unseen runs, expect to be off by {render_quantity(judgement.quantity, expected.mae)} on average "
         f"({render_percent(expected.mape)}), half the time by less than {render_percent(expected.median_ape)}; "
-        f"{render_percent(expected.upp)} of the predictions were too low{coverage}"
+        f"{render_percent(expected.upp)} of the predictions were too low{_describe_between(judgement)}"
     )
+
+
+def _describe_between(judgement: Judgement) -> str:
+    if judgement.between is None:
+        return ""
+    return f". For values between those measured, by {render_percent(judgement.between.mape)}"
 
 
 def list_scores(scores: Scores, quantity: str) -> tuple[str, ...]:

@@ -106,14 +106,11 @@ class _Search:
         return np.asarray(coefficients / norm)
 
     def criterion(self, terms: Terms) -> float:
-        """The Bayesian information criterion, with each term also paying for having been picked among many.
-
-        Exponents that were fitted, not picked, are parameters like coefficients.
-        """
+        """The Bayesian information criterion, with a price for each exponent and for having searched among many."""
         key = frozenset(terms)
         if key not in self._criteria:
             loss = float(np.mean((self._matrix(terms) @ self.solve(terms) - self.target) ** 2))
-            price = len(terms) * (np.log(self.rows) / 2 + np.log1p(len(self.factors)))
+            price = len(terms) * (np.log(self.rows) + np.log1p(len(self.factors))) + sum(map(len, terms))
             price += len(_free_exponents(terms)) * np.log(self.rows)
             self._criteria[key] = float(self.rows * np.log(max(loss, 1e-12)) + price)
         return self._criteria[key]
@@ -200,7 +197,7 @@ class _Search:
         grown = []
         for column, exponent in self.factors:
             total = taken.get(column, 0.0) + exponent
-            if abs(total) <= 3:
+            if abs(total) <= 2:
                 powers = {**taken, column: total}
                 grown.append(tuple(sorted((key, power) for key, power in powers.items() if abs(power) > 1e-9)))
         if term and all(abs(2 * power) <= 3 for power in taken.values()):

@@ -1,0 +1,86 @@
+"""The choice for questions whose values lie between those that were measured.
+
+Sweeps are grids: leave one configuration out, and every value of it still stands in some other run. That judges answers
+for the grid's own values, and there a tree that has memorised them is hard to beat. Questions in between are another
+matter, so they are judged by leaving out all runs with one value of one parameter.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from foretell.entities.learned import Scores
+from foretell.models.intervals import Spread
+from foretell.models.metrics import score
+from foretell.models.recipes import Bools, FittedRecipe, Floats, Recipe, TrainingSet
+from foretell.models.selection import SINGLE_THREAD_ROWS, Trial, get_policy, judged_rows, pick, without_the_chooser
+
+MOST_VALUES = 64  # more distinct values than this are no grid
+_MOST_FOLDS = 10
+_LEAST_LEFT = 1 / 3  # of the judged configurations, for a fold to teach anything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """The winner in between, fitted on all rows, and how far the truth strays from it there.
+
+    ``held_out`` are predictions for ``rows`` (a row may stand there more than once) from fits without their value.
+    """
+
+    fitted: FittedRecipe
+    spread: Spread
+    winner: str
+    expected: Scores
+    rows: NDArray[np.intp]
+    held_out: Floats
+
+
+def select_between(data: TrainingSet, recipes: Sequence[Recipe], *, policy: str) -> Between | None:
+    """The best recipe by the policy on values left out; ``None`` if no value lies between others."""
+    weigh = get_policy(policy)
+    folds = _thinned(list(_value_folds(data)))
+    if not folds:
+        return None
+    fold_of = np.concatenate([np.full(len(rows), number) for number, (rows, _) in enumerate(folds)])
+    actual = np.concatenate([data.y[rows] for rows, _ in folds])
+    with threadpool_limits(1 if len(data) < SINGLE_THREAD_ROWS else None):
+        trials = [
+            Trial(recipe=recipe, predictions=_predict_left_out(recipe, data, folds))
+            for recipe in recipes
+            if recipe.share == 1 and not recipe.adjusted
+        ]
+        winner = pick(trials, actual, weigh)
+        held_out = without_the_chooser(trials, actual, fold_of, weigh)
+        return Between(
+            fitted=winner.recipe.fit(data),
+            spread=Spread.learn(actual, held_out),
+            winner=winner.recipe.name,
+            expected=score(actual, held_out),
+            rows=np.concatenate([rows for rows, _ in folds]),
+            held_out=held_out,
+        )
+
+
+def _value_folds(data: TrainingSet) -> Iterator[tuple[NDArray[np.intp], Bools]]:
+    """Judged rows with one inner value of one column, and the rows without it."""
+    judged = judged_rows(data)
+    groups = len(np.unique(data.group[judged]))
+    for column in data.X.T:
+        values = np.unique(column)
+        for value in values[1:-1] if len(values) <= MOST_VALUES else ():
+            rows = judged[column[judged] == value]
+            left = len(np.setdiff1d(data.group[judged], data.group[rows]))
+            if len(rows) and left >= max(2, _LEAST_LEFT * groups):
+                yield rows, column != value
+
+
+def _thinned(folds: list[tuple[NDArray[np.intp], Bools]]) -> list[tuple[NDArray[np.intp], Bools]]:
+    chosen = np.linspace(0, len(folds) - 1, min(len(folds), _MOST_FOLDS)).astype(int)
+    return [folds[index] for index in chosen]
+
+
+def _predict_left_out(recipe: Recipe, data: TrainingSet, folds: Sequence[tuple[NDArray[np.intp], Bools]]) -> Floats:
+    return np.concatenate([recipe.fit(data.take(kept)).predict(data.X[rows]) for rows, kept in folds])
