@@ -198,10 +198,10 @@ class _Campaign:
 
     def make(self, specs: Sequence[RunSpec], *, retry: frozenset[State] = frozenset()) -> None:
         """Make these runs, in this order, as room allows."""
-        waiting = list(specs)
+        waiting = sorted(specs, key=self.runner.fits)  # what can never run here first: its error costs nothing yet
         self._estimate(waiting)
         while waiting or self.runner.running:
-            while waiting and self.runner.has_room(waiting[0]):
+            while waiting and (self.runner.has_room(waiting[0]) or not self.runner.fits(waiting[0])):
                 self._start(waiting.pop(0), retry=retry)
             self._report(waiting)
             for run in self.runner.poll(_POLL_S):
@@ -210,10 +210,10 @@ class _Campaign:
             self._beat()
 
     def _start(self, spec: RunSpec, *, retry: frozenset[State]) -> None:
+        launch = build_launch(self.app, spec, run_directory=run_directory(self.app, spec.id))
         if not self.store.claim(spec, self.owner, retry=retry):
             self.total -= 1  # somebody else has it
             return
-        launch = build_launch(self.app, spec, run_directory=run_directory(self.app, spec.id))
         marked = replace(launch, environment={**launch.environment, OWNER: self.owner.token})
         try:
             self.runner.start(spec, marked, phases=self.app.phases)

@@ -70,7 +70,7 @@ class LocalRunner(Runner):
     def start(self, spec: RunSpec, launch: Launch, *, phases: Sequence[Phase] = ()) -> None:
         obstacle = self._find_obstacle(spec)
         if obstacle:
-            raise RunnerError(f"run {spec.id} of {spec.app!r} cannot run here: {obstacle}")
+            raise RunnerError(f"run {spec.id} of {spec.app!r} cannot run here: {obstacle}; ask for less in 'resources'")
         if spec.id in self._jobs or not self.has_room(spec):
             raise RunnerError(f"no room for run {spec.id} of {spec.app!r} now; poll until a running one has ended")
         directory = Path(launch.run_directory).absolute()
