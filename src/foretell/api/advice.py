@@ -18,6 +18,7 @@ from foretell.entities.app import App
 from foretell.entities.prediction import Offer, Recommendation, Rejection
 from foretell.entities.run import Allocation, Launch, Machine, RunSpec
 from foretell.entities.site import NodeType, Site
+from foretell.errors import NotFoundError
 from foretell.machines.allocations import list_allocations
 from foretell.machines.local import LOCAL, build_local_site
 from foretell.machines.sites import get_site
@@ -38,7 +39,15 @@ def find_site(name: str, *, files: Collection[Path] = ()) -> Site:
         NotFoundError: if there is none of that name.
         SiteError: if a file has mistakes.
     """
-    return build_local_site(detect_machine()) if name == LOCAL else get_site(name, extra_files=files)
+    if name == LOCAL:
+        return build_local_site(detect_machine())
+    try:
+        return get_site(name, extra_files=files)
+    except NotFoundError as exc:
+        if exc.kind != "site":
+            raise
+        hint = "Describe your own in a site file and pass --site-file."
+        raise NotFoundError("site", name, known=(LOCAL, *exc.known), hint=hint) from None
 
 
 def list_sites(*, files: Collection[Path] = ()) -> tuple[Site, ...]:

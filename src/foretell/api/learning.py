@@ -105,7 +105,8 @@ def ask(
     predictor = Predictor.load(record.blob, record.card)
     specs = specify(known, configurations, allocation=usual_allocation(predictor, resources))
     new = sum(counts.get(state, 0) for state in _TEACHING) - int(record.extra["runs"])
-    return Answer(predictions=tuple(predictor.predict(specs, level=level, risk=risk)), new_runs=new)
+    predictions = predictor.predict(specs, level=level, risk=risk) if specs else ()
+    return Answer(predictions=tuple(predictions), new_runs=new)
 
 
 def specify(app: App, configurations: Configurations, *, allocation: Allocation) -> list[RunSpec]:
