@@ -110,6 +110,11 @@ def test_a_word_never_seen_is_a_doubt(predict):
     assert not any("kind" in doubt for doubt in known["doubts"])
 
 
+def test_no_row_no_prediction(predict, history, foretell):
+    assert predict(build_history().head(0)) == []
+    assert foretell("predict", "hist", "--from", "configs.csv", folder=history).code == 0
+
+
 def test_a_column_of_one_value_may_be_missing(predict):
     assert predict(build_history().drop(columns="constant"))[0]["parameters"]["constant"] == 7
 
