@@ -17,7 +17,9 @@ Floats = NDArray[np.float64]
 _FAMILIES = ("linear", "tree", "law")
 
 
-def _build_set(X: Floats, y: Floats, *, full_scale: NDArray[np.bool_] | None = None, repetitions: int = 1) -> TrainingSet:
+def _build_set(
+    X: Floats, y: Floats, *, full_scale: NDArray[np.bool_] | None = None, repetitions: int = 1
+) -> TrainingSet:
     rows = len(y)
     return TrainingSet(
         X=X,

@@ -93,7 +93,7 @@ def test_any_single_power_is_found(exponent: float, factor: float) -> None:
 @given(
     powers=st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([-1.0, -0.5, 0.5, 1.0])), seed=st.integers(0, 99)
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15, deadline=None, derandomize=True)  # with noise, a rare draw may mislead
 def test_any_product_of_powers_is_found(powers: tuple[float, float], seed: int) -> None:
     def law(X: Floats) -> Floats:
         return np.asarray(5 * X[:, 0] ** powers[0] * X[:, 1] ** powers[1])
