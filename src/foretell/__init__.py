@@ -4,8 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foretell.api import (
+        Cheapest,
         Columns,
+        Fastest,
         build,
+        find_site,
         generate,
         import_runs,
         list_runs,
@@ -19,8 +22,11 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Cheapest",
     "Columns",
+    "Fastest",
     "build",
+    "find_site",
     "generate",
     "import_runs",
     "list_runs",

@@ -105,7 +105,7 @@ def _offer(choice: Choice, ranking: Ranking, row: int, risk: float) -> Offer:
 
 
 def _charge(hourly: Decimal, seconds: float) -> Decimal:
-    return (hourly * Decimal(repr(seconds)) / 3600).quantize(Decimal("0.000001"))
+    return (hourly * Decimal(repr(seconds)) / 3600).quantize(Decimal("0.000000001"))
 
 
 def _reject(choice: Choice, ranking: Ranking, row: int) -> Rejection:

@@ -308,4 +308,8 @@ def _is_abandoned(claim: Claim) -> bool:
 
 def _note_if_busy(run: Run | None) -> str:
     load = run.machine.load if run is not None else None
-    return f"others used {load:.1f} cores meanwhile: times may be too long" if load is not None and load > _BUSY else ""
+    return (
+        f"others used {load:.1f} cores during a run: measured times may be too long"
+        if load is not None and load > _BUSY
+        else ""
+    )

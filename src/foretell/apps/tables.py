@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,16 @@ import numpy as np
 import pandas as pd
 
 from foretell.entities.app import App, Domain, Parameter, ParameterType, Scale, Value
-from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
+from foretell.entities.run import (
+    LAST_COLUMNS,
+    RESOURCE_COLUMNS,
+    USAGE_COLUMNS,
+    Allocation,
+    Run,
+    RunSpec,
+    State,
+    Usage,
+)
 from foretell.errors import ImportDataError, MissingExtraError, Mistake, SpecError
 
 _RESOURCES = ("cores", "gpus", "nodes")
@@ -58,6 +67,7 @@ def read_runs(frame: pd.DataFrame, *, app: str, columns: Columns) -> RunsRead:
         ImportDataError: if the table lacks a column, or has no usable row.
         SpecError: if the app's name cannot be used.
     """
+    columns = _for_own_export(frame, columns)
     _check_columns(frame, columns)
     _check_app_name(app)
     reader = _RunReader(app=app, frame=frame, columns=columns)
@@ -65,6 +75,22 @@ def read_runs(frame: pd.DataFrame, *, app: str, columns: Columns) -> RunsRead:
     if not runs:
         raise ImportDataError(f"no usable row among {len(frame)}: {_render_skipped(reader.skipped)}")
     return RunsRead(app=App(name=app, parameters=tuple(reader.parameters)), runs=runs, skipped=reader.skipped)
+
+
+def _for_own_export(frame: pd.DataFrame, columns: Columns) -> Columns:
+    """What Foretell exported says itself which column is what."""
+    names = {str(name) for name in frame.columns}
+    if not names.issuperset(LAST_COLUMNS):
+        return columns
+    known = {*USAGE_COLUMNS, *LAST_COLUMNS, *RESOURCE_COLUMNS} - {*_RESOURCES}
+    told = {name for name in names if name in known or name.startswith(("phase_", "machine_"))}
+    named = replace(
+        columns,
+        memory=columns.memory or "peak_memory_bytes",
+        scale=columns.scale or "scale",
+        state=columns.state or "state",
+    )
+    return replace(named, drop=(*columns.drop, *sorted(told - {*named.named()})))
 
 
 def read_table(path: Path) -> pd.DataFrame:

@@ -82,6 +82,7 @@ class _Display:
     def __init__(self) -> None:
         from rich.live import Live
 
+        self._warned = False
         self._console = open_console(stderr=True)
         self._live = (
             Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
@@ -101,7 +102,8 @@ class _Display:
 
         if self._live:
             self._live.update(render_progress(progress))
-        if progress.last is not None and (self._live is None or progress.last.state != "completed" or progress.note):
+        if progress.last is not None and (self._live is None or progress.last.state != "completed"):
             self._console.print(render_outcome(progress.last))
-            if progress.note:
-                self._console.print(f"  {progress.note}", style="dim")
+        if progress.note and not self._warned:
+            self._console.print(f"Note: {progress.note}", style="yellow")
+            self._warned = True

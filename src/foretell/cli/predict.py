@@ -71,4 +71,5 @@ def predict(
         return
     show([render_predictions(answer.predictions)])
     if answer.new_runs > 0:
-        note(f"{answer.new_runs} runs have come in since the model was built; 'foretell build' learns from them.")
+        came = "1 run has come" if answer.new_runs == 1 else f"{answer.new_runs} runs have come"
+        note(f"{came} in since the model was built; 'foretell build' learns from it.")

@@ -153,3 +153,9 @@ class Launch:
     setup: tuple[tuple[str, ...], ...] = ()
     cleanup: tuple[tuple[str, ...], ...] = ()
     time_limit_s: float | None = None
+
+
+# A run as a row of a table: the names of its columns beside its parameters, ``phase_`` and ``machine_`` ones.
+RESOURCE_COLUMNS = ("cores", "memory_bytes", "gpus", "nodes", "partition", "node_type")
+USAGE_COLUMNS = tuple(Usage.__dataclass_fields__)
+LAST_COLUMNS = ("state", "scale", "repetition", "exit_code", "reason", "started_at", "ended_at", "source", "app", "id")

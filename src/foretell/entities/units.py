@@ -146,6 +146,6 @@ def render_money(amount: Decimal | float, currency: str = "USD") -> str:
     value = float(amount)
     if not math.isfinite(value):
         return "unknown"
-    digits = 2 if abs(value) >= 1 or value == 0 else min(6, 2 - math.floor(math.log10(abs(value))))
+    digits = 2 if abs(value) >= 1 or value == 0 else min(9, 1 - math.floor(math.log10(abs(value))))
     number = f"{value:,.{digits}f}"
     return f"${number}" if currency == "USD" else f"{number} {currency}"

@@ -47,12 +47,6 @@ class Encoder:
     def names(self) -> tuple[str, ...]:
         return tuple(name for field in self.fields if field.used for name in _encoded_names(field))
 
-    @property
-    def indicators(self) -> NDArray[np.bool_]:
-        """Which matrix columns are 0/1 marks of a text's level."""
-        flags = [field.levels is not None for field in self.fields if field.used for _ in _encoded_names(field)]
-        return np.array(flags, dtype=bool)
-
     def encode(self, columns: Columns, rows: int) -> NDArray[np.float64]:
         """The matrix, one row a configuration."""
         matrix = np.empty((rows, len(self.names)))

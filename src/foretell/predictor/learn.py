@@ -87,8 +87,11 @@ def _judgement(part: Part) -> Judgement:
 def _sampled(table: RunTable, *, seed: int) -> tuple[RunTable, tuple[str, ...]]:
     if len(table) <= _MOST_ROWS:
         return table, ()
-    rows = np.sort(np.random.default_rng(seed).choice(len(table), _MOST_ROWS, replace=False))
-    note = f"learned from a sample of {_MOST_ROWS:,} of {len(table):,} runs"
+    draw = np.random.default_rng(seed)
+    full, small = np.flatnonzero(table.full_scale), np.flatnonzero(~table.full_scale)
+    kept = draw.permutation(full)[: max(_MOST_ROWS // 2, _MOST_ROWS - len(small))]
+    rows = np.sort(np.concatenate([kept, draw.permutation(small)[: _MOST_ROWS - len(kept)]]))
+    note = f"learned from a sample of {len(rows):,} of {len(table):,} runs"
     return table.take(rows), (note,)
 
 

@@ -7,21 +7,17 @@ from typing import Any
 
 import pandas as pd
 
-from foretell.entities.app import RESOURCES
 from foretell.entities.learned import ModelCard
 from foretell.entities.plan import CampaignResult, Plan
 from foretell.entities.prediction import Offer, Prediction, Recommendation
 from foretell.entities.records import to_record
-from foretell.entities.run import Machine, Run, RunSpec, Usage
+from foretell.entities.run import LAST_COLUMNS, RESOURCE_COLUMNS, USAGE_COLUMNS, Machine, Run, RunSpec
 from foretell.entities.site import NodeType, Site
 
 Record = dict[str, Any]
 
-_RESOURCES = (*RESOURCES, "partition", "node_type")
-_USAGE = tuple(Usage.__dataclass_fields__)
 _MACHINE = tuple(name for name in Machine.__dataclass_fields__ if name != "extra")
-_LAST = ("state", "scale", "repetition", "exit_code", "reason", "started_at", "ended_at", "source", "app", "id")
-_OWN_COLUMNS = frozenset({*_RESOURCES, *_USAGE, *_LAST})
+_OWN_COLUMNS = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, *LAST_COLUMNS})
 
 
 def render_json(value: Any) -> str:
@@ -73,8 +69,8 @@ def build_run_record(run: Run) -> Record:
     """
     allocation, machine = run.spec.allocation, run.machine
     row: Record = {_name_column(name): value for name, value in run.spec.parameters.items()}
-    row |= {name: getattr(allocation, name) for name in _RESOURCES}
-    row |= {name: getattr(run.usage, name, None) for name in _USAGE}
+    row |= {name: getattr(allocation, name) for name in RESOURCE_COLUMNS}
+    row |= {name: getattr(run.usage, name, None) for name in USAGE_COLUMNS}
     row |= {f"phase_{name}": value for name, value in run.phases.items()}
     row |= {f"machine_{name}": getattr(machine, name) for name in _MACHINE}
     row |= {f"machine_{name}": value for name, value in machine.extra.items() if name not in _MACHINE}
@@ -95,7 +91,7 @@ def _order_columns(names: Iterable[str]) -> list[str]:
     found = dict.fromkeys(names)
     phases = [name for name in found if name.startswith("phase_")]
     machine = [name for name in found if name.startswith("machine_")]
-    own = dict.fromkeys((*_RESOURCES, *_USAGE, *phases, *machine, *_LAST))
+    own = dict.fromkeys((*RESOURCE_COLUMNS, *USAGE_COLUMNS, *phases, *machine, *LAST_COLUMNS))
     return [*(name for name in found if name not in own), *own]
 
 

@@ -41,7 +41,10 @@ class ScalingLawRegressor(RunRegressor):
         keep = whole.inliers(self.terms_)
         if not keep.all():
             whole = _Search(X[keep] / self.scale_, target[keep], weight[keep], max_terms=self.max_terms)
-        self.coefficients_ = whole.solve(self.terms_)
+        coefficients = whole.solve(self.terms_)
+        fitted = build_design(X[keep] / self.scale_, self.terms_) @ coefficients
+        # Least squares of relative errors sits low under noise; half of the runs should take longer, half less.
+        self.coefficients_ = coefficients * float(np.median(target[keep] / np.maximum(fitted, SMALLEST)))
 
     def _predict(self, X: NDArray[np.float64]) -> Any:
         scaled = np.maximum(X, self.floor_) / self.scale_

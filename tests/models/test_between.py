@@ -1,0 +1,56 @@
+"""Questions between measured values: judged by leaving values out, answered by what does best there."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.models.between import select_between
+from foretell.models.recipes import Recipe, TrainingSet
+
+Floats = NDArray[np.float64]
+TREE, LAW = Recipe(family="tree"), Recipe(family="law")
+
+
+def _grid(law: str = "product", *, seed: int = 0) -> TrainingSet:
+    """Full-scale and scaled-down runs on a grid of two parameters, and a third that does not matter."""
+    draw = np.random.default_rng(seed)
+    points = [(x, z, t) for x in (1, 2, 4, 8, 16) for z in (10, 20, 40) for t in (1, 2)]
+    X = np.array(points, dtype=float)
+    y = X[:, 0] * X[:, 1] if law == "product" else np.where(X[:, 0] > 3, 100.0, 10.0)
+    noise = np.exp(draw.normal(0, 0.01, len(X)))
+    return TrainingSet(
+        X=X,
+        y=y * noise,
+        full_scale=X[:, 0] > 1,
+        censored=np.zeros(len(X), dtype=bool),
+        group=np.arange(len(X)),
+    )
+
+
+def test_a_law_answers_in_between_where_a_tree_only_remembers() -> None:
+    chosen = select_between(_grid(), [TREE, LAW], policy="mae")
+    assert chosen is not None
+    assert chosen.winner == LAW.name
+    unseen = np.array([[6.0, 30.0, 1.0]])
+    assert abs(chosen.fitted.predict(unseen)[0] / 180 - 1) < 0.05
+
+
+def test_a_tree_wins_where_there_is_a_step() -> None:
+    chosen = select_between(_grid("step"), [TREE, LAW], policy="mae")
+    assert chosen is not None
+    assert chosen.winner == TREE.name
+
+
+def test_the_error_in_between_is_that_of_values_left_out() -> None:
+    alone = select_between(_grid(), [TREE], policy="mae")
+    assert alone is not None
+    assert alone.expected.mape > 20  # a tree that has never seen a value takes its neighbour's
+    data = _grid()
+    left_out = {(column, value) for column in (0, 1) for value in np.unique(data.X[:, column])[1:-1]}
+    rows = {int(row) for column, value in left_out for row in np.flatnonzero(data.X[:, column] == value)}
+    assert set(alone.rows.tolist()) <= {row for row in rows if data.full_scale[row]}
+
+
+def test_nothing_is_judged_where_no_value_lies_between_others() -> None:
+    data = _grid()
+    two_valued = data.take(np.isin(data.X[:, 0], (1, 16)) & np.isin(data.X[:, 1], (10, 40)))
+    assert select_between(two_valued, [TREE, LAW], policy="mae") is None

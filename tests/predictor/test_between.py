@@ -1,0 +1,88 @@
+"""A predictor answers on and off the grid with what was chosen for each."""
+
+import numpy as np
+import pytest
+
+from foretell.entities.app import App, Parameter, ParameterType, Phase, Scale
+from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
+from foretell.features.table import build_table
+from foretell.predictor.learn import learn
+from foretell.predictor.predictor import BETWEEN, ELAPSED, Predictor
+
+APP = App(
+    name="swept",
+    command=("true",),
+    parameters=(
+        Parameter(name="steps", type=ParameterType.INTEGER),
+        Parameter(name="size", type=ParameterType.INTEGER),
+    ),
+)
+WITH_PHASES = App(
+    name="swept",
+    command=("true",),
+    parameters=APP.parameters,
+    phases=(Phase(name="start", pattern="x"), Phase(name="step", pattern="x")),
+    estimate="start + steps * step",
+)
+
+
+def _runs() -> list[Run]:
+    draw = np.random.default_rng(1)
+    runs = []
+    for steps in (10, 20, 40, 80, 160):
+        for size in (8, 16, 32):
+            step_s = 0.01 * size * float(np.exp(draw.normal(0, 0.01)))
+            spec = RunSpec(
+                app="swept",
+                parameters={"steps": steps, "size": size},
+                scale=Scale.FULL_SCALE if steps > 20 else Scale.SCALED_DOWN,
+            )
+            usage = Usage(elapsed_s=1 + steps * step_s, peak_memory_bytes=10**7 + size * 10**5)
+            phases = {"start": 1.0, "step": step_s}
+            runs.append(Run(spec=spec, state=State.COMPLETED, usage=usage, phases=phases))
+    return runs
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    return learn(WITH_PHASES, build_table(_runs()))
+
+
+def _ask(steps: int, size: int) -> RunSpec:
+    return RunSpec(app="swept", parameters={"steps": steps, "size": size})
+
+
+def test_only_questions_off_the_grid_are_marked(predictor: Predictor) -> None:
+    forecast = predictor.forecast(predictor.tabulate([_ask(40, 16), _ask(50, 16), _ask(40, 20)]), 3)
+    assert forecast.off_grid.tolist() == [False, True, True]
+
+
+def test_answers_in_between_are_near_the_law(predictor: Predictor) -> None:
+    (answer,) = predictor.predict([_ask(60, 24)])
+    assert answer.elapsed_s.value == pytest.approx(1 + 60 * 0.24, rel=0.05)
+    assert answer.elapsed_s.low < 1 + 60 * 0.24 < answer.elapsed_s.high
+
+
+def test_each_side_of_the_grid_has_its_own_spread(predictor: Predictor) -> None:
+    assert ELAPSED + BETWEEN in predictor.spreads
+    assert ELAPSED + BETWEEN in predictor.models
+    judgement = predictor.card.judgements[ELAPSED]
+    assert judgement.between is not None
+    assert judgement.between_winner
+
+
+def test_pairs_say_the_same_as_rows(predictor: Predictor) -> None:
+    specs = [_ask(40, 16), _ask(50, 20)]
+    options = [(Allocation(cores=1), Machine()), (Allocation(cores=2), Machine())]
+    crossed = predictor.forecast_pairs(specs, options)
+    for place, (spec, (allocation, machine)) in enumerate((spec, option) for spec in specs for option in options):
+        alone = RunSpec(app="swept", parameters=spec.parameters, allocation=allocation)
+        (answer,) = predictor.predict([alone], machines=[machine])
+        assert crossed.elapsed.value[place] == pytest.approx(answer.elapsed_s.value)
+        assert crossed.elapsed.high[place] == pytest.approx(answer.elapsed_s.high)
+
+
+def test_a_stored_predictor_still_knows_the_grid(predictor: Predictor) -> None:
+    again = Predictor.load(predictor.dump(), predictor.card)
+    specs = [_ask(40, 16), _ask(50, 20)]
+    assert again.predict(specs) == predictor.predict(specs)
