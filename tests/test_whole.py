@@ -131,7 +131,7 @@ def test_killed_twenty_times_none_is_lost_and_none_made_twice(nursery, tmp_path)
         before = read_diary(tmp_path, "started").total()
         pid = nursery.start("generate", "--json", folder=tmp_path)
         if attempt % 5 == 0:
-            time.sleep(chance.uniform(0, 1.5))  # at any moment: while it starts, plans or runs
+            time.sleep(chance.uniform(0, 0.5))  # at any moment: while it starts, plans or runs
         else:
             wait_until(lambda: read_diary(tmp_path, "started").total() > before)  # noqa: B023
             time.sleep(chance.uniform(0, 0.2))

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-ROWS = 24
-IMPORT = ["runs", "import", "past.csv", "--app", "hist", "--elapsed", "walltime_s", "--scale", "run_type"]
-MEMORY = ["--memory", "peak (bytes)"]
+ROWS = 16
+IMPORT = ["runs", "import", "past.csv", "--app", "hist", "--elapsed", "walltime_s"]
 
 
 def build_history() -> pd.DataFrame:
@@ -40,7 +39,8 @@ def build_history() -> pd.DataFrame:
 def history(tmp_path_factory, foretell):
     folder = tmp_path_factory.mktemp("history")
     build_history().to_csv(folder / "past.csv", index=False)
-    imported = foretell(*IMPORT, *MEMORY, "--drop", "job id", "--json", folder=folder)
+    options = ["--memory", "peak (bytes)", "--scale", "run_type", "--drop", "job id"]
+    imported = foretell(*IMPORT, *options, "--json", folder=folder)
     assert imported.code == 0, imported.err
     assert imported.record["added"] == ROWS
     assert set(imported.record["parameters"]).isdisjoint({"job id", "walltime_s", "peak (bytes)", "run_type", "cores"})
@@ -129,8 +129,8 @@ def test_mistakes_are_named_all_at_once(history, foretell):
     assert "'perhaps' in row 3" in outcome.err
 
 
-def test_without_memory(tmp_path, foretell):
-    frame = build_history()[["n", "kind", "walltime_s", "run_type"]]
+def test_without_memory_and_scale(tmp_path, foretell):
+    frame = build_history()[["n", "kind", "walltime_s"]]
     frame.to_csv(tmp_path / "past.csv", index=False)
     assert foretell(*IMPORT, folder=tmp_path).code == 0
     assert foretell("build", "hist", folder=tmp_path).code == 0
