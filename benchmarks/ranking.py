@@ -8,7 +8,8 @@ import numpy as np
 
 from benchmarks.histories import APP, make_runs
 from benchmarks.timing import time_calls
-from foretell.api.advice import find_site, rank_pairs
+from foretell.api.advice import rank_pairs
+from foretell.api.places import find_site
 from foretell.entities.run import RunSpec
 from foretell.features.table import build_table
 from foretell.models.recipes import Recipe, TrainingSet

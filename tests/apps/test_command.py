@@ -179,3 +179,13 @@ def test_programs_that_cannot_start(tmp_path: Path, read: Callable[[str], App]) 
     assert find_program_problem(App(name="a", command=("{x}",))) is None
     assert find_program_problem(App(name="a", shell="anything")) is None
     assert find_program_problem(App(name="a")) is None
+
+
+def test_what_has_one_full_scale_value_need_not_be_said(read: Callable[[str], App]) -> None:
+    app = read(
+        'name: a\ncommand: [run, "{steps}", "{size}"]\n'
+        "parameters:\n  steps: {sd: [1, 2], fs: [10, 20]}\n  size: {sd: [3, 4], fs: 8}\n"
+    )
+    assert build_spec(app, {"steps": "15"}, allocation=Allocation()).parameters == {"steps": 15, "size": 8}
+    with pytest.raises(SpecError, match="steps: found no value"):
+        build_spec(app, {}, allocation=Allocation())

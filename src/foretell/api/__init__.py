@@ -1,14 +1,19 @@
 """What Foretell does, as Python: each function joins the stages it names."""
 
-from foretell.advisor.policy import Cheapest, Fastest, choose_policy
-from foretell.api.advice import find_site, list_sites, recommend, render_script
-from foretell.api.campaign import generate, plan
-from foretell.api.exchange import import_runs, list_runs
-from foretell.api.learning import ask, build, predict
-from foretell.api.proof import summarise, verify
-from foretell.api.workspace import load_app
-from foretell.apps.tables import Columns, read_table
-from foretell.stores import open_store
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foretell.advisor.policy import Cheapest, Fastest, choose_policy
+    from foretell.api.advice import recommend, render_script
+    from foretell.api.campaign import generate, plan
+    from foretell.api.exchange import import_runs, list_runs
+    from foretell.api.learning import ask, build, predict
+    from foretell.api.places import find_site, list_sites
+    from foretell.api.proof import summarise, verify
+    from foretell.api.workspace import load_app
+    from foretell.apps.tables import Columns, read_table
+    from foretell.stores import open_store
 
 __all__ = [
     "Cheapest",
@@ -32,3 +37,24 @@ __all__ = [
     "summarise",
     "verify",
 ]
+
+# Listing runs should not wait for scikit-learn: each name's module is imported when it is first asked for.
+_HOMES = {
+    "foretell.advisor.policy": ("Cheapest", "Fastest", "choose_policy"),
+    "foretell.api.advice": ("recommend", "render_script"),
+    "foretell.api.campaign": ("generate", "plan"),
+    "foretell.api.exchange": ("import_runs", "list_runs"),
+    "foretell.api.learning": ("ask", "build", "predict"),
+    "foretell.api.places": ("find_site", "list_sites"),
+    "foretell.api.proof": ("summarise", "verify"),
+    "foretell.api.workspace": ("load_app",),
+    "foretell.apps.tables": ("Columns", "read_table"),
+    "foretell.stores": ("open_store",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)

@@ -12,51 +12,21 @@ from foretell.advisor.choose import Choice, choose
 from foretell.advisor.policy import Policy, choose_policy
 from foretell.advisor.ranking import WORKS, Ranking, build_market, rank
 from foretell.api.learning import Configuration, load_predictor, specify
+from foretell.api.places import find_site
 from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
 from foretell.apps.command import build_launch
 from foretell.entities.app import App
 from foretell.entities.prediction import Offer, Recommendation, Rejection
 from foretell.entities.run import Allocation, Launch, Machine, RunSpec
 from foretell.entities.site import NodeType, Site
-from foretell.errors import NotFoundError
 from foretell.machines.allocations import list_allocations
-from foretell.machines.local import LOCAL, build_local_site
-from foretell.machines.sites import get_site
-from foretell.machines.sites import list_sites as list_known_sites
+from foretell.machines.local import LOCAL
 from foretell.predictor.predictor import DEFAULT_LEVEL, DEFAULT_RISK, Predictor
-from foretell.probes.machine import detect_machine
 from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.script import render_job_script
 
 _SHELL = "shell"
 _NODE_COUNTS = (1, 2, 4, 8, 16)
-
-
-def find_site(name: str, *, files: Collection[Path] = ()) -> Site:
-    """A site by its name: this machine, one of the catalogue, or one of the user's files.
-
-    Raises:
-        NotFoundError: if there is none of that name.
-        SiteError: if a file has mistakes.
-    """
-    if name == LOCAL:
-        return build_local_site(detect_machine())
-    try:
-        return get_site(name, extra_files=files)
-    except NotFoundError as exc:
-        if exc.kind != "site":
-            raise
-        hint = "Describe your own in a site file and pass --site-file."
-        raise NotFoundError("site", name, known=(LOCAL, *exc.known), hint=hint) from None
-
-
-def list_sites(*, files: Collection[Path] = ()) -> tuple[Site, ...]:
-    """This machine, the catalogue, and the user's sites.
-
-    Raises:
-        SiteError: if a file has mistakes.
-    """
-    return (find_site(LOCAL), *list_known_sites(extra_files=files))
 
 
 def recommend(

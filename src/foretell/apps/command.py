@@ -77,7 +77,7 @@ def parse_value(parameter: Parameter, text: str) -> Value:
 
 
 def build_spec(app: App, settings: Mapping[str, str | Value], *, allocation: Allocation) -> RunSpec:
-    """The full-scale run of that configuration.
+    """The full-scale run of that configuration; a parameter that has only one full-scale value need not be given.
 
     Raises:
         SpecError: with every unknown name, missing name and unfit value.
@@ -90,6 +90,10 @@ def build_spec(app: App, settings: Mapping[str, str | Value], *, allocation: All
     ]
     values: dict[str, Value] = {}
     for parameter in app.parameters:
+        usual = parameter.full_scale.values
+        if parameter.name not in settings and len(usual) == 1:
+            values[parameter.name] = usual[0]
+            continue
         if parameter.name not in settings:
             mistakes.append(Mistake(place=parameter.name, found="no value", expected=f"one of type {parameter.type}"))
             continue
