@@ -173,3 +173,27 @@ def test_gpu_samples_weigh_as_long_as_they_stood(start, monkeypatch):
 def test_what_cannot_start_raises_what_the_system_says(start, words):
     with pytest.raises((OSError, ValueError)):
         start(*words)
+
+
+def test_memory_of_the_shortest_run_of_a_large_parent_is_exact(tmp_path):
+    """Neither too little (too short to be sampled) nor too much (the parent's)."""
+    code = f"""
+import os, sys
+from pathlib import Path
+from foretell.probes.process import Command, ProcessProbe
+ballast = b"1" * (300 << 20)
+out = Path({str(tmp_path)!r}) / "out"
+words = (sys.executable, "-I", "-S", "-c", "x = b'1' * (50 << 20)")
+command = Command(argv=words, directory=out.parent, environment=os.environ, stdout=out, stderr=out)
+print(*(ProcessProbe(command).wait().usage.peak_memory_bytes for _ in range(5)))
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(50 * MEGABYTE < int(peak) < 70 * MEGABYTE for peak in answer.stdout.split())
+
+
+def test_runs_do_not_outlive_a_killed_starter_unnoticed(start):
+    probe = start("sleep", "30")
+    os.kill(process_module.get_starter().pid, signal.SIGKILL)
+    with pytest.raises(OSError):
+        probe.wait()
+    assert start("true").wait().exit_code == 0

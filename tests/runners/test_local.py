@@ -123,7 +123,7 @@ class TestWhatCannotStart:
         assert str(missing) in self.start(runner, tmp_path, ("true",), directory=missing)
 
     def test_nul_in_a_word(self, runner, tmp_path):
-        assert "null byte" in self.start(runner, tmp_path, ("echo", "a\0b"))
+        assert "NUL" in self.start(runner, tmp_path, ("echo", "a\0b"))
 
     def test_too_long_a_word(self, runner, tmp_path):
         assert "too long" in self.start(runner, tmp_path, ("echo", "x" * 10_000_000))

@@ -11,18 +11,19 @@ import enum
 import os
 import resource
 import signal
-import subprocess
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psutil
 
 from foretell.entities.run import Usage
 from foretell.probes.gpus import Gpu, sample_gpus
 from foretell.probes.procfs import Stat, find_children, find_high_water_bytes, find_io, find_stat
+from foretell.probes.starter import Command, get_starter
+
+__all__ = ["Command", "CpuLedger", "Ending", "Limits", "Measurement", "ProcessProbe"]
 
 _CPU_SHARE = 0.0045  # of a core, for sampling one tree; the first millisecond is free, so that short runs are seen
 _FREE_CPU_S = 0.001
@@ -37,18 +38,6 @@ class Ending(enum.Enum):
     EXITED = enum.auto()
     TIME_LIMIT = enum.auto()
     MEMORY_LIMIT = enum.auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """A process to start: words, where, with what, on which CPUs (``None``: any)."""
-
-    argv: Sequence[str]
-    directory: Path
-    environment: Mapping[str, str]
-    stdout: Path
-    stderr: Path
-    cpus: Collection[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,11 +93,11 @@ class ProcessProbe:
         self._lock = threading.Lock()
         self._reaped = False
         self._exited = threading.Event()
-        self._started_s = time.perf_counter()
-        self._process = _start(command)
         self._elapsed_s = 0.0
-        # The kernel counts our own memory, which a child shares until its exec, as the child's (ru_maxrss).
-        self._inherited_bytes = find_high_water_bytes(os.getpid()) or 0
+        self._started_s = time.perf_counter()
+        starter = get_starter()
+        self._process = starter.start(command, on_exit=self._note_exit)
+        self._inherited_bytes = find_high_water_bytes(starter.pid) or 0  # which the kernel counts as the child's
         self._tree = _Tree(self._process.pid)
         self._gpu = _GpuTotals()
         self._sampling_s = self._last_sampling_s = 0.0
@@ -117,7 +106,6 @@ class ProcessProbe:
 
     def wait(self) -> Measurement:
         """Sample until the first process ends; then whatever is left of its group is killed."""
-        threading.Thread(target=self._await_exit, daemon=True).start()
         started_s = time.thread_time()
         while not self._exited.wait(self._pause_s()):
             self._sample()
@@ -132,9 +120,8 @@ class ProcessProbe:
         """Kill the process and its group; may be called from any thread, at any time."""
         self._signal(signal.SIGKILL)
 
-    def _await_exit(self) -> None:
-        os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        self._elapsed_s = time.perf_counter() - self._started_s
+    def _note_exit(self, elapsed_s: float) -> None:
+        self._elapsed_s = elapsed_s
         self._exited.set()
 
     def _pause_s(self) -> float:
@@ -179,9 +166,8 @@ class ProcessProbe:
     def _reap(self) -> Measurement:
         moved = find_io(self._process.pid)
         with self._lock:
-            _, status, spent = os.wait4(self._process.pid, 0)
+            exit_code, spent = self._process.reap()
             self._reaped = True
-        self._process.returncode = os.waitstatus_to_exitcode(status)  # or it would warn that nobody waited
         cpu_s = max(spent.ru_utime + spent.ru_stime, self._tree.cpu_s)
         self._ledger.add(cpu_s - self._tree.cpu_s)
         return Measurement(
@@ -195,7 +181,7 @@ class ProcessProbe:
                 gpu_utilisation=self._gpu.mean_utilisation,
                 gpu_memory_bytes=self._gpu.peak_bytes,
             ),
-            exit_code=self._process.returncode,
+            exit_code=exit_code,
             ending=self._ending,
             sampling_s=self._sampling_s,
         )
@@ -276,30 +262,3 @@ class _GpuTotals:
             self._seen_s += at_s - self._last_s
             self._busy_s += (at_s - self._last_s) * sample.utilisation
         self._last_s = at_s
-
-
-def _start(command: Command) -> subprocess.Popen[bytes]:
-    with command.stdout.open("ab") as stdout, command.stderr.open("ab") as stderr, _pinned_to(command.cpus):
-        return subprocess.Popen(
-            command.argv,
-            cwd=command.directory,
-            env=command.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
-
-
-@contextlib.contextmanager
-def _pinned_to(cpus: Collection[int] | None) -> Iterator[None]:
-    """Keep this thread on these CPUs for a moment: a process started meanwhile stays on them."""
-    if cpus is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cpus)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
