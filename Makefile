@@ -14,7 +14,7 @@ demo: $(VENV)/.installed
 test: check
 
 check: lint
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto
 
 lint: $(VENV)/.tools
 	$(BIN)/ruff format --check src tests benchmarks examples

@@ -94,9 +94,9 @@ class ProcessProbe:
         self._reaped = False
         self._exited = threading.Event()
         self._elapsed_s = 0.0
-        self._started_s = time.perf_counter()
         starter = get_starter()
         self._process = starter.start(command, on_exit=self._note_exit)
+        self._started_s = time.perf_counter()  # a little late, so that no limit comes too soon
         self._inherited_bytes = find_high_water_bytes(starter.pid) or 0  # which the kernel counts as the child's
         self._tree = _Tree(self._process.pid)
         self._gpu = _GpuTotals()

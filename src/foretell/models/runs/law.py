@@ -44,11 +44,17 @@ class ScalingLawRegressor(RunRegressor):
         coefficients = whole.solve(self.terms_)
         fitted = build_design(X[keep] / self.scale_, self.terms_) @ coefficients
         # Least squares of relative errors sits low under noise; half of the runs should take longer, half less.
-        self.coefficients_ = coefficients * float(np.median(target[keep] / np.maximum(fitted, SMALLEST)))
+        self.coefficients_ = coefficients * _weighted_median(target[keep] / np.maximum(fitted, SMALLEST), weight[keep])
 
     def _predict(self, X: NDArray[np.float64]) -> Any:
         scaled = np.maximum(X, self.floor_) / self.scale_
         return build_design(scaled, self.terms_) @ self.coefficients_
+
+
+def _weighted_median(values: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
+    order = np.argsort(values)
+    reached = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(reached, reached[-1] / 2)]])
 
 
 def build_design(X: NDArray[np.float64], terms: Iterable[Term]) -> NDArray[np.float64]:
