@@ -26,7 +26,10 @@ class Spread:
     @classmethod
     def learn(cls, actual: ArrayLike, predicted: ArrayLike) -> "Spread":
         residuals = np.sort(np.log(np.asarray(actual, dtype=float) / np.asarray(predicted, dtype=float)))
-        scale = max(float(np.sqrt(np.mean(residuals**2))), _LEAST_SCALE)
+        scale = float(np.sqrt(np.mean(residuals**2)))
+        if scale < _LEAST_SCALE:  # a few lucky rows do not make the next run repeat itself to the byte
+            shape = residuals / scale if scale > _ROUNDING else np.linspace(-2, 2, len(residuals) + 2)[1:-1]
+            residuals, scale = shape * _LEAST_SCALE, _LEAST_SCALE
         if len(residuals) > _MOST_KEPT:  # quantiles of a long history say the same
             residuals = np.quantile(residuals, np.linspace(0, 1, _MOST_KEPT))
         return cls(residuals=tuple(residuals.tolist()), scale=scale)
