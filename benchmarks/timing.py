@@ -24,4 +24,4 @@ def time_calls(calls: Mapping[str, Callable[[], object]], *, repeats: int) -> di
 
 
 def _runner(command: Sequence[str]) -> Callable[[], object]:
-    return lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return lambda: subprocess.run(command, check=True, capture_output=True)
