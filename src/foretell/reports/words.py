@@ -168,7 +168,8 @@ def describe_expectation(judgement: Judgement) -> str:
 def _describe_between(judgement: Judgement) -> str:
     if judgement.between is None:
         return ""
-    return f". For values between those measured, by {render_percent(judgement.between.mape)}"
+    typical = render_percent(judgement.between.median_ape)
+    return f". For values between those measured, half the time by less than {typical}"
 
 
 def list_scores(scores: Scores, quantity: str) -> tuple[str, ...]:
