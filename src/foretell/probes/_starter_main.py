@@ -45,9 +45,9 @@ def _run(request: dict[str, Any], answers: int, may_reap: _thread.LockType) -> N
             os.chdir(request["directory"])
             started_s = time.perf_counter()
             pid = _spawn(request)
-    except OSError as exc:
+    except (OSError, ValueError, TypeError) as exc:
         _reaping.pop(key)
-        _send(answers, {"key": key, "errno": exc.errno, "file": exc.filename})
+        _send(answers, {"key": key, "errno": getattr(exc, "errno", 22), "file": getattr(exc, "filename", None)})
         return
     _send(answers, {"key": key, "pid": pid})
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)

@@ -5,6 +5,7 @@ is a few megabytes. So the exact peak of a run's largest process is known at its
 """
 
 import atexit
+import errno
 import itertools
 import marshal
 import os
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 _PROGRAM = Path(__file__).with_name("_starter_main.py")
+_PATIENCE_S = 60.0
 _getting = threading.Lock()
 _starters: "dict[int, Starter]" = {}
 
@@ -52,8 +54,14 @@ class Started:
         else:
             self._answers.put(answer)
 
+    def _next_answer(self) -> dict[str, Any]:
+        try:
+            return self._answers.get(timeout=_PATIENCE_S)
+        except queue.Empty:
+            raise OSError(errno.ETIMEDOUT, "the process that starts runs does not answer") from None
+
     def await_start(self) -> None:
-        answer = self._answers.get()
+        answer = self._next_answer()
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["file"])
         self.pid = answer["pid"]
@@ -61,7 +69,7 @@ class Started:
     def reap(self) -> tuple[int, resource.struct_rusage]:
         """Its exit code (negative: a signal's number), and what it and the children it waited for have used."""
         self._starter.send({"key": self._key, "reap": True})
-        answer = self._answers.get()
+        answer = self._next_answer()
         if "errno" in answer:
             raise OSError(answer["errno"], "the process that starts runs has ended")
         return os.waitstatus_to_exitcode(answer["status"]), resource.struct_rusage(answer["spent"])
@@ -96,7 +104,7 @@ class Starter:
     def close(self) -> None:
         """Let the program end, if it is ours and not that of the process we were forked from."""
         if _starters.get(os.getpid()) is self:
-            os.close(self._requests)
+            self._process.kill()  # closing its pipe is not enough: a forked child of ours may hold a copy
             self._process.wait()
 
     def start(self, command: Command, on_exit: Callable[[float], None]) -> Started:
@@ -131,6 +139,15 @@ class Starter:
         for started in self._waiting.values():  # it was killed: nobody is left to wait for the runs
             started.take({"errno": 10, "file": None})
             started.take({"elapsed_s": 0.0})
+
+
+def _forget_after_fork() -> None:
+    global _getting  # another thread may have held it when we were forked
+    _getting = threading.Lock()
+    _starters.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def get_starter() -> Starter:
