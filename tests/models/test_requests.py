@@ -198,6 +198,16 @@ def test_ratios_of_a_spread_are_exceeded_as_the_spread_says() -> None:
         assert np.log(ratios.upper(chance)) == pytest.approx(spread.upper(chance), abs=0.03)
 
 
+@given(
+    residuals=st.lists(st.sampled_from([-2.0, -0.1, 0.1, 0.7, 3.0]), min_size=1, max_size=40), width=st.floats(0.1, 10)
+)
+def test_ratios_of_any_spread_rise_and_are_certain_together(residuals: list[float], width: float) -> None:
+    ratios = Ratios.of(Spread.learn(np.exp(residuals), np.ones(len(residuals))), width=width)
+    assert (np.diff(ratios.values) >= 0).all()
+    assert (ratios.chances > 0).all()
+    assert ratios.chances.sum() == pytest.approx(1)
+
+
 @pytest.mark.parametrize("outlay", [TIME, MEMORY])
 def test_wider_spreads_need_more(outlay: Outlay) -> None:
     """Not always a larger first request: where jobs differ hundredfold, a small one that may do is worth a try."""
@@ -223,6 +233,15 @@ def test_wild_spreads_still_give_finite_plans() -> None:
     assert (np.diff(plans, axis=1) > 0).all()
 
 
+@pytest.mark.parametrize("outlay", [TIME, MEMORY])
+def test_one_job_gone_wild_does_not_rule_the_others(outlay: Outlay) -> None:
+    usual = np.exp(_spread(0.2).residuals)
+    wild = Spread.learn(np.append(usual, 1e6), np.ones(len(usual) + 1))
+    plan = plan_requests(Ratios.of(wild), outlay, tries=3)
+    assert plan[0] <= usual.max()
+    assert plan[-1] <= 20 * usual.max()
+
+
 @pytest.mark.parametrize("risk", [None, 0.05])
 def test_few_widths_are_planned_each(risk: float | None) -> None:
     spread, widths = _spread(0.2), np.array([2.0, 1.0, 1.0])
@@ -243,7 +262,7 @@ def test_many_widths_cost_hardly_more_than_a_plan_each(outlay: Outlay) -> None:
         ratios = Ratios.of(spread, width=width)
         best = expected_cost(plan_requests(ratios, outlay, tries=3), ratios, outlay)
         excess.append(expected_cost(plan, ratios, outlay) / best - 1)
-    assert max(excess) <= 0.03
+    assert max(excess) <= 0.05
     assert np.mean(excess) <= 0.005
 
 

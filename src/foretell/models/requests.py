@@ -15,7 +15,8 @@ Floats: TypeAlias = NDArray[np.float64]
 
 # Chances of being exceeded, 98 % down to 1 in 8000: even in log odds, since the upper tail decides what to ask for.
 _EXCEEDED = 1 / (1 + np.exp(np.linspace(-4, 9, 120)))
-_HEAVIEST = 0.5  # a tail with a larger scale has hardly a mean: jobs that nobody waits for would rule the request
+_TAIL = int(np.argmax(_EXCEEDED <= 0.1))
+_HEAVIEST = 0.5  # a tail with a larger scale has hardly a mean: one job that went wild would rule every request
 _FARTHEST = 30.0  # a log ratio beyond any that a model can be off by
 _HALVINGS = 4  # a job that takes more doubles than this is too rare to plan for
 _MOST_PLANS = 32  # more widths than this share plans
@@ -50,8 +51,8 @@ class Ratios:
         residuals = np.array(spread.residuals)
         ranks = np.arange(1, len(residuals) + 1) / (len(residuals) + 1)
         inside = np.interp(_EXCEEDED, ranks, residuals[::-1])
-        beyond = np.maximum(-np.log(_EXCEEDED * (len(residuals) + 1)), 0) * min(spread.scale * width, _HEAVIEST)
-        log_ratios = np.clip(width * inside + beyond, -_FARTHEST, _FARTHEST)
+        beyond = np.maximum(-np.log(_EXCEEDED * (len(residuals) + 1)), 0) * spread.scale
+        log_ratios = np.clip(_lighten_tail(width * (inside + beyond)), -_FARTHEST, _FARTHEST)
         return cls(values=np.exp(log_ratios), chances=-np.diff([1, *_EXCEEDED[:-1], 0]))
 
     def exceeded(self, request: ArrayLike) -> Floats:
@@ -62,6 +63,13 @@ class Ratios:
     def upper(self, risk: float) -> float:
         """The least request that is too small with at most this chance."""
         return float(self.values[np.argmax(self.exceeded(self.values) <= risk)])
+
+
+def _lighten_tail(log_ratios: Floats) -> Floats:
+    """The same, but the most extreme tenth falls off at least as the square of the ratio."""
+    fall = -_HEAVIEST * np.log(_EXCEEDED[_TAIL:])
+    lightened = np.minimum.accumulate(log_ratios[_TAIL:] - fall) + fall
+    return np.maximum.accumulate(np.append(log_ratios[:_TAIL], lightened))  # rounding must not disturb the order
 
 
 def plan_requests(ratios: Ratios, outlay: Outlay, *, tries: int) -> Floats:
