@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from foretell.api.advice import recommend, render_script
     from foretell.api.campaign import generate, plan
     from foretell.api.exchange import import_runs, list_runs
+    from foretell.api.explaining import explain
     from foretell.api.learning import ask, build, predict
     from foretell.api.places import find_site, list_sites
     from foretell.api.proof import summarise, verify
@@ -22,6 +23,7 @@ __all__ = [
     "ask",
     "build",
     "choose_policy",
+    "explain",
     "find_site",
     "generate",
     "import_runs",
@@ -44,6 +46,7 @@ _HOMES = {
     "foretell.api.advice": ("recommend", "render_script"),
     "foretell.api.campaign": ("generate", "plan"),
     "foretell.api.exchange": ("import_runs", "list_runs"),
+    "foretell.api.explaining": ("explain",),
     "foretell.api.learning": ("ask", "build", "predict"),
     "foretell.api.places": ("find_site", "list_sites"),
     "foretell.api.proof": ("summarise", "verify"),

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from foretell.cli import build, check, generate, init, predict, recommend, report, runs, sites, verify
+from foretell.cli import build, check, explain, generate, init, predict, recommend, report, runs, sites, verify
 from foretell.errors import ForetellError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command(epilog=check.EXAMPLES)(check.check)
 app.command(epilog=generate.EXAMPLES)(generate.generate)
 app.command(epilog=build.EXAMPLES)(build.build)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
+app.command(epilog=explain.EXAMPLES)(explain.explain)
 app.command(epilog=recommend.EXAMPLES)(recommend.recommend)
 app.command(epilog=verify.EXAMPLES)(verify.verify)
 app.command(epilog=report.EXAMPLES)(report.report)

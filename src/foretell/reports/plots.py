@@ -16,6 +16,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from numpy.typing import NDArray
 
 from foretell.entities.app import Scale
+from foretell.entities.explanation import Driver, Explanation
 from foretell.entities.learned import Judgement
 from foretell.entities.prediction import Offer, Recommendation
 from foretell.entities.run import Run, State
@@ -42,6 +43,8 @@ _NO_METADATA: Mapping[str, dict[str, None]] = {
     ".png": {"Software": None},
 }
 _CLOSE = 0.25  # how far off a prediction may be and still lie in the band
+_MOST_PANELS, _MOST_LEVELS = 4, 8
+_DECADE = 10.0
 _SMALLEST, _LARGEST = 1e-9, 1e18  # beyond these nothing real is measured, and axes overflow
 _LARGEST_IN_FULL = 1e6
 _LEAST_SPAN = 3.0
@@ -188,6 +191,98 @@ def _rule_costs(axes: Axes, costs: Floats, currency: str) -> None:
     else:  # free offers have no place on a logarithmic axis
         axes.yaxis.set_major_formatter(lambda value, _: render_money(max(value, 0.0), clean_line(currency)))
         axes.set_ylim(bottom=0)
+
+
+def draw_explanation(explanation: Explanation) -> Figure:
+    """Time over each of its main drivers, all else as asked, with the question and the range of the runs marked."""
+    time = explanation.elapsed_s
+    drivers = time.drivers[:_MOST_PANELS]
+    level = f"{100 * time.estimate.level:g} %"
+    with _house_style():
+        columns, rows = min(2, max(1, len(drivers))), max(1, math.ceil(len(drivers) / 2))
+        figure = Figure(figsize=(1.6 + 3.6 * columns, 0.8 + 2.9 * rows), layout="constrained")
+        title = f"{explanation.app}: what drives its time"
+        figure.suptitle(clean_line(title), x=0.02, ha="left", fontsize=11, fontweight="bold")
+        scale = _find_scale(explanation)
+        for number, driver in enumerate(drivers):
+            axes = figure.add_subplot(rows, columns, number + 1)
+            axes.tick_params(length=0)
+            _draw_driver(axes, driver, asked=time.estimate.value / scale.unit, scale=scale, level=level)
+            scale.rule(axes)
+            axes.set_ylabel(scale.label if number % columns == 0 else "")
+        if drivers:
+            named = {
+                label: handle
+                for axes in figure.axes
+                for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+            }
+            figure.legend(
+                named.values(), named.keys(), loc="outside lower left", ncols=4, columnspacing=1.2, handletextpad=0.5
+            )
+        else:
+            figure.text(0.5, 0.5, "nothing that was varied matters", ha="center", color=MUTED)
+    return figure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TimeScale:
+    """The axis of time that all panels share: logarithmic over a decade or more, else from zero in one unit."""
+
+    low: float
+    high: float
+    unit: float
+    label: str
+
+    def rule(self, axes: Axes) -> None:
+        if self.high / self.low >= _DECADE:
+            _rule(axes, "y", _TIME, self.low / 1.25, self.high * 1.25)
+        else:
+            axes.set_ylim(0, 1.1 * self.high / self.unit)
+
+
+def _find_scale(explanation: Explanation) -> _TimeScale:
+    time = explanation.elapsed_s
+    estimates = [point.estimate for driver in time.drivers[:_MOST_PANELS] for point in driver.curve]
+    bounds = np.array([bound for one in (*estimates, time.estimate) for bound in (one.low, one.high)])
+    drawn = bounds[_can_be_drawn(bounds)]
+    low, high = (float(drawn.min()), float(drawn.max())) if len(drawn) else (1.0, 1.0)
+    if high / low >= _DECADE:
+        return _TimeScale(low=low, high=high, unit=1.0, label="predicted time")
+    name, unit = next((unit for unit in reversed(_TIME.units) if high >= 2 * unit[1]), _TIME.units[0])
+    return _TimeScale(low=low, high=high, unit=unit, label=f"predicted time, {name}")
+
+
+def _draw_driver(axes: Axes, driver: Driver, *, asked: float, scale: _TimeScale, level: str) -> None:
+    points = np.array([(one.estimate.value, one.estimate.low, one.estimate.high) for one in driver.curve]) / scale.unit
+    axes.set_xlabel(clean_line(driver.name))
+    if driver.low is None or driver.high is None:
+        _draw_levels(axes, driver, points, asked)
+        return
+    x = np.array([float(one.value) for one in driver.curve])
+    axes.axvspan(driver.low, driver.high, color=GRID, alpha=0.45, linewidth=0, label="range of the runs")
+    axes.fill_between(x, points[:, 1], points[:, 2], color=ACCENT, alpha=0.18, linewidth=0, label=f"{level} band")
+    axes.plot(x, points[:, 0], color=ACCENT, linewidth=1.6, label="predicted")
+    axes.scatter(float(driver.value), asked, s=60, color=PICK, zorder=4, linewidth=0, label="asked")
+    low, high = min(x.min(), float(driver.value)), max(x.max(), float(driver.value))
+    if low > _SMALLEST and high / low >= _DECADE:
+        room = (high / low) ** 0.04
+        _rule(axes, "x", _Decimals(), low / room, high * room)
+
+
+def _draw_levels(axes: Axes, driver: Driver, points: Floats, asked: float) -> None:
+    """A bar of bounds for each text; the one asked for stays where there are too many to show."""
+    texts = [str(one.value) for one in driver.curve]
+    first = [row for row, text in enumerate(texts) if text == str(driver.value)]
+    shown = sorted([*first, *(row for row in range(len(texts)) if row not in first)][:_MOST_LEVELS])
+    places = np.arange(len(shown))
+    value, low, high = points[shown].T
+    axes.vlines(places, low, high, color=ACCENT, alpha=0.3, linewidth=7)
+    axes.scatter(places, value, s=30, color=ACCENT, zorder=3, linewidth=0, label="predicted")
+    for place, row in enumerate(shown):
+        if row in first:
+            axes.scatter(place, asked, s=60, color=PICK, zorder=4, linewidth=0, label="asked")
+    axes.set_xticks(places, [clean_line(texts[row])[:12] for row in shown])
+    axes.set_xlim(-0.6, len(shown) - 0.4)
 
 
 def draw_runs(runs: Sequence[Run]) -> Figure | None:

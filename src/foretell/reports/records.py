@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from foretell.entities.explanation import Explanation
 from foretell.entities.learned import ModelCard
 from foretell.entities.plan import CampaignResult, Plan
 from foretell.entities.prediction import Offer, Prediction, Recommendation
@@ -28,6 +29,11 @@ def render_json(value: Any) -> str:
 def build_prediction_record(prediction: Prediction) -> Record:
     """Estimates as ``value``, ``low``, ``high`` and ``level``; ``request`` as the policy would ask for it."""
     return _record(prediction)
+
+
+def build_explanation_record(explanation: Explanation) -> Record:
+    """For time and memory: drivers with their curves, contributions and sources of uncertainty, largest first."""
+    return _record(explanation)
 
 
 def build_recommendation_record(recommendation: Recommendation) -> Record:
