@@ -24,3 +24,9 @@ def test_its_gpus_can_be_used_or_not() -> None:
 def test_what_could_not_be_detected_is_named() -> None:
     with pytest.raises(SiteError, match=r"2 mistakes\n  cores: .*--site-file\n  memory: "):
         build_local_site(Machine())
+
+
+def test_its_bench_comes_along() -> None:
+    figures = {"bench_version": 1, "bench_s": 0.5, "bench_core_s": 0.7}
+    (node,) = build_local_site(Machine(cores=2, memory_bytes=2**30, extra={"physical_cores": 1, **figures})).node_types
+    assert node.bench == figures

@@ -93,6 +93,21 @@ class TestParsing:
         text = MINIMAL + 'billing = "core-hours"\nprice_per_core_h = 0.003\n'
         assert parse_sites(text, source="my.toml")[0].node_types[0].price_per_core_h == Decimal("0.003")
 
+    def test_a_node_type_may_carry_its_bench(self) -> None:
+        text = MINIMAL + "bench_version = 1\nbench_s = 0.674\nbench_disk_s = 2\n"
+        node = parse_sites(text, source="my.toml")[0].node_types[0]
+        assert node.bench == {"bench_version": 1, "bench_s": 0.674, "bench_disk_s": 2.0}
+
+    def test_a_bench_without_its_version_is_a_mistake(self) -> None:
+        found = mistakes_of(MINIMAL + "bench_s = 0.674\n")
+        assert found == {"site mine, node thin, bench_version": "nothing"}
+
+    @pytest.mark.parametrize("value", ["0", "-1.5", "nan", "inf", "3601", "true", '"0.6"'])
+    def test_a_bench_is_a_time(self, value: str) -> None:
+        assert list(mistakes_of(MINIMAL + f"bench_version = 1\nbench_s = {value}\n")) == [
+            "site mine, node thin, bench_s"
+        ]
+
     def test_all_mistakes_come_at_once(self) -> None:
         found = mistakes_of("""
             [sites.mine]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from foretell.advisor.policy import Cheapest, Fastest, choose_policy
     from foretell.api.advice import recommend, render_script
+    from foretell.api.bench import bench_machine, describe_machine
     from foretell.api.campaign import generate, plan
     from foretell.api.exchange import import_runs, list_runs
     from foretell.api.explaining import explain
@@ -21,8 +22,10 @@ __all__ = [
     "Columns",
     "Fastest",
     "ask",
+    "bench_machine",
     "build",
     "choose_policy",
+    "describe_machine",
     "explain",
     "find_site",
     "generate",
@@ -44,6 +47,7 @@ __all__ = [
 _HOMES = {
     "foretell.advisor.policy": ("Cheapest", "Fastest", "choose_policy"),
     "foretell.api.advice": ("recommend", "render_script"),
+    "foretell.api.bench": ("bench_machine", "describe_machine"),
     "foretell.api.campaign": ("generate", "plan"),
     "foretell.api.exchange": ("import_runs", "list_runs"),
     "foretell.api.explaining": ("explain",),

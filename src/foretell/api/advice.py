@@ -184,4 +184,5 @@ def _machine(node: NodeType) -> Machine:
         memory_bytes=node.memory_bytes,
         gpu_model=node.gpu_model,
         gpus=node.gpus,
+        extra=node.bench,
     )

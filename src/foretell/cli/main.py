@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from foretell.cli import build, check, explain, generate, init, predict, recommend, report, runs, sites, verify
+from foretell.cli import build, check, explain, generate, init, machine, predict, recommend, report, runs, sites, verify
 from foretell.errors import ForetellError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command(epilog=verify.EXAMPLES)(verify.verify)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.add_typer(runs.app, name="runs")
 app.add_typer(sites.app, name="sites")
+app.add_typer(machine.app, name="machine")
 
 
 @app.callback(invoke_without_command=True)

@@ -98,6 +98,42 @@ class Machine:
     extra: Mapping[str, Value] = field(default_factory=dict)
 
 
+BENCH_VERSION = 1  # of the fixed work: whatever changes how long it takes is a new version
+BENCH_FIGURES = ("bench_s", "bench_core_s", "bench_cores_s", "bench_memory_s", "bench_disk_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """How long a machine takes for fixed work: medians over ``repeats``, lower is faster.
+
+    ``bench_s`` is the geometric mean of core and memory. ``spread`` is, for each figure, how far the middle half of the
+    repeats lies apart, as a share of the median. ``busy_cores`` is what others used meanwhile; ``doubts`` say why the
+    figures should not be used. Figures of different versions are of different work: they are never compared.
+    """
+
+    bench_version: int
+    bench_s: float
+    bench_core_s: float
+    bench_cores_s: float
+    bench_memory_s: float
+    bench_disk_s: float | None
+    spread: Mapping[str, float]
+    repeats: int
+    busy_cores: float
+    doubts: tuple[str, ...]
+    hostname: str
+    cpu_model: str
+    cores: int
+    software: str
+    measured_at: datetime
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What runs on this machine carry of it, as facts of their machine."""
+        known = {name: getattr(self, name) for name in BENCH_FIGURES if getattr(self, name) is not None}
+        return {"bench_version": self.bench_version, **known}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """Who is running a run, precisely enough to tell whether they still are.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from foretell.entities.run import Allocation
+from foretell.entities.run import BENCH_FIGURES, Allocation
 
 
 class Billing(enum.StrEnum):
@@ -27,7 +27,7 @@ class NodeType:
     """One kind of node behind one partition, with its limits and prices (per hour).
 
     ``whole_node``: a job gets whole nodes, and pays for them. ``whole_node_if_several``: it does if it asks for more
-    than one.
+    than one. The figures of ``foretell machine bench`` on such a node, where they are known, carry runs over to it.
     """
 
     name: str
@@ -49,6 +49,18 @@ class NodeType:
     price_per_gpu_h: Decimal = Decimal(0)
     price_per_node_h: Decimal = Decimal(0)
     memory_per_core_bytes: int | None = None
+    bench_version: int | None = None
+    bench_s: float | None = None
+    bench_core_s: float | None = None
+    bench_cores_s: float | None = None
+    bench_memory_s: float | None = None
+    bench_disk_s: float | None = None
+
+    @property
+    def bench(self) -> dict[str, float]:
+        """Its bench, as facts of a machine; empty if it is not known."""
+        names = ("bench_version", *BENCH_FIGURES)
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def gives_whole_nodes(self, nodes: int) -> bool:
         return self.whole_node or (self.whole_node_if_several and nodes > 1)

@@ -1,6 +1,9 @@
 """This machine as a site."""
 
-from foretell.entities.run import Machine
+from dataclasses import replace
+from typing import Any
+
+from foretell.entities.run import BENCH_FIGURES, Machine
 from foretell.entities.site import NodeType, Site
 from foretell.errors import Mistake, SiteError
 
@@ -25,8 +28,13 @@ def build_local_site(machine: Machine) -> Site:
         cpu_model=machine.cpu_model,
         cpu_mhz=machine.cpu_mhz,
     )
+    node = replace(node, **_find_bench(machine))
     title = f"This machine ({machine.hostname})" if machine.hostname else "This machine"
     return Site(name=LOCAL, title=title, scheduler="shell", node_types=(node,), source="detected on this machine")
+
+
+def _find_bench(machine: Machine) -> dict[str, Any]:
+    return {name: machine.extra[name] for name in ("bench_version", *BENCH_FIGURES) if name in machine.extra}
 
 
 def _list_unknown(machine: Machine) -> list[Mistake]:

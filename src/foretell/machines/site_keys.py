@@ -7,6 +7,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+from foretell.entities.run import BENCH_FIGURES
 from foretell.entities.site import Billing
 from foretell.entities.units import parse_bytes, parse_duration, parse_money
 
@@ -20,6 +21,7 @@ _MOST_BYTES = 2**50
 _MOST_DURATION_S = 366 * 86400
 _MOST_PRICE = 1_000_000
 _MHZ = (100, 20_000)
+_MOST_BENCH_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,12 @@ def _read_mhz(value: Any) -> float:
     return mhz
 
 
+def _read_bench(value: Any) -> float:
+    seconds = float(_require(value, int, Decimal))
+    _check(0 < seconds <= _MOST_BENCH_S)
+    return seconds
+
+
 def _read_flag(value: Any) -> bool:
     return bool(_require(value, bool))
 
@@ -127,6 +135,8 @@ _SIZED = 'a size, for example "178GB" or "4556MB", at most 1024TB'
 _PRICED = f"a price per hour, for example 0.003, from 0 to {_MOST_PRICE}"
 _WORDED = "a line of text in quotes"
 _YES_OR_NO = "true or false"
+_BENCHED = f"seconds above 0, at most {_MOST_BENCH_S}, as 'foretell machine bench --json' prints them"
+_VERSIONED = "the whole number that 'foretell machine bench --json' prints beside its figures"
 
 SITE_KEYS = {
     "title": Key("title", _read_line, _WORDED),
@@ -157,4 +167,6 @@ NODE_KEYS = {
     "price_per_gpu_h": Key("price_per_gpu_h", _read_price, _PRICED),
     "price_per_node_h": Key("price_per_node_h", _read_price, _PRICED),
     "memory_per_core": Key("memory_per_core_bytes", _read_bytes, _SIZED),
+    "bench_version": Key("bench_version", _read_count, _VERSIONED),
+    **{name: Key(name, _read_bench, _BENCHED) for name in BENCH_FIGURES},
 }

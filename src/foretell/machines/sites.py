@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from foretell.entities.run import BENCH_FIGURES
 from foretell.entities.site import Billing, NodeType, Site
 from foretell.errors import Mistake, NotFoundError, SiteError
 from foretell.machines.site_keys import A_NAME, NAME, NODE_KEYS, SITE_KEYS, UNREADABLE, Key
@@ -153,6 +154,8 @@ class _Reader:
         price = _PRICE_OF.get(fields.get("billing", Billing.FREE))
         if price:
             required.append(price)
+        if any(name in fields for name in BENCH_FIGURES):
+            required.append("bench_version")
         self._check_required({**defaults, **own}, {name: NODE_KEYS[name] for name in required}, place=place)
         return None if self.mistakes else NodeType(name=name, **fields)
 

@@ -1,6 +1,9 @@
 """Facts of this machine and of the processes on it."""
 
 import contextlib
+import hashlib
+import json
+import math
 import os
 import platform
 import signal
@@ -13,13 +16,16 @@ from pathlib import Path
 
 import psutil
 
-from foretell.entities.run import Machine, Owner
+from foretell.entities.records import from_record, to_record
+from foretell.entities.run import BENCH_VERSION, Bench, Machine, Owner
+from foretell.errors import OutputError
 from foretell.probes.gpus import find_gpus
 from foretell.probes.procfs import TICKS_PER_S, find_stat, find_text, pids
 
 RUN_ID = "FORETELL_RUN_ID"
 RUN_DIRECTORY = "FORETELL_RUN_DIR"
 OWNER = "FORETELL_OWNER"
+CACHE = "FORETELL_CACHE"
 
 _LOAD_WINDOW_S = 0.5
 
@@ -30,17 +36,87 @@ def detect_machine() -> Machine:
     gpus = find_gpus()
     return Machine(
         hostname=socket.gethostname(),
-        cpu_model=_cpu_model(),
+        cpu_model=find_cpu_model(),
         cores=len(cpus),
         cpu_mhz=_cpu_mhz(),
         memory_bytes=psutil.virtual_memory().total,
         gpu_model=gpus[0].name if gpus else None,
         gpus=len(gpus),
-        extra={"physical_cores": len(group_cpus(cpus)), "architecture": platform.machine()},
+        extra={
+            "physical_cores": len(group_cpus(cpus)),
+            "architecture": platform.machine(),
+            **_find_figures(cores=len(cpus)),
+        },
     )
 
 
-def _cpu_model() -> str:
+def _find_figures(*, cores: int) -> dict[str, float]:
+    bench = find_bench()
+    figures = {} if bench is None else bench.figures
+    if bench is not None and bench.cores != cores:
+        del figures["bench_cores_s"]  # it tells how those cores do side by side, not how others do
+    return figures
+
+
+def find_bench() -> Bench | None:
+    """What was kept of this machine's bench; ``None`` if nothing usable was. Never fails."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError, RuntimeError):  # RuntimeError: no home folder
+        bench = from_record(Bench, json.loads(find_text(str(_bench_path())) or b"{}"))
+        usable = all(math.isfinite(figure) and figure > 0 for figure in bench.figures.values())
+        return bench if usable and bench.bench_version == BENCH_VERSION else None
+    return None
+
+
+def save_bench(bench: Bench) -> None:
+    """Keep this machine's bench for :func:`find_bench`, whole or not at all.
+
+    Raises:
+        OutputError: if it cannot be written.
+    """
+    path = make_bench_folder() / _bench_path().name
+    draft = path.with_suffix(f".{os.getpid()}.new")
+    try:
+        draft.write_text(json.dumps(to_record(bench), indent=1), "utf-8")
+        draft.replace(path)
+    except OSError as exc:
+        raise OutputError(_explain_unwritable(path, exc)) from exc
+
+
+def make_bench_folder() -> Path:
+    """The folder benches are kept in.
+
+    Raises:
+        OutputError: if it cannot be made or written to.
+    """
+    folder = _bench_path().parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise OutputError(_explain_unwritable(folder, exc)) from exc
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(_explain_unwritable(folder, PermissionError(0, "not yours to write")))
+    return folder
+
+
+def _explain_unwritable(path: Path, exc: OSError) -> str:
+    return f"{path}: cannot be written ({exc.strerror}); name a folder that can in {CACHE}"
+
+
+def _bench_path() -> Path:
+    """Named after what stays the same at each boot: several machines may share a home folder."""
+    facts = [socket.gethostname(), find_cpu_model(), os.cpu_count(), platform.machine()]
+    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    return _cache_folder() / "machines" / f"{name}.json"
+
+
+def _cache_folder() -> Path:
+    if said := os.environ.get(CACHE):
+        return Path(said)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretell"
+
+
+def find_cpu_model() -> str:
+    """The processor's name; empty if it cannot be found out."""
     for line in (find_text("/proc/cpuinfo") or b"").decode(errors="replace").splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "cpu model", "Model"):

@@ -1,0 +1,62 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from foretell.api import advice
+from foretell.api import bench as bench_module
+from foretell.api.bench import bench_machine, describe_machine
+from foretell.entities.run import Bench
+from foretell.entities.site import NodeType
+from foretell.errors import OutputError, SpecError
+from foretell.machines.local import build_local_site
+from foretell.probes.bench import Work, measure_bench
+from foretell.probes.machine import save_bench
+
+TINY = Work(rounds=1, array_bytes=1 << 12, sweeps=1, file_bytes=1 << 20)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FORETELL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return measure_bench(TINY, repeats=1)
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(("doubts", "kept"), [((), True), (("others kept 1.2 of 2 cores busy",), False)])
+def test_only_what_is_beyond_doubt_is_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, doubts: tuple[str, ...], kept: bool
+) -> None:
+    monkeypatch.setattr(bench_module, "measure_bench", lambda work, repeats: replace(bench, doubts=doubts))
+    assert bench_machine().doubts == doubts
+    assert (describe_machine()[1] is not None) is kept
+
+
+def test_nothing_is_measured_that_cannot_be_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.write_text("a file")
+    monkeypatch.setattr(bench_module, "measure_bench", lambda work, repeats: pytest.fail("it was measured"))
+    with pytest.raises(OutputError):
+        bench_machine()
+
+
+def test_no_repeats_are_refused() -> None:
+    with pytest.raises(SpecError, match="repeats"):
+        bench_machine(repeats=0)
+
+
+@pytest.mark.usefixtures("cache")
+def test_this_machine_as_a_site_asks_with_its_bench(bench: Bench) -> None:
+    save_bench(bench)
+    machine, known = describe_machine()
+    assert known == bench
+    (node,) = build_local_site(machine).node_types
+    assert advice._machine(node).extra == bench.figures
+
+
+def test_a_node_type_without_a_bench_asks_without() -> None:
+    assert advice._machine(NodeType(name="n", partition="n", cores=1, memory_bytes=1)).extra == {}

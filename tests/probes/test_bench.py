@@ -1,0 +1,143 @@
+"""Fixed work on this machine; amounts are tiny, and only what must hold at any speed is checked."""
+
+import dataclasses
+import json
+import math
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretell.entities.records import to_record
+from foretell.entities.run import BENCH_FIGURES, BENCH_VERSION, Bench
+from foretell.errors import OutputError
+from foretell.probes import bench as bench_module
+from foretell.probes import machine as machine_module
+from foretell.probes.bench import Work, compute_spread, list_doubts, measure_bench
+from foretell.probes.machine import detect_machine, find_bench, save_bench
+
+TINY = Work(rounds=1, array_bytes=1 << 12, sweeps=1, file_bytes=1 << 20)
+QUIET = {"bench_core_s": 0.0, "bench_cores_s": 0.0, "bench_memory_s": 0.0, "bench_disk_s": 0.0}
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORETELL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return measure_bench(TINY, repeats=3)
+
+
+class TestMeasuring:
+    def test_every_kind_of_work_takes_time(self, bench):
+        assert all(bench.figures[name] > 0 for name in BENCH_FIGURES)
+        assert set(bench.spread) == {*BENCH_FIGURES} - {"bench_s"}
+        assert bench.cores == len(os.sched_getaffinity(0))
+
+    def test_the_composite_is_the_geometric_mean_of_core_and_memory(self, bench):
+        assert bench.bench_s == pytest.approx(math.sqrt(bench.bench_core_s * bench.bench_memory_s))
+
+    def test_figures_carry_their_version(self, bench):
+        assert bench.figures["bench_version"] == BENCH_VERSION
+
+    def test_medians_forget_one_disturbed_repeat(self, monkeypatch):
+        seconds = iter([9.0, 1.0, 8.0, 1.0, 1.0, 1.0])  # the first warms up
+        monkeypatch.setattr(bench_module, "_build_tasks", lambda work, cores: _build_fake_tasks(seconds))
+        found = measure_bench(TINY, repeats=5)
+        assert found.bench_core_s == 1.0
+        assert found.spread["bench_core_s"] == 0.0
+
+    def test_more_work_is_more_calls(self, monkeypatch):
+        calls = []
+        monkeypatch.setattr(bench_module.zlib, "compress", lambda text, level: calls.append(len(text)))
+        bench_module._Compute().run(3)
+        assert calls == [1 << 17] * 3
+
+    def test_without_room_on_disk_the_rest_is_still_measured(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(bench_module.tempfile, "tempdir", str(tmp_path / "missing"))
+        found = measure_bench(TINY, repeats=1)
+        assert found.bench_disk_s is None
+        assert "bench_disk_s" not in {*found.figures, *found.spread}
+        assert found.bench_s > 0
+
+
+def _build_fake_tasks(core_seconds):
+    return {**dict.fromkeys(QUIET, lambda: 2.0), "bench_core_s": lambda: next(core_seconds)}
+
+
+class TestDoubts:
+    def test_a_quiet_machine_leaves_none(self):
+        assert list_doubts(busy_cores=0.1, cores=4, spread=QUIET, repeats=5) == ()
+
+    def test_load_of_others_is_one(self):
+        (doubt,) = list_doubts(busy_cores=1.25, cores=4, spread=QUIET, repeats=5)
+        assert doubt == "others kept 1.2 of 4 cores busy"
+
+    def test_a_large_node_bears_more_load(self):
+        assert list_doubts(busy_cores=1.25, cores=64, spread=QUIET, repeats=5) == ()
+
+    @pytest.mark.parametrize(("name", "doubted"), [("bench_core_s", 1), ("bench_memory_s", 1), ("bench_disk_s", 0)])
+    def test_repeats_apart_are_one_except_on_disk(self, name, doubted):
+        assert len(list_doubts(busy_cores=0.0, cores=4, spread={**QUIET, name: 0.3}, repeats=5)) == doubted
+
+    def test_few_repeats_are_one(self):
+        assert "3 or more" in list_doubts(busy_cores=0.0, cores=4, spread=QUIET, repeats=2)[0]
+
+    @given(st.lists(st.floats(0.1, 10), min_size=1), st.floats(0.01, 100))
+    def test_spread_does_not_depend_on_the_unit(self, values, factor):
+        assert compute_spread([value * factor for value in values]) == pytest.approx(compute_spread(values), abs=1e-9)
+
+
+@pytest.mark.usefixtures("cache")
+class TestKeeping:
+    def test_without_a_bench_the_machine_is_as_before(self):
+        assert find_bench() is None
+        assert set(detect_machine().extra) == {"physical_cores", "architecture"}
+
+    def test_what_was_kept_is_found_and_among_the_facts(self, bench):
+        save_bench(bench)
+        assert find_bench() == bench
+        assert bench.figures.items() <= detect_machine().extra.items()
+
+    def test_all_cores_counts_only_for_as_many(self, bench):
+        save_bench(dataclasses.replace(bench, cores=bench.cores + 1))
+        assert {*bench.figures} - {*detect_machine().extra} == {"bench_cores_s"}
+
+    def test_another_machine_with_the_same_home_has_its_own(self, bench, monkeypatch):
+        save_bench(bench)
+        monkeypatch.setattr(machine_module.socket, "gethostname", lambda: "elsewhere")
+        assert find_bench() is None
+
+    def test_another_version_is_not_used(self, bench):
+        save_bench(dataclasses.replace(bench, bench_version=BENCH_VERSION + 1))
+        assert find_bench() is None
+
+    @pytest.mark.parametrize("damage", [{"bench_s": None}, {"bench_s": -1.0}, {"bench_core_s": "soon"}, {"spread": 3}])
+    def test_damaged_figures_are_not_used(self, bench, cache, damage):
+        save_bench(bench)
+        (path,) = cache.rglob("*.json")
+        path.write_text(json.dumps({**to_record(bench), **damage}))
+        assert find_bench() is None
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "3", "{}", "\xff"])
+    def test_a_broken_file_is_not_used(self, bench, cache, text):
+        save_bench(bench)
+        (path,) = cache.rglob("*.json")
+        path.write_text(text, "latin-1")
+        assert find_bench() is None
+
+    def test_a_place_that_cannot_be_written_is_named_with_a_way_out(self, bench, cache):
+        cache.write_text("a file")
+        with pytest.raises(OutputError, match="FORETELL_CACHE"):
+            save_bench(bench)
+
+
+def test_the_cache_is_where_the_user_wants_it(monkeypatch, tmp_path, bench):
+    monkeypatch.delenv("FORETELL_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save_bench(bench)
+    assert len(list((tmp_path / "foretell" / "machines").iterdir())) == 1
