@@ -230,3 +230,10 @@ def test_far_outside_most_of_the_uncertainty_is_there(learned: Predictor) -> Non
     assert (first.name, first.value) == ("cores", 48)
     assert first.share > 0.5
     assert sum(source.share for source in (first, *others)) == pytest.approx(1)
+
+
+def test_a_formula_of_phases_is_explained_as_a_whole(predictor: Predictor, build_spec: Callable[..., RunSpec]) -> None:
+    explanation = explain(predictor, build_spec(epochs=40, size=300.0))
+    assert {driver.name for driver in explanation.elapsed_s.drivers} == {"epochs", "size", "kind"}
+    assert explanation.peak_memory_bytes is not None
+    assert explanation.peak_memory_bytes.drivers[0].name == "size"

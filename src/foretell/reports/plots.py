@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import style
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
@@ -211,17 +212,19 @@ def draw_explanation(explanation: Explanation) -> Figure:
             scale.rule(axes)
             axes.set_ylabel(scale.label if number % columns == 0 else "")
         if drivers:
-            named = {
-                label: handle
-                for axes in figure.axes
-                for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-            }
-            figure.legend(
-                named.values(), named.keys(), loc="outside lower left", ncols=4, columnspacing=1.2, handletextpad=0.5
-            )
+            _add_legend(figure)
         else:
             figure.text(0.5, 0.5, "nothing that was varied matters", ha="center", color=MUTED)
     return figure
+
+
+def _add_legend(figure: Figure) -> None:
+    """One for all panels, below them; the first that shows a thing says how it looks."""
+    named: dict[str, Artist] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    figure.legend(named.values(), named.keys(), loc="outside lower left", ncols=4, columnspacing=1.2, handletextpad=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
