@@ -23,7 +23,7 @@ def bench_machine(
     from foretell.reports.records import render_json
     from foretell.reports.text_machine import render_bench
 
-    note("Measuring; leave this machine alone for about 20 seconds.")
+    note(f"Measuring {repeats} times; leave this machine alone meanwhile.")
     bench = api.bench_machine(repeats=repeats)
     if output is not None:
         write_text(output, f"{render_json(bench)}\n")
