@@ -8,20 +8,30 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.runs.command import add_arguments, run_command
+
 NAMES = {
     "startup": "foretell --help against optuna --help",
     "sampler": "what measuring costs a run, against running it bare",
     "store_size": "runs list, predict and recommend with 100,000 stored runs against 1,000",
     "ranking": "ranking 100,000 (configuration, allocation) pairs against the bare models' predict",
     "accuracy": "the example's predictions for 20 unseen full-scale configurations that are then run",
+    "runs": "predictions on runs that others measured, beside what others reached on them",
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", choices=NAMES, help="; ".join(f"{name}: {what}" for name, what in NAMES.items()))
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
+    for name, what in NAMES.items():
+        command = commands.add_parser(name, help=what, description=what)
+        command.add_argument("--json", action="store_true", help="print one JSON object")
+        if name == "runs":
+            add_arguments(command)
     arguments = parser.parse_args()
+    if arguments.name == "runs":
+        run_command(arguments)
+        return
     figures = importlib.import_module(f"benchmarks.{arguments.name}").run()
     if arguments.json:
         json.dump(figures, sys.stdout, indent=2)
