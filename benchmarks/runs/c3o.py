@@ -76,7 +76,7 @@ def _split(part: str, runs: pd.DataFrame, seed: int, **size: float) -> Case:
 def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
     protocol = rows["part"].str.partition("/")
     rows = rows.assign(protocol=protocol[0], job=protocol[2])
-    of = dict(iter(rows.groupby("protocol")))
+    of = {name: rows[rows["protocol"] == name] for name in ("A", "B", *(f"C{size}" for size in SIZES))}
     figures = [tell("A: mean error", of["A"], _over_jobs(mape), known=2.51, known_by="C3O", goal=1.6)]
     for job, known in KNOWN_A.items():
         few = of["A"][of["A"]["job"] == job]

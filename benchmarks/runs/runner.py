@@ -5,7 +5,7 @@ import functools
 import itertools
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,26 @@ import pandas as pd
 
 import foretell
 from benchmarks.runs.cases import MEMORY, TIME, Case, Result
-from foretell.errors import ForetellError
 
 LEVEL = 0.9
 _NUMBERS = itertools.count()
 
 
 def answer_case(case: Case) -> Result:
-    """Learn from a case's training runs and predict its others; an error of Foretell's is told, not raised."""
+    """Learn from a case's training runs and predict its others."""
     check_apart(case)
     app = name_app(case)
-    try:
-        build_s = teach(app, case.train, case)
-        rows = ask(app, case.test, case)
-    except ForetellError as exc:
-        return Result(part=case.part, seed=case.seed, rows=pd.DataFrame(), error=str(exc))
+    build_s = teach(app, case.train, case)
+    rows = ask(app, case.test, case)
     return Result(part=case.part, seed=case.seed, rows=rows, build_s=(build_s,), trained_on=len(case.train))
+
+
+def try_case(answer: Callable[[Case], Result], case: Case) -> Result:
+    """The answer, or word of why there is none: one case that fails does not cost the others of a long run."""
+    try:
+        return answer(case)
+    except Exception as exc:
+        return Result(part=case.part, seed=case.seed, rows=pd.DataFrame(), error=f"{type(exc).__name__}: {exc}")
 
 
 def check_apart(case: Case) -> None:

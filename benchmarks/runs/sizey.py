@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from sklearn.model_selection import train_test_split
 
@@ -10,7 +11,6 @@ from benchmarks.runs.cases import MEMORY, Case, Figure, Plan, Result, Suite
 from benchmarks.runs.metrics import upp
 from benchmarks.runs.runner import ask, check_apart, name_app, teach
 from foretell import Columns
-from foretell.errors import ForetellError
 
 COLUMNS = Columns(elapsed="realtime", elapsed_unit_s=1e-3, memory="rss")
 SEED, HELD_OUT, FEWEST = 1996, 0.7, 34
@@ -35,13 +35,10 @@ def answer_online(case: Case) -> Result:
     """Predict the tasks in their order; those predicted so far teach the next model."""
     check_apart(case)
     app, seen, told, build_s = name_app(case), case.train, [], []
-    try:
-        for block in cut_blocks(case.train, case.test):
-            build_s.append(teach(app, seen, case))
-            told.append(ask(app, block, case))
-            seen = pd.concat([seen, block])
-    except ForetellError as exc:
-        return Result(part=case.part, rows=pd.DataFrame(), error=str(exc))
+    for block in cut_blocks(case.train, case.test):
+        build_s.append(teach(app, seen, case))
+        told.append(ask(app, block, case))
+        seen = pd.concat([seen, block])
     rows = pd.concat(told)
     rows = rows[rows["quantity"] == MEMORY]
     rows = rows.assign(waste=_waste(rows, case.test))
@@ -83,8 +80,8 @@ def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
     figures, shares = [], []
     for workflow, few in peaks.groupby("workflow"):
         best = baselines.loc[[str(workflow)]].nsmallest(1, "GBh").iloc[0]
-        ours = float(few["waste"].sum())
-        assert len(few) == best["n"], f"{workflow}: {len(few)} tasks, the baselines had {best['n']}"
+        comparable = len(few) == best["n"]  # not where a case was not answered
+        ours = float(few["waste"].sum()) if comparable else float("nan")
         shares.append(100 * ours / best["GBh"])
         goal = GOAL / 100 * float(best["GBh"])
         known_by = str(best["M"]).removesuffix("/Default")
@@ -100,7 +97,7 @@ def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
         )
         figures.append(Figure(name=f"{workflow}: requests too small", ours=upp(few)))
     name = "wasted, of the best baseline: median"
-    share = float(pd.Series(shares).median())
+    share = float(np.median(shares))
     return [Figure(name=name, ours=share, known=PUBLISHED, known_by="Sizey", goal=GOAL), *figures]
 
 

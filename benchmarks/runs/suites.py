@@ -13,6 +13,7 @@ import pandas as pd
 from benchmarks.runs import c3o, harp, lotaru, mlperf, sia, sizey, stampede2
 from benchmarks.runs.cases import Case, Figure, Plan, Result, Suite, find_folder
 from benchmarks.runs.metrics import coverage, judge, mean_width, median_width
+from benchmarks.runs.runner import try_case
 
 SUITES = {module.SUITE.name: module.SUITE for module in (harp, c3o, lotaru, stampede2, sizey, mlperf, sia)}
 _TOLD = 10  # signs of life for each set
@@ -63,12 +64,12 @@ def answer_all(suite: Suite, cases: Sequence[Case], *, jobs: int) -> list[Result
 
 def _answers(answer: Callable[[Case], Result], cases: Sequence[Case], jobs: int) -> Iterator[tuple[int, Result]]:
     if jobs == 1:
-        yield from ((number, answer(case)) for number, case in enumerate(cases))
+        yield from ((number, try_case(answer, case)) for number, case in enumerate(cases))
         return
     largest_first = sorted(range(len(cases)), key=lambda number: -len(cases[number].train) - len(cases[number].test))
     # Not forked: threads of libraries that compute do not live through it.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        numbers = {pool.submit(answer, cases[number]): number for number in largest_first}
+        numbers = {pool.submit(try_case, answer, cases[number]): number for number in largest_first}
         for future in as_completed(numbers):
             yield numbers[future], future.result()
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from benchmarks.runs.cases import Case
 from benchmarks.runs.metrics import judge
-from benchmarks.runs.runner import answer_case
+from benchmarks.runs.runner import answer_case, try_case
 from foretell import Columns
 from foretell.api import read_table
 
@@ -35,7 +35,7 @@ def run_tables(
         columns=Columns(elapsed=target, memory=memory),
         labels=tuple(groups),
     )
-    result = answer_case(case)
+    result = try_case(answer_case, case)
     if result.error is not None:
         raise ValueError(f"{train}: {result.error}")
     return {

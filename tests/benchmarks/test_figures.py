@@ -1,6 +1,7 @@
 """Figures by hand, and how they are shown."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,11 @@ def _perfect(case: Case) -> Result:
 
 
 def _refused(case: Case) -> Result:
-    return Result(part=case.part, rows=pd.DataFrame(), error="too few runs")
+    raise ValueError("too few runs")
+
+
+def _perfect_but_sort(case: Case) -> Result:
+    return _refused(case) if case.part == "A/sort" else _perfect(case)
 
 
 @pytest.fixture
@@ -152,6 +157,23 @@ def test_a_set_without_one_answer_is_an_error(data: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("FORETELL_DATA", str(data))
     with pytest.raises(ValueError, match=r"mlperf: no case could be answered.*too few runs"):
         run_suite(replace(mlperf.SUITE, answer=_refused), Plan(), jobs=1)
+
+
+def test_a_case_that_fails_does_not_cost_the_others(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORETELL_DATA", str(data))
+    told = run_suite(replace(c3o.SUITE, answer=_perfect_but_sort), Plan(repeats=1), jobs=1)
+    assert told["failed"] == ["A/sort: ValueError: too few runs"]
+    figures = {figure["name"]: figure["ours"] for figure in told["figures"]}
+    assert figures["A, sort: mean error"] is None
+    assert figures["A: mean error"] == 0.0
+
+
+def test_sizey_is_not_compared_where_tasks_are_missing(data: Path) -> None:
+    rows = _rows(part="flow/kept", quantity="memory", actual=1.0, value=1.0, waste=[2.0] * 27)
+    share, wasted, _ = sizey.make_figures(rows, data / "sizey")
+    assert math.isnan(share.ours)
+    assert math.isnan(wasted.ours)
+    assert wasted.ahead is False
 
 
 def test_coverage_over_all_sets_counts_rows_and_sets(record: dict[str, Any]) -> None:
