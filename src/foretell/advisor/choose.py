@@ -89,7 +89,7 @@ def _offer(choice: Choice, ranking: Ranking, row: int, risk: float) -> Offer:
     prediction = replace(
         choice.predictions[row],
         allocation=allocation,
-        request=Request(walltime_s=walltime_s, memory_bytes=memory),
+        request=_round(choice.predictions[row].request, node, walltime_s, memory),
     )
     hourly = node.price_per_hour(allocation)
     return Offer(
@@ -101,6 +101,19 @@ def _offer(choice: Choice, ranking: Ranking, row: int, risk: float) -> Offer:
         risk=risk,
         pareto=bool(ranking.pareto[row]),
         measured=choice.measured[row],
+    )
+
+
+def _round(request: Request, node: NodeType, walltime_s: float, memory: int | None) -> Request:
+    """The request as the node takes it; a next try that could not be larger is left out."""
+    longest = node.max_walltime_s or np.inf
+    times = {min(_whole_minutes(retry), longest) for retry in request.retries_walltime_s}
+    sizes = {min(int(_whole_mebibytes(retry)), node.memory_bytes) for retry in request.retries_memory}
+    return Request(
+        walltime_s=walltime_s,
+        memory_bytes=memory,
+        retries_walltime_s=tuple(sorted(time for time in times if time > walltime_s)),
+        retries_memory=tuple(sorted(size for size in sizes if size > (memory or 0))),
     )
 
 

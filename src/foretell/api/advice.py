@@ -21,7 +21,7 @@ from foretell.entities.run import Allocation, Launch, Machine, RunSpec
 from foretell.entities.site import NodeType, Site
 from foretell.machines.allocations import list_allocations
 from foretell.machines.local import LOCAL
-from foretell.predictor.predictor import DEFAULT_LEVEL, DEFAULT_RISK, Predictor
+from foretell.predictor.predictor import DEFAULT_LEVEL, Predictor
 from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.script import render_job_script
 
@@ -37,7 +37,7 @@ def recommend(
     policy: Policy | None = None,
     store: StoreLike = None,
     level: float = DEFAULT_LEVEL,
-    risk: float = DEFAULT_RISK,
+    risk: float | None = None,
 ) -> Recommendation:
     """Every allocation of the site the job could use, ranked, and the one to take.
 

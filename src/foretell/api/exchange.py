@@ -47,7 +47,7 @@ def _make_known(app: App, store: RunStore) -> None:
         return
     if not known.command and known.shell is None:
         merged = {parameter.name: parameter for parameter in (*known.parameters, *app.parameters)}
-        store.save_app(App(name=app.name, parameters=tuple(merged.values())))
+        store.save_app(App(name=app.name, parameters=tuple(merged.values()), per=app.per or known.per))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,35 +18,40 @@ from foretell.entities.prediction import Prediction
 from foretell.entities.run import Allocation, RunSpec, State
 from foretell.errors import NotFoundError
 from foretell.features.table import build_table
+from foretell.models.recipes import DEFAULT
+from foretell.models.selection import DEFAULT_POLICY
 from foretell.predictor.learn import learn
-from foretell.predictor.predictor import DEFAULT_LEVEL, DEFAULT_RISK, Predictor
+from foretell.predictor.predictor import DEFAULT_LEVEL, Predictor
 from foretell.stores import RunStore
 
 Configuration: TypeAlias = Mapping[str, str | Value]
 Configurations: TypeAlias = Configuration | Sequence[Configuration] | pd.DataFrame
 
 _TEACHING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
-_FORMAT = "1"
+_FORMAT = "2"
 
 
 def build(
     app: App | str | Path,
     *,
     store: StoreLike = None,
-    policy: str = "mae",
+    policy: str = DEFAULT_POLICY,
+    candidates: str = DEFAULT,
     seed: int = 0,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> ModelCard:
     """Fit and judge the candidates on the app's stored runs, and store the winner.
 
+    ``candidates`` are ``default``, or ``harp`` for HARP's own recipes as a baseline.
+
     Raises:
-        NotFoundError: if there is no such app or policy.
+        NotFoundError: if there is no such app, policy or list of candidates.
         NotEnoughRunsError: if too few configurations ran to their end.
     """
     with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         table = build_table(opened.runs(known.name, states=_TEACHING))
-        predictor = learn(known, table, policy=policy, seed=seed, progress=on_progress)
+        predictor = learn(known, table, policy=policy, candidates=candidates, seed=seed, progress=on_progress)
         record = ModelRecord(
             app=known.name,
             card=predictor.card,
@@ -66,11 +71,12 @@ def predict(
     store: StoreLike = None,
     resources: Mapping[str, int] = MappingProxyType({}),
     level: float = DEFAULT_LEVEL,
-    risk: float = DEFAULT_RISK,
+    risk: float | None = None,
 ) -> list[Prediction]:
     """Time and memory of configurations, none of which need have been run.
 
-    ``resources`` are cores, gpus and nodes where they are not as in most runs.
+    ``resources`` are cores, gpus and nodes where they are not as in most runs. ``risk`` fixes the chance that a first
+    request is too small; without it the least expected cost decides.
 
     Raises:
         NotFoundError: if there is no such app, or no model of it yet.
@@ -95,7 +101,7 @@ def ask(
     store: StoreLike = None,
     resources: Mapping[str, int] = MappingProxyType({}),
     level: float = DEFAULT_LEVEL,
-    risk: float = DEFAULT_RISK,
+    risk: float | None = None,
 ) -> Answer:
     """As :func:`predict`, with word of runs the model does not know."""
     with using_store(store, directory_of(app)) as opened:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from foretell.entities.app import App, Domain, Parameter, ParameterType, Scale, Value
+from foretell.entities.formula import Formula
 from foretell.entities.run import (
     LAST_COLUMNS,
     RESOURCE_COLUMNS,
@@ -37,13 +38,17 @@ _LARGEST = 1e15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Which column of a table of runs says what; every other one is a parameter."""
+    """Which column of a table of runs says what; every other one is a parameter.
+
+    ``per`` is a formula of parameters that the time is known to be in proportion to.
+    """
 
     elapsed: str
     memory: str | None = None
     scale: str | None = None
     state: str | None = None
     drop: Collection[str] = ()
+    per: str | None = None
     elapsed_unit_s: float = 1.0
     memory_unit_bytes: int = 1
 
@@ -74,7 +79,18 @@ def read_runs(frame: pd.DataFrame, *, app: str, columns: Columns) -> RunsRead:
     runs = tuple(reader)
     if not runs:
         raise ImportDataError(f"no usable row among {len(frame)}: {_render_skipped(reader.skipped)}")
-    return RunsRead(app=App(name=app, parameters=tuple(reader.parameters)), runs=runs, skipped=reader.skipped)
+    described = App(name=app, parameters=tuple(reader.parameters), per=_read_per(columns.per, reader.parameters))
+    return RunsRead(app=described, runs=runs, skipped=reader.skipped)
+
+
+def _read_per(per: str | None, parameters: Sequence[Parameter]) -> str | None:
+    if per is None:
+        return None
+    formula = Formula.parse(per)
+    unknown = sorted(formula.names - {parameter.name for parameter in parameters})
+    if unknown:
+        raise ImportDataError(f"per = {per!r}: no column {unknown[0]!r}; expected a formula of the table's parameters")
+    return formula.text
 
 
 def _for_own_export(frame: pd.DataFrame, columns: Columns) -> Columns:

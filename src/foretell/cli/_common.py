@@ -38,7 +38,13 @@ SetOption = Annotated[
     ),
 ]
 LevelOption = Annotated[str, typer.Option(help="How sure the interval should be.")]
-RiskOption = Annotated[str, typer.Option(help="The chance you accept that the request is too small.")]
+RiskOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Fix the chance that the first request is too small, such as 5%; default: the least expected cost.",
+        show_default=False,
+    ),
+]
 SiteFileOption = Annotated[
     list[Path] | None,
     typer.Option("--site-file", help="A site file of your own; repeatable. [env: FORETELL_SITES]"),

@@ -26,7 +26,8 @@ EXAMPLES = "Examples: foretell build | foretell build myapp --policy wtm --plots
 
 def build(
     app: AppArgument = None,
-    policy: Annotated[str, typer.Option(help="What the winner is chosen by: mae, wtm or cost.")] = "mae",
+    policy: Annotated[str, typer.Option(help="What the winner is chosen by: mape, mae, wtm or cost.")] = "mape",
+    candidates: Annotated[str, typer.Option(help="Which models stand: default, or harp as a baseline.")] = "default",
     seed: Annotated[int, typer.Option(help="For the splits; the same data and seed give the same model.")] = 0,
     plots: Annotated[Path | None, typer.Option(help="Folder for the plots; default: .foretell/plots.")] = None,
     rows: Annotated[int, typer.Option(min=1, help="Lines of the leaderboard to show.")] = 10,
@@ -45,6 +46,7 @@ def build(
             name,
             store=find_store(store, name),
             policy=policy,
+            candidates=candidates,
             seed=seed,
             on_progress=lambda step: status.update(f"Judging {step}"),
         )

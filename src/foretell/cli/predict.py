@@ -41,7 +41,7 @@ def predict(
     gpus: Annotated[int | None, typer.Option(min=0, help="GPUs a node; default: as most runs.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes; default: as most runs.")] = None,
     level: LevelOption = "90%",
-    risk: RiskOption = "5%",
+    risk: RiskOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,7 +64,7 @@ def predict(
         store=find_store(store, name),
         resources={name: count for name, count in asked.items() if count is not None},
         level=parse_option("--level", parse_share, level),
-        risk=parse_option("--risk", parse_share, risk),
+        risk=None if risk is None else parse_option("--risk", parse_share, risk),
     )
     if as_json:
         show_json([build_prediction_record(prediction) for prediction in answer.predictions])

@@ -46,7 +46,7 @@ def recommend(
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Offers to show.")] = 12,
     level: LevelOption = "90%",
-    risk: RiskOption = "5%",
+    risk: RiskOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,7 +73,7 @@ def recommend(
         ),
         store=address,
         level=parse_option("--level", parse_share, level),
-        risk=parse_option("--risk", parse_share, risk),
+        risk=None if risk is None else parse_option("--risk", parse_share, risk),
     )
     script = api.render_script(name, recommendation.picked, place, store=address, account=account)
     path = output or Path("job.sh" if place.scheduler == "shell" else "job.sbatch")

@@ -86,7 +86,8 @@ class App:
 
     ``command`` is a list of words with ``{parameter}`` holes. ``shell`` is the explicit opt-in for a shell string:
     it has no holes; parameters reach it as environment variables ``PARAM_name``, so that no value is ever spliced
-    into a shell. An app that came from imported runs has neither.
+    into a shell. An app that came from imported runs has neither. ``per`` is a formula that the time is known to be in
+    proportion to.
     """
 
     name: str
@@ -104,6 +105,7 @@ class App:
     time_limit_s: float | None = None
     phases: tuple[Phase, ...] = ()
     estimate: str | None = None
+    per: str | None = None
 
     def parameter_names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)

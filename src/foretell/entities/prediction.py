@@ -20,10 +20,12 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to ask for, so that the chance of either being too small is at most the risk taken."""
+    """What to ask for first, and what then each time that was too small."""
 
     walltime_s: float
     memory_bytes: int | None
+    retries_walltime_s: tuple[float, ...] = ()
+    retries_memory: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Columns to a matrix of numbers that every model reads, and how far a row lies outside what was measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -109,13 +109,18 @@ class Encoder:
         return [field for field in self.fields if not field.name.startswith(MACHINE_PREFIX)]
 
 
-def fit_encoder(columns: Columns) -> Encoder:
-    """The encoder of these columns."""
+def fit_encoder(columns: Columns, *, known: Collection[str] = ()) -> Encoder:
+    """The encoder of these columns.
+
+    What ``known`` ones do is known beforehand: where they never varied, another value is no reason for doubt.
+    """
     fields: list[Field] = []
     notes: list[str] = []
     kept: dict[str, Column] = {}
     for name, column in columns.items():
         field = _numeric_field(name, column) if column.dtype != object else _text_field(name, column)
+        if field.constant and name in known:
+            continue
         reason = _reason_to_drop(field, column, kept)
         if reason is None:
             kept[name] = column if field.levels is not None else _filled(column, field)

@@ -119,5 +119,5 @@ def _machine_facts(machine: Machine) -> dict[str, Value | None]:
         "machine_mhz": mhz,
         "machine_memory_bytes": machine.memory_bytes,
         "machine_gpu": machine.gpu_model or "",
-        **machine.extra,
+        **{f"{MACHINE_PREFIX}{name}": value for name, value in machine.extra.items()},
     }

@@ -5,7 +5,7 @@ for the grid's own values, and there a tree that has memorised them is hard to b
 matter, so they are judged by leaving out all runs with one value of one parameter.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +16,19 @@ from foretell.entities.learned import Scores
 from foretell.models.intervals import Spread
 from foretell.models.metrics import score
 from foretell.models.recipes import Bools, FittedRecipe, Floats, Recipe, TrainingSet
-from foretell.models.selection import SINGLE_THREAD_ROWS, Trial, get_policy, judged_rows, pick, without_the_chooser
+from foretell.models.runs import ProcessRunRegressor
+from foretell.models.selection import (
+    SINGLE_THREAD_ROWS,
+    Trial,
+    find_doubt,
+    get_policy,
+    judged_rows,
+    pick,
+    without_the_chooser,
+)
 
 MOST_VALUES = 64  # more distinct values than this are no grid
-_MOST_FOLDS = 10
+_MOST_FOLDS = 5
 _LEAST_LEFT = 1 / 3  # of the judged configurations, for a fold to teach anything
 
 
@@ -36,10 +45,14 @@ class Between:
     expected: Scores
     rows: NDArray[np.intp]
     held_out: Floats
+    widths: Floats
 
 
-def select_between(data: TrainingSet, recipes: Sequence[Recipe], *, policy: str) -> Between | None:
-    """The best recipe by the policy on values left out; ``None`` if no value lies between others."""
+def select_between(data: TrainingSet, whole: Mapping[Recipe, FittedRecipe], *, policy: str) -> Between | None:
+    """The best recipe by the policy on values left out; ``None`` if no value lies between others.
+
+    ``whole`` are the recipes as fitted to all rows.
+    """
     weigh = get_policy(policy)
     folds = _thinned(list(_value_folds(data)))
     if not folds:
@@ -48,19 +61,21 @@ def select_between(data: TrainingSet, recipes: Sequence[Recipe], *, policy: str)
     actual = np.concatenate([data.y[rows] for rows, _ in folds])
     with threadpool_limits(1 if len(data) < SINGLE_THREAD_ROWS else None):
         trials = [
-            Trial(recipe=recipe, predictions=_predict_left_out(recipe, data, folds))
-            for recipe in recipes
+            _try(recipe, fitted, data, folds)
+            for recipe, fitted in whole.items()
             if recipe.share == 1 and not recipe.adjusted
         ]
         winner = pick(trials, actual, weigh)
         held_out = without_the_chooser(trials, actual, fold_of, weigh)
+        _, widths = find_doubt(trials, len(actual))
         return Between(
-            fitted=winner.recipe.fit(data),
-            spread=Spread.learn(actual, held_out),
+            fitted=winner.fitted,
+            spread=Spread.learn(actual, held_out, widths),
             winner=winner.recipe.name,
             expected=score(actual, held_out),
             rows=np.concatenate([rows for rows, _ in folds]),
             held_out=held_out,
+            widths=widths,
         )
 
 
@@ -82,5 +97,18 @@ def _thinned(folds: list[tuple[NDArray[np.intp], Bools]]) -> list[tuple[NDArray[
     return [folds[index] for index in chosen]
 
 
-def _predict_left_out(recipe: Recipe, data: TrainingSet, folds: Sequence[tuple[NDArray[np.intp], Bools]]) -> Floats:
-    return np.concatenate([recipe.fit(data.take(kept)).predict(data.X[rows]) for rows, kept in folds])
+def _try(
+    recipe: Recipe, whole: FittedRecipe, data: TrainingSet, folds: Sequence[tuple[NDArray[np.intp], Bools]]
+) -> Trial:
+    predictions, widths = [], []
+    for rows, kept in folds:
+        fitted = recipe.fit(data.take(kept), like=whole)
+        predictions.append(fitted.predict(data.X[rows]) * data.unit[rows])
+        if isinstance(fitted.model, ProcessRunRegressor):
+            widths.append(fitted.model.spread(data.X[rows]))
+    return Trial(
+        recipe=recipe,
+        fitted=whole,
+        predictions=np.concatenate(predictions),
+        widths=np.concatenate(widths) if widths else None,
+    )

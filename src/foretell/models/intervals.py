@@ -13,7 +13,7 @@ _ROUNDING = 1e-9  # what a bound loses on its way through exp and log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """The distribution of log(measured / predicted) on unseen rows.
+    """The distribution of log(measured / predicted) on unseen rows, in units of each row's own width.
 
     Within the residuals it is the conformal one: of n unseen rows and a new one, each rank is as likely as another,
     so the new one is above the k-th largest with chance k / (n + 1). Beyond the largest, where few rows leave no
@@ -24,12 +24,15 @@ class Spread:
     scale: float
 
     @classmethod
-    def learn(cls, actual: ArrayLike, predicted: ArrayLike) -> "Spread":
-        residuals = np.sort(np.log(np.asarray(actual, dtype=float) / np.asarray(predicted, dtype=float)))
+    def learn(cls, actual: ArrayLike, predicted: ArrayLike, widths: ArrayLike = 1.0) -> "Spread":
+        """From unseen rows; ``widths`` are how far each row was expected to stray, as a standard deviation in logs."""
+        strayed = np.log(np.asarray(actual, dtype=float) / np.asarray(predicted, dtype=float))
+        rooted = float(np.sqrt(np.mean(strayed**2)))
+        if rooted <= _ROUNDING:
+            strayed, rooted = np.linspace(-2, 2, len(strayed) + 2)[1:-1] * _ROUNDING, _ROUNDING
+        strayed = strayed * max(1.0, _LEAST_SCALE / rooted)  # lucky rows do not make the next run repeat to the byte
+        residuals = np.sort(strayed / np.asarray(widths))
         scale = float(np.sqrt(np.mean(residuals**2)))
-        if scale < _LEAST_SCALE:  # a few lucky rows do not make the next run repeat itself to the byte
-            shape = residuals / scale if scale > _ROUNDING else np.linspace(-2, 2, len(residuals) + 2)[1:-1]
-            residuals, scale = shape * _LEAST_SCALE, _LEAST_SCALE
         if len(residuals) > _MOST_KEPT:  # quantiles of a long history say the same
             residuals = np.quantile(residuals, np.linspace(0, 1, _MOST_KEPT))
         return cls(residuals=tuple(residuals.tolist()), scale=scale)

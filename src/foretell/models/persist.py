@@ -13,6 +13,8 @@ from foretell.models.runs import REGRESSORS, RunRegressor
 
 _TRUSTED = [
     *(f"{regressor.__module__}.{regressor.__qualname__}" for regressor in REGRESSORS.values()),
+    "foretell.models.runs._kernel.Axis",
+    "foretell.models.runs._kernel.Kernel",
     "sklearn.tree._tree.Tree",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
 ]

@@ -6,6 +6,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.errors import NotFoundError
 from foretell.models.runs import REGRESSORS, RunRegressor
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -18,10 +19,14 @@ _CENSORED_ROUNDS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSet:
-    """Rows to learn one quantity from; of ``censored`` rows ``y`` is a lower bound."""
+    """Rows to learn one quantity from; of ``censored`` rows ``y`` is a lower bound.
+
+    ``unit`` is what is known of each row beforehand: models learn ``y`` in units of it.
+    """
 
     X: Floats
     y: Floats
+    unit: Floats
     full_scale: Bools
     censored: Bools
     group: NDArray[np.int64]
@@ -30,6 +35,7 @@ class TrainingSet:
         return TrainingSet(
             X=self.X[rows],
             y=self.y[rows],
+            unit=self.unit[rows],
             full_scale=self.full_scale[rows],
             censored=self.censored[rows],
             group=self.group[rows],
@@ -41,7 +47,7 @@ class TrainingSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedRecipe:
-    """A fitted model and the factor its predictions are scaled by."""
+    """A fitted model and the factor its predictions, in units of what was known beforehand, are scaled by."""
 
     model: RunRegressor
     factor: float = 1.0
@@ -75,26 +81,27 @@ class Recipe:
         """Simpler first."""
         return (REGRESSORS[self.family].complexity, self.adjusted, -self.share)
 
-    def fit(self, data: TrainingSet, *, seed: int = 0) -> FittedRecipe:
+    def fit(self, data: TrainingSet, *, seed: int = 0, like: FittedRecipe | None = None) -> FittedRecipe:
+        """Fitted to these rows; ``like`` was fitted to nearly the same ones, which may save time."""
         groups = np.random.default_rng(seed).permutation(np.unique(data.group[data.full_scale & ~data.censored]))
         held = round(len(groups) * _VALIDATION_SHARE) if self.adjusted and len(groups) >= _LEAST_FOR_VALIDATION else 0
         validation, usable = groups[:held], groups[held:]
         chosen = usable[: int(np.ceil(self.share * len(usable)))]
         rows = ~np.isin(data.group, np.setdiff1d(groups, chosen))
         training = data.take(rows) if (rows & ~data.censored).any() else data
-        model = _fit_with_bounds(self.family, training)
+        model = _fit_with_bounds(self.family, training, like.model if like else None)
         return FittedRecipe(model=model, factor=_adjustment(model, data, validation))
 
 
-def _fit_with_bounds(family: str, data: TrainingSet) -> RunRegressor:
+def _fit_with_bounds(family: str, data: TrainingSet, like: RunRegressor | None) -> RunRegressor:
     """Stopped runs first stay out; then they teach the larger of their bound and what the model thinks of them."""
     known = data.take(~data.censored)
-    model = REGRESSORS[family]().fit(known.X, known.y, sample_weight=_weights(known))
+    model = REGRESSORS[family]().fit(known.X, known.y / known.unit, _weights(known), like=like)
     bounds = data.take(data.censored)
     for _ in range(_CENSORED_ROUNDS if len(bounds) else 0):
-        filled = data.y.copy()
-        filled[data.censored] = np.maximum(bounds.y, model.predict(bounds.X))
-        model = REGRESSORS[family]().fit(data.X, filled, sample_weight=_weights(data))
+        filled = data.y / data.unit
+        filled[data.censored] = np.maximum(bounds.y / bounds.unit, model.predict(bounds.X))
+        model = REGRESSORS[family]().fit(data.X, filled, _weights(data), like=model)
     return model
 
 
@@ -106,18 +113,32 @@ def _weights(data: TrainingSet) -> Floats:
 
 def _adjustment(model: RunRegressor, data: TrainingSet, validation: NDArray[np.int64]) -> float:
     rows = np.isin(data.group, validation) & data.full_scale & ~data.censored
-    return float(np.median(data.y[rows] / model.predict(data.X[rows]))) if rows.any() else 1.0
+    return float(np.median(data.y[rows] / data.unit[rows] / model.predict(data.X[rows]))) if rows.any() else 1.0
 
 
-def list_recipes(*, full_scale: bool) -> tuple[Recipe, ...]:
-    """Every candidate: HARP's thirty (three models, five mixes, adjusted or not), boosting, and a scaling law."""
-    ours = (Recipe(family="boosting"), Recipe(family="law"))
-    if not full_scale:
-        return (*ours, *(Recipe(family=family) for family in ("linear", "tree", "neural")))
-    harp = [
+DEFAULT, HARP = "default", "harp"
+CANDIDATES = (DEFAULT, HARP)
+_OURS = ("law", "process", "boosting", "law+trees")
+
+
+def list_recipes(candidates: str, *, mixed: bool) -> tuple[Recipe, ...]:
+    """The recipes of a named list: Foretell's own, or HARP's thirty (three models, five mixes, adjusted or not).
+
+    Where runs are not ``mixed``, scaled-down and full-scale ones, there is only one mix.
+
+    Raises:
+        NotFoundError: if there is no such list.
+    """
+    if candidates == DEFAULT:
+        return tuple(Recipe(family=family) for family in _OURS)
+    if candidates != HARP:
+        raise NotFoundError("list of candidates", candidates, known=CANDIDATES)
+    families = ("linear", "tree", "neural")
+    if not mixed:
+        return tuple(Recipe(family=family) for family in families)
+    return tuple(
         Recipe(family=family, share=share, adjusted=adjusted)
-        for family in ("linear", "tree", "neural")
+        for family in families
         for share in (0.0, 0.25, 0.5, 0.75, 1.0)
         for adjusted in (False, True)
-    ]
-    return (*ours, Recipe(family="law", share=0.0), *harp)
+    )

@@ -13,12 +13,15 @@ from foretell.errors import NotFoundError
 from foretell.models.intervals import Spread
 from foretell.models.metrics import score
 from foretell.models.recipes import Bools, FittedRecipe, Floats, Recipe, TrainingSet
+from foretell.models.runs import BlendRunRegressor, ProcessRunRegressor, weigh_members
 
 POLICIES: Mapping[str, Callable[[Scores], float]] = {
+    "mape": lambda scores: scores.mape,
     "mae": lambda scores: scores.mae,
     "wtm": lambda scores: scores.wtm,
     "cost": lambda scores: scores.retry_cost,
 }
+DEFAULT_POLICY = "mape"
 _RESAMPLES = 200
 _TIE = 0.16  # share of resamples in which a candidate must be as good as the best: within one standard error of it
 _SAME_PERCENT = 1.0  # predictions that near are the same to whoever asks for memory or time
@@ -26,7 +29,8 @@ _FAR = 2.0
 _LEAST_FULL_SCALE = 3
 _FOLDS = 10
 _FOLDS_FOR_MANY = 5
-_MANY_ROWS = 500
+_MANY_ROWS = 100
+_LEAST_WEIGHT = 0.02  # a member of a blend with less than this says nothing
 SINGLE_THREAD_ROWS = 20_000  # below this, threads cost more than they bring
 
 
@@ -34,22 +38,29 @@ SINGLE_THREAD_ROWS = 20_000  # below this, threads cost more than they bring
 class Selected:
     """The winner fitted on all rows, how far the truth strays from it, and how the candidates did.
 
-    ``held_out`` are predictions for the judged rows from fits and choices that did not see them.
+    ``held_out`` are predictions for the judged rows from fits and choices that did not see them. ``doubt`` says how
+    far a row is expected to stray, ``widths`` what it said of the judged rows without having seen them. ``whole`` are
+    the recipes as fitted to all rows.
     """
 
     fitted: FittedRecipe
+    whole: Mapping[Recipe, FittedRecipe]
+    doubt: FittedRecipe | None
     spread: Spread
     judgement: Judgement
     judged: NDArray[np.intp]
     held_out: Floats
+    widths: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A recipe and what it predicted for rows it had not seen."""
+    """A recipe fitted to all rows, and what it predicted for rows it had not seen."""
 
     recipe: Recipe
+    fitted: FittedRecipe
     predictions: Floats
+    widths: Floats | None = None
     factor: float = 1.0
     fit_s: float = 0.0
 
@@ -66,11 +77,12 @@ def select(
     recipes: Sequence[Recipe],
     *,
     quantity: str,
-    policy: str,
+    policy: str = DEFAULT_POLICY,
+    blended: bool = False,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Selected:
-    """The best recipe by the policy, with what to expect of it.
+    """The best recipe by the policy, with what to expect of it; ``blended`` ones stand for election as well.
 
     Raises:
         NotFoundError: if there is no such policy.
@@ -78,15 +90,17 @@ def select(
     weigh = get_policy(policy)
     judged = judged_rows(data)
     folds = _fold_of(data.group[judged], seed=seed)
+    actual = data.y[judged]
     with threadpool_limits(1 if len(data) < SINGLE_THREAD_ROWS else None):
         trials = []
         for recipe in recipes:
             progress(f"{quantity}: {recipe.name}")
             trials.append(_try(recipe, data, judged, folds))
-        actual = data.y[judged]
-        winner = pick(trials, actual, weigh)
-        held_out = without_the_chooser(trials, actual, folds, weigh)
-        fitted = winner.recipe.fit(data)
+    whole = {trial.recipe: trial.fitted for trial in trials}
+    if blended:
+        trials.append(_blend(trials, actual, folds))
+    winner = pick(trials, actual, weigh)
+    held_out = without_the_chooser(trials, actual, folds, weigh)
     standings = sorted((_standing(trial, actual) for trial in trials), key=lambda line: weigh(line.scores))
     judgement = Judgement(
         quantity=quantity,
@@ -100,9 +114,25 @@ def select(
         full_scale_rows=int(data.full_scale.sum()),
         censored_rows=int(data.censored.sum()),
     )
+    doubt, widths = find_doubt(trials, len(judged))
     return Selected(
-        fitted=fitted, spread=Spread.learn(actual, held_out), judgement=judgement, judged=judged, held_out=held_out
+        fitted=winner.fitted,
+        whole=whole,
+        doubt=doubt,
+        spread=Spread.learn(actual, held_out, widths),
+        judgement=judgement,
+        judged=judged,
+        held_out=held_out,
+        widths=widths,
     )
+
+
+def find_doubt(trials: Sequence[Trial], rows: int) -> tuple[FittedRecipe | None, Floats]:
+    """The candidate that knows how far rows stray, and what it said of unseen ones; else all stray alike."""
+    for trial in trials:
+        if trial.widths is not None:
+            return trial.fitted, trial.widths
+    return None, np.ones(rows)
 
 
 def judged_rows(data: TrainingSet) -> NDArray[np.intp]:
@@ -131,14 +161,42 @@ def _splits(
 
 
 def _try(recipe: Recipe, data: TrainingSet, judged: NDArray[np.intp], folds: NDArray[np.int64]) -> Trial:
-    predictions, factors = np.empty(len(judged)), []
+    predictions, widths, factors = np.empty(len(judged)), np.empty(len(judged)), []
     started = time.perf_counter()
+    whole = recipe.fit(data)
+    fit_s = time.perf_counter() - started
     for training, inside in _splits(data, judged, folds):
-        fitted = recipe.fit(training)
-        predictions[inside] = fitted.predict(data.X[judged[inside]])
+        fitted = recipe.fit(training, like=whole)
+        rows = judged[inside]
+        predictions[inside] = fitted.predict(data.X[rows]) * data.unit[rows]
         factors.append(fitted.factor)
-    fit_s = (time.perf_counter() - started) / len(factors)
-    return Trial(recipe=recipe, predictions=predictions, factor=float(np.median(factors)), fit_s=fit_s)
+        if isinstance(fitted.model, ProcessRunRegressor):
+            widths[inside] = fitted.model.spread(data.X[rows])
+    return Trial(
+        recipe=recipe,
+        fitted=whole,
+        predictions=predictions,
+        widths=widths if isinstance(whole.model, ProcessRunRegressor) else None,
+        factor=float(np.median(factors)),
+        fit_s=fit_s,
+    )
+
+
+def _blend(trials: Sequence[Trial], actual: Floats, folds: NDArray[np.int64]) -> Trial:
+    """All of them together. What it says of a fold, it says with weights from the other folds."""
+    errors = np.column_stack([np.log(trial.predictions / actual) for trial in trials])
+    logs = np.log([trial.predictions for trial in trials])
+    predictions = np.empty(len(actual))
+    for fold in np.unique(folds):
+        inside = folds == fold
+        weights = weigh_members(errors[~inside] if (~inside).any() else errors)
+        predictions[inside] = np.exp(weights @ logs[:, inside])
+    weights = weigh_members(errors)
+    kept = np.flatnonzero(weights >= _LEAST_WEIGHT)
+    members = [trials[int(index)].fitted.model for index in kept]
+    blend = BlendRunRegressor.of(members, (weights[kept] / weights[kept].sum()).tolist())
+    fit_s = sum(trial.fit_s for trial in trials)
+    return Trial(recipe=Recipe(family="blend"), fitted=FittedRecipe(model=blend), predictions=predictions, fit_s=fit_s)
 
 
 def pick(trials: Sequence[Trial], actual: Floats, weigh: Callable[[Scores], float]) -> Trial:

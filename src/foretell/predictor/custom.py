@@ -55,7 +55,7 @@ def judge_custom(
     )
     wins = weigh(scores) < weigh(basic.expected)
     board = tuple(sorted((line, *basic.leaderboard), key=lambda standing: weigh(standing.scores)))
-    judgement = replace(basic, leaderboard=board)
+    judgement, widths = replace(basic, leaderboard=board), elapsed.selected.widths
     if wins:
         judgement = replace(
             judgement,
@@ -68,7 +68,7 @@ def judge_custom(
     between, wins_between = _judge_between(formula, table, elapsed.between, phases, policy)
     return Custom(
         judgement=judgement,
-        spread=Spread.learn(actual, whole),
+        spread=Spread.learn(actual, whole, widths),
         wins=wins,
         between=between,
         wins_between=wins_between,
@@ -87,7 +87,7 @@ def _judge_between(
     if whole is None:
         return None, False
     actual, weigh = table.elapsed_s[elapsed.rows], get_policy(policy)
-    return Spread.learn(actual, whole), weigh(score(actual, whole)) < weigh(elapsed.expected)
+    return Spread.learn(actual, whole, elapsed.widths), weigh(score(actual, whole)) < weigh(elapsed.expected)
 
 
 def _spread_out(selected: Selected, rows: int) -> Floats:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -218,8 +218,7 @@ def _sweep(question: _Question, oracle: _Oracle) -> list[_Sweep]:
 
 
 def _take(bounds: Bounds, start: int, end: int) -> Bounds:
-    rows = slice(start, end)
-    return Bounds(value=bounds.value[rows], low=bounds.low[rows], high=bounds.high[rows], request=bounds.request[rows])
+    return Bounds(**{name: getattr(bounds, name)[start:end] for name in Bounds.__slots__})
 
 
 def _align(values: Sequence[Value], bounds: Bounds, off_grid: NDArray[np.bool_], *, like: bool) -> Bounds:
@@ -236,12 +235,7 @@ def _align(values: Sequence[Value], bounds: Bounds, off_grid: NDArray[np.bool_],
     step = float(np.median(y[~many] - np.interp(x[~many], x[many], y[many])))
     moved = off_grid != like
     factor = np.exp(np.where(moved, np.where(many, step, -step), 0.0))
-    return Bounds(
-        value=bounds.value * factor,
-        low=bounds.low * factor,
-        high=bounds.high * factor,
-        request=bounds.request * factor,
-    )
+    return replace(bounds, value=bounds.value * factor, low=bounds.low * factor, high=bounds.high * factor)
 
 
 def _find_listed(field: Field, asked: Value) -> Value:

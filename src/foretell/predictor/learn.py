@@ -1,6 +1,6 @@
 """From a table of runs to a predictor."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -14,38 +14,50 @@ from foretell.errors import NotEnoughRunsError
 from foretell.features.encode import fit_encoder
 from foretell.features.table import RunTable
 from foretell.models.between import select_between
-from foretell.models.recipes import Recipe, TrainingSet, list_recipes
-from foretell.models.selection import get_policy, select
+from foretell.models.recipes import DEFAULT, TrainingSet, list_recipes
+from foretell.models.selection import DEFAULT_POLICY, get_policy, select
 from foretell.predictor.custom import CUSTOM, Part, judge_custom
-from foretell.predictor.predictor import BETWEEN, ELAPSED, MEMORY, Predictor
+from foretell.predictor.predictor import BETWEEN, DOUBT, ELAPSED, MEMORY, Predictor
+from foretell.predictor.units import find_units
 
 Floats: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[str], None]
 
 _NEED = 5
 _MOST_ROWS = 20_000  # a sample of a long history says the same, and building stays quick
-_PHASE_RECIPES = (Recipe(family="law"), Recipe(family="boosting"), Recipe(family="linear"))
 
 
 def learn(
-    app: App, table: RunTable, *, policy: str = "mae", seed: int = 0, progress: Progress = lambda _: None
+    app: App,
+    table: RunTable,
+    *,
+    policy: str = DEFAULT_POLICY,
+    candidates: str = DEFAULT,
+    seed: int = 0,
+    progress: Progress = lambda _: None,
 ) -> Predictor:
     """A predictor of time, memory and phases, each by the candidate that does best on full-scale runs it never saw.
 
     Raises:
         NotEnoughRunsError: if fewer than five configurations ran to their end.
-        NotFoundError: if there is no such policy.
+        NotFoundError: if there is no such policy or list of candidates.
     """
     get_policy(policy)
     table, notes = _sampled(table, seed=seed)
     have = len(np.unique(table.group[~table.censored]))
     if have < _NEED:
         raise NotEnoughRunsError(app.name, have=have, need=_NEED)
-    encoder = fit_encoder(table.columns)
+    units = find_units(app.per, table.columns)
+    encoder = fit_encoder(table.columns, known=units.names)
     trainer = _Trainer(
-        X=encoder.encode(table.columns, len(table)), table=table, policy=policy, seed=seed, progress=progress
+        X=encoder.encode(table.columns, len(table)),
+        table=table,
+        policy=policy,
+        candidates=candidates,
+        seed=seed,
+        progress=progress,
     )
-    elapsed = trainer.choose(ELAPSED, table.elapsed_s)
+    elapsed = trainer.choose(ELAPSED, table.elapsed_s, units.of(table.columns, len(table)))
     memory = trainer.find(MEMORY, table.peak_memory_bytes)
     phases = trainer.choose_phases(app)
     custom = judge_custom(app.estimate, table, elapsed, phases, policy=policy) if phases and app.estimate else None
@@ -60,11 +72,13 @@ def learn(
         spreads[CUSTOM] = custom.spread
         spreads |= {CUSTOM + BETWEEN: custom.between} if custom.between else {}
     models = {name: part.selected.fitted for name, part in parts.items()}
+    models |= {name + DOUBT: part.selected.doubt for name, part in parts.items() if part.selected.doubt}
     return Predictor(
         encoder=encoder,
         models=models | {name: choice.fitted for name, choice in between.items()},
         spreads=spreads,
         formula=app.estimate if custom else None,
+        units=units,
         card=ModelCard(
             app=app.name,
             policy=policy,
@@ -100,27 +114,42 @@ class _Trainer:
     X: Floats
     table: RunTable
     policy: str
+    candidates: str
     seed: int
     progress: Progress
 
-    def choose(self, quantity: str, y: Floats, recipes: Sequence[Recipe] | None = None) -> Part:
+    def choose(self, quantity: str, y: Floats, unit: Floats | None = None) -> Part:
         known = np.isfinite(y) & (y > 0)
         table = self.table
-        whole = TrainingSet(X=self.X, y=y, full_scale=table.full_scale, censored=table.censored, group=table.group)
+        whole = TrainingSet(
+            X=self.X,
+            y=y,
+            unit=np.ones(len(y)) if unit is None else unit,
+            full_scale=table.full_scale,
+            censored=table.censored,
+            group=table.group,
+        )
         data, rows = whole.take(known), np.flatnonzero(known)
-        tried = recipes or list_recipes(full_scale=bool(data.full_scale.any() and not data.full_scale.all()))
-        selected = select(data, tried, quantity=quantity, policy=self.policy, seed=self.seed, progress=self.progress)
+        selected = select(
+            data,
+            list_recipes(self.candidates, mixed=bool(data.full_scale.any() and not data.full_scale.all())),
+            quantity=quantity,
+            policy=self.policy,
+            blended=self.candidates == DEFAULT,
+            seed=self.seed,
+            progress=self.progress,
+        )
         self.progress(f"{quantity}: between the values measured")
-        between = select_between(data, tried, policy=self.policy)
+        between = select_between(data, selected.whole, policy=self.policy)
         return Part(
             selected=replace(selected, judged=rows[selected.judged]),
             between=replace(between, rows=rows[between.rows]) if between else None,
         )
 
-    def find(self, quantity: str, y: Floats, recipes: Sequence[Recipe] | None = None) -> Part | None:
+    def find(self, quantity: str, y: Floats) -> Part | None:
         """Nothing where too few runs measured it."""
         known = np.isfinite(y) & (y > 0) & ~self.table.censored
-        return self.choose(quantity, y, recipes) if len(np.unique(self.table.group[known])) >= _NEED else None
+        return self.choose(quantity, y) if len(np.unique(self.table.group[known])) >= _NEED else None
 
     def choose_phases(self, app: App) -> dict[str, Part]:
         """A model for each phase of the app's formula; none if one of them was not measured often enough."""
@@ -132,7 +161,7 @@ class _Trainer:
             return {}
         whole = np.where(self.table.censored, np.nan, 1.0)  # what a stopped run printed is no phase of a whole one
         unknown = np.full(len(self.table), np.nan)
-        found = {name: self.find(name, self.table.phases.get(name, unknown) * whole, _PHASE_RECIPES) for name in phases}
+        found = {name: self.find(name, self.table.phases.get(name, unknown) * whole) for name in phases}
         return {name: part for name, part in found.items() if part} if all(found.values()) else {}
 
     def _has_numbers(self, names: Iterable[str]) -> bool:

@@ -18,26 +18,38 @@ from foretell.features.table import MACHINE_CPU, Columns, build_columns
 from foretell.models.intervals import Spread
 from foretell.models.persist import dump_models, load_models
 from foretell.models.recipes import FittedRecipe
-from foretell.models.runs import LARGEST, SMALLEST
+from foretell.models.requests import MEMORY as MEMORY_OUTLAY
+from foretell.models.requests import TIME as TIME_OUTLAY
+from foretell.models.requests import Outlay, plan_for_widths
+from foretell.models.runs import LARGEST, SMALLEST, ProcessRunRegressor
 from foretell.predictor.custom import CUSTOM
+from foretell.predictor.units import BENCH_VERSION, Units
 
 Floats: TypeAlias = NDArray[np.float64]
 
 ELAPSED, MEMORY = "elapsed_s", "peak_memory_bytes"
 BETWEEN = " between"  # after a quantity's name: its model for values between those measured
-DEFAULT_LEVEL, DEFAULT_RISK = 0.9, 0.05
+DOUBT = " doubt"  # after a quantity's name: the model that says how far rows stray
+DEFAULT_LEVEL = 0.9
+_TRIES = 3
 _OTHER_MACHINE = float(np.log(1.5))  # how far another machine's speed may be from the one measured on, each way
 _STRETCH = 0.05  # doubt that one more range away adds by itself, however well the inside is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Estimates as columns: the value, its bounds at the level, the request at the risk."""
+    """Estimates as columns: the value, its bounds at the level, the request and what to ask for after it.
+
+    A new run strays from the value by ``shift`` at most and by the spread times ``width``, in logs.
+    """
 
     value: Floats
     low: Floats
     high: Floats
     request: Floats
+    retries: Floats  # a column a try
+    width: Floats
+    shift: Floats
 
     def estimate(self, row: int, level: float) -> Estimate:
         value, low, high = float(self.value[row]), float(self.low[row]), float(self.high[row])
@@ -71,11 +83,15 @@ class Predictor:
     spreads: Mapping[str, Spread]
     formula: str | None
     card: ModelCard
+    units: Units
 
     def forecast(
-        self, columns: Columns, rows: int, *, level: float = DEFAULT_LEVEL, risk: float = DEFAULT_RISK
+        self, columns: Columns, rows: int, *, level: float = DEFAULT_LEVEL, risk: float | None = None
     ) -> Forecast:
-        """Time and memory for rows given as columns; quick for hundreds of thousands of them."""
+        """Time and memory for rows given as columns; quick for hundreds of thousands of them.
+
+        Without a ``risk`` of the first request being too small, the least expected cost decides what to ask for.
+        """
         return self._forecast(self._read(columns, rows), level=level, risk=risk)
 
     def forecast_pairs(
@@ -84,7 +100,7 @@ class Predictor:
         options: Sequence[tuple[Allocation, Machine]],
         *,
         level: float = DEFAULT_LEVEL,
-        risk: float = DEFAULT_RISK,
+        risk: float | None = None,
     ) -> Forecast:
         """Every specification on every option; the options of one specification stand together.
 
@@ -99,7 +115,7 @@ class Predictor:
         return self._forecast(crossed, level=level, risk=risk)
 
     def _read(self, columns: Columns, rows: int) -> "_Rows":
-        named = Formula(self.formula).names if self.formula is not None else frozenset()
+        named = {BENCH_VERSION, *self.units.names, *(Formula(self.formula).names if self.formula is not None else ())}
         return _Rows(
             X=self.encoder.encode(columns, rows),
             named={name: column for name, column in columns.items() if name in named},
@@ -108,10 +124,12 @@ class Predictor:
             off_grid=self.encoder.off_grid(columns, rows),
         )
 
-    def _forecast(self, rows: "_Rows", *, level: float, risk: float) -> Forecast:
+    def _forecast(self, rows: "_Rows", *, level: float, risk: float | None) -> Forecast:
+        unit = self.units.of(rows.named, len(rows.X))
         values = {name: model.predict(rows.X) for name, model in self.models.items() if self._answers(name, rows)}
-        moving = _Doubt(stretch=rows.stretch, carried=rows.carried, level=level, risk=risk)
-        staying = replace(moving, carried=np.zeros_like(rows.carried))  # another machine needs the same memory
+        values |= {name: values[name] * unit for name in (ELAPSED, ELAPSED + BETWEEN) if name in values}
+        staying = _Doubt(shift=_STRETCH * rows.stretch, level=level, risk=risk)
+        moving = replace(staying, shift=staying.shift + self._other_machine(unit, rows.carried))
         basic = self._bounds(ELAPSED, values, rows, moving)
         custom = None
         if self.formula is not None:
@@ -130,14 +148,27 @@ class Predictor:
 
     def _answers(self, name: str, rows: "_Rows") -> bool:
         """Whether a model has anything to say: those for values in between need rows in between."""
-        return not name.endswith(BETWEEN) or bool(rows.off_grid.any())
+        return not name.endswith(DOUBT) and (not name.endswith(BETWEEN) or bool(rows.off_grid.any()))
+
+    def _other_machine(self, unit: Floats, carried: NDArray[np.bool_]) -> Floats:
+        """Where machines are known by how fast they are, less doubt is left than where they are not."""
+        if self.units.version is not None:
+            return self.units.doubt(unit)
+        return np.asarray(np.maximum(_OTHER_MACHINE * carried, self.units.doubt(unit)))
+
+    def _widths(self, name: str, rows: "_Rows") -> Floats:
+        fitted = self.models.get((ELAPSED if name == CUSTOM else name) + DOUBT)
+        if fitted is None or not isinstance(fitted.model, ProcessRunRegressor):
+            return 1 + rows.stretch
+        return np.asarray(fitted.model.spread(rows.X))
 
     def _bounds(self, name: str, values: Mapping[str, Floats], rows: "_Rows", doubt: "_Doubt") -> Bounds:
-        on_grid = doubt.bounds(values[name], self.spreads[name])
+        widths, outlay = self._widths(name, rows), MEMORY_OUTLAY if name == MEMORY else TIME_OUTLAY
+        on_grid = doubt.bounds(values[name], self.spreads[name], widths, outlay)
         between = name + BETWEEN
         if between not in values or between not in self.spreads:
             return on_grid
-        return _merge(rows.off_grid, doubt.bounds(values[between], self.spreads[between]), on_grid)
+        return _merge(rows.off_grid, doubt.bounds(values[between], self.spreads[between], widths, outlay), on_grid)
 
     def _uses_custom(self, off_grid: NDArray[np.bool_]) -> NDArray[np.bool_]:
         in_between = self.card.uses_custom_between if ELAPSED + BETWEEN in self.spreads else self.card.uses_custom
@@ -149,7 +180,7 @@ class Predictor:
         *,
         machines: Sequence[Machine] | None = None,
         level: float = DEFAULT_LEVEL,
-        risk: float = DEFAULT_RISK,
+        risk: float | None = None,
     ) -> list[Prediction]:
         """A prediction for each specification."""
         columns = self.tabulate(specs, machines)
@@ -180,18 +211,15 @@ class Predictor:
 
     def risk(self, forecast: Forecast, *, walltime_s: Floats, memory: Floats) -> Floats:
         """The chance that these requests are too small, in time or in memory."""
-        ratio = walltime_s / forecast.elapsed.value
-        basic, custom = (self._exceeded(name, ratio, forecast, forecast.carried) for name in (ELAPSED, CUSTOM))
+        basic, custom = (self._exceeded(name, walltime_s, forecast.elapsed, forecast) for name in (ELAPSED, CUSTOM))
         fits = 1 - np.where(self._uses_custom(forecast.off_grid), custom, basic)
         if forecast.memory is not None:
-            here = np.zeros_like(forecast.carried)
-            fits = fits * (1 - self._exceeded(MEMORY, memory / forecast.memory.value, forecast, here))
+            fits = fits * (1 - self._exceeded(MEMORY, memory, forecast.memory, forecast))
         return np.asarray(1 - fits)
 
-    def _exceeded(self, name: str, ratio: Floats, forecast: Forecast, carried: NDArray[np.bool_]) -> Floats:
+    def _exceeded(self, name: str, request: Floats, bounds: Bounds, forecast: Forecast) -> Floats:
         """The reverse of :meth:`_Doubt.bounds`: from a bound to the chance of exceeding it."""
-        extra = _STRETCH * forecast.stretch + _OTHER_MACHINE * carried
-        log_ratio = (np.log(ratio) - extra) / (1 + forecast.stretch)
+        log_ratio = (np.log(request / bounds.value) - bounds.shift) / bounds.width
         if name not in self.spreads:
             return np.zeros_like(log_ratio)
         on_grid, between = self.spreads[name], self.spreads.get(name + BETWEEN)
@@ -205,6 +233,7 @@ class Predictor:
             "spreads": {name: to_record(spread) for name, spread in self.spreads.items()},
             "factors": {name: fitted.factor for name, fitted in self.models.items()},
             "formula": self.formula,
+            "units": to_record(self.units),
         }
         return dump_models({name: fitted.model for name, fitted in self.models.items()}, facts=facts)
 
@@ -225,6 +254,7 @@ class Predictor:
                 spreads={name: from_record(Spread, record) for name, record in facts["spreads"].items()},
                 formula=None if formula is None else Formula.parse(formula).text,
                 card=card,
+                units=from_record(Units, facts["units"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as exc:
             raise StoreError(
@@ -241,6 +271,8 @@ class Predictor:
             request=Request(
                 walltime_s=float(forecast.elapsed.request[row]),
                 memory_bytes=int(np.ceil(memory.request[row])) if memory else None,
+                retries_walltime_s=tuple(forecast.elapsed.retries[row].tolist()),
+                retries_memory=tuple(np.ceil(memory.retries[row]).astype(int).tolist()) if memory else (),
             ),
             basic=forecast.basic.estimate(row, level),
             custom=forecast.custom.estimate(row, level) if forecast.custom else None,
@@ -254,6 +286,8 @@ class Predictor:
         if not carried:
             return known
         cpu = str(row[MACHINE_CPU][0]) or "an unnamed CPU"
+        if self.units.version is not None:
+            return (*known, f"no run was made on {cpu}; the time is scaled by how fast it is, with wider bounds")
         return (*known, f"no run was made on {cpu}; the time is carried over, with wider bounds")
 
     def _whole(self, formula: str, columns: Columns, values: Columns) -> Floats:
@@ -303,31 +337,34 @@ def _merge(mask: NDArray[np.bool_], chosen: Bounds, otherwise: Bounds) -> Bounds
         return chosen
     if not mask.any():
         return otherwise
-    return Bounds(
-        value=np.where(mask, chosen.value, otherwise.value),
-        low=np.where(mask, chosen.low, otherwise.low),
-        high=np.where(mask, chosen.high, otherwise.high),
-        request=np.where(mask, chosen.request, otherwise.request),
-    )
+    fields = {
+        name: np.where(mask if old.ndim == 1 else mask[:, None], new, old)
+        for name in Bounds.__slots__
+        for new, old in [(getattr(chosen, name), getattr(otherwise, name))]
+    }
+    return Bounds(**fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Doubt:
-    """What widens the bounds of rows: how far outside the runs they lie, and another machine."""
+    """What is asked of the bounds, and by how much they widen outside the runs or on another machine, in logs."""
 
-    stretch: Floats
-    carried: NDArray[np.bool_]
+    shift: Floats
     level: float
-    risk: float
+    risk: float | None
 
-    def bounds(self, value: Floats, spread: Spread) -> Bounds:
+    def bounds(self, value: Floats, spread: Spread, widths: Floats, outlay: Outlay) -> Bounds:
         outside = (1 - self.level) / 2
-        upper, asked = spread.upper(outside), spread.upper(self.risk)
-        high = value * self._widened(upper, +1)
-        request = high if asked == upper else value * self._widened(asked, +1)
-        low = value * self._widened(spread.lower(outside), -1)
-        return Bounds(value=value, low=np.minimum(low, value), high=np.maximum(high, value), request=request)
-
-    def _widened(self, log_ratio: float, way: int) -> Floats:
-        extra = (abs(log_ratio) + _STRETCH) * self.stretch + _OTHER_MACHINE * self.carried
-        return np.asarray(np.exp(log_ratio + way * extra))
+        high = value * np.exp(widths * spread.upper(outside) + self.shift)
+        low = value * np.exp(widths * spread.lower(outside) - self.shift)
+        plan = plan_for_widths(spread, outlay, widths=widths, tries=_TRIES, risk=self.risk)
+        asked = (value * np.exp(self.shift))[:, None] * plan
+        return Bounds(
+            value=value,
+            low=np.minimum(low, value),
+            high=np.maximum(high, value),
+            request=asked[:, 0],
+            retries=asked[:, 1:],
+            width=widths,
+            shift=self.shift,
+        )

@@ -1,13 +1,24 @@
 """Models that learn from runs, by name."""
 
 from foretell.models.runs._base import LARGEST, SMALLEST, RunRegressor
+from foretell.models.runs.blend import BlendRunRegressor, weigh_members
 from foretell.models.runs.boosting import BoostingRunRegressor
 from foretell.models.runs.law import ScalingLawRegressor
 from foretell.models.runs.linear import LinearRunRegressor
 from foretell.models.runs.neural import NeuralRunRegressor
+from foretell.models.runs.process import ProcessRunRegressor
 from foretell.models.runs.tree import TreeRunRegressor
+from foretell.models.runs.trend import TrendRunRegressor
 
-__all__ = ["LARGEST", "REGRESSORS", "SMALLEST", "RunRegressor"]
+__all__ = [
+    "LARGEST",
+    "REGRESSORS",
+    "SMALLEST",
+    "BlendRunRegressor",
+    "ProcessRunRegressor",
+    "RunRegressor",
+    "weigh_members",
+]
 
 REGRESSORS: dict[str, type[RunRegressor]] = {
     "linear": LinearRunRegressor,
@@ -15,4 +26,7 @@ REGRESSORS: dict[str, type[RunRegressor]] = {
     "neural": NeuralRunRegressor,
     "boosting": BoostingRunRegressor,
     "law": ScalingLawRegressor,
+    "law+trees": TrendRunRegressor,
+    "process": ProcessRunRegressor,
+    "blend": BlendRunRegressor,
 }

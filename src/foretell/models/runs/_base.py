@@ -20,18 +20,26 @@ class RunRegressor(RegressorMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
     **Predictions are positive and finite**, also far outside the rows it learned from.
     **Weights.** ``sample_weight`` counts rows; a row of weight 0 might as well be absent.
     **Simplicity.** Of two that do equally well, the one of lower ``complexity`` is taken.
+    **Likeness.** ``like`` is one fitted to nearly the same rows: what is slow to find may be taken over from it, where
+    the rows are so many that the missing ones had no say in it.
     """
 
     complexity = 0
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, like: Self | None = None
+    ) -> Self:
         matrix, target = validate_data(self, X, y, y_numeric=True, dtype=float)
         weight = np.ones(len(target)) if sample_weight is None else column_or_1d(sample_weight, dtype=float)
         check_consistent_length(target, weight)
         counts = weight > 0
         if not counts.any():
             raise ValueError("sample_weight is zero for every row; at least one row must count")
-        self._fit(matrix[counts], target[counts], weight[counts] / weight[counts].mean())
+        rows = matrix[counts], target[counts], weight[counts] / weight[counts].mean()
+        if like is None:
+            self._fit(*rows)
+        else:
+            self._fit_like(like, *rows)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -48,6 +56,11 @@ class RunRegressor(RegressorMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
 
     @abc.abstractmethod
     def _fit(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> None: ...
+
+    def _fit_like(
+        self, like: Self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]
+    ) -> None:
+        self._fit(X, y, weight)
 
     @abc.abstractmethod
     def _predict(self, X: NDArray[np.float64]) -> Any: ...

@@ -1,7 +1,7 @@
 """Scaling laws: a sum of products of powers of the columns, found by search."""
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ Terms: TypeAlias = tuple[Term, ...]
 _EXPONENTS = (-1.0, -0.5, 0.5, 1.0, 2.0)
 _SCREENED = 16  # candidate terms that go on from a cheap look to an exact fit
 _SEARCH_ROWS = 600  # the form of a law needs no more; its coefficients are fitted to all rows
+_NNLS_STEPS = 200
 _OUTLIER = 4.0  # in robust standard deviations
 
 
@@ -28,15 +29,27 @@ class ScalingLawRegressor(RunRegressor):
 
     complexity = 2
 
+    scale_: NDArray[np.float64]
+    terms_: Terms
+
     def __init__(self, max_terms: int = 6) -> None:
         self.max_terms = max_terms
 
     def _fit(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
+        self._fit_form(X, y, weight, None)
+
+    def _fit_like(
+        self, like: Self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]
+    ) -> None:
+        self._fit_form(X, y, weight, like if len(y) > _SEARCH_ROWS // 2 else None)
+
+    def _fit_form(
+        self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64], like: Self | None
+    ) -> None:
         target = np.maximum(y, SMALLEST)
-        self.scale_ = _column_scale(X)
+        self.scale_ = _column_scale(X) if like is None else like.scale_
         self.floor_ = np.where(X.min(axis=0) > 0, X.min(axis=0) * 1e-3, 0.0)
-        rows = np.linspace(0, len(y) - 1, min(len(y), _SEARCH_ROWS)).astype(int)
-        self.terms_ = _Search(X[rows] / self.scale_, target[rows], weight[rows], max_terms=self.max_terms).find()
+        self.terms_ = self._find_terms(X, target, weight) if like is None else like.terms_
         whole = _Search(X / self.scale_, target, weight, max_terms=self.max_terms)
         keep = whole.inliers(self.terms_)
         if not keep.all():
@@ -45,6 +58,10 @@ class ScalingLawRegressor(RunRegressor):
         fitted = build_design(X[keep] / self.scale_, self.terms_) @ coefficients
         # Least squares of relative errors sits low under noise; half of the runs should take longer, half less.
         self.coefficients_ = coefficients * _weighted_median(target[keep] / np.maximum(fitted, SMALLEST), weight[keep])
+
+    def _find_terms(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> Terms:
+        rows = np.linspace(0, len(y) - 1, min(len(y), _SEARCH_ROWS)).astype(int)
+        return _Search(X[rows] / self.scale_, y[rows], weight[rows], max_terms=self.max_terms).find()
 
     def _predict(self, X: NDArray[np.float64]) -> Any:
         scaled = np.maximum(X, self.floor_) / self.scale_
@@ -111,7 +128,10 @@ class _Search:
     def solve(self, terms: Terms) -> NDArray[np.float64]:
         matrix = self._matrix(terms)
         norm = np.maximum(np.linalg.norm(matrix, axis=0), SMALLEST)
-        coefficients, _ = nnls(matrix / norm, self.target)
+        try:
+            coefficients, _ = nnls(matrix / norm, self.target, maxiter=_NNLS_STEPS)
+        except RuntimeError:  # terms so alike that the solver goes round in circles
+            coefficients = np.maximum(np.linalg.lstsq(matrix / norm, self.target, rcond=None)[0], 0.0)
         return np.asarray(coefficients / norm)
 
     def criterion(self, terms: Terms) -> float:

@@ -1,0 +1,246 @@
+"""The covariance of a Gaussian process over configurations, with its gradient."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.intp]
+
+_ROOT_5 = np.sqrt(5.0)
+_MOST_LEVELS = 16  # a number with more distinct values than this is no code for something else
+_LEAST_A_LEVEL = 3
+_LOG_RATIO = 3.0  # a positive column that spans more than this is read in logs
+_LOG_RATIO_WITH_ZERO = 30.0
+_WORTH_SHARING = 0.25  # different pairs a pair, below which they are computed once each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """How one column is read: centred and scaled, in logs (``floor`` > 0 is added or bounds it), as levels or not."""
+
+    log: bool
+    floor: float
+    offset: float
+    centre: float
+    scale: float
+    smooth: bool
+    levels: bool
+
+    def read(self, x: Floats) -> Floats:
+        if self.log:
+            x = np.log(np.maximum(x + self.offset, self.floor))
+        return np.asarray((x - self.centre) / self.scale)
+
+
+def read_axis(x: Floats) -> Axis:
+    """The axis that suits these values."""
+    values = np.unique(x)
+    positive = values[values > 0]
+    low, high = values[0], values[-1]
+    with_zero = low == 0 and len(positive) > 1 and high / positive[0] >= _LOG_RATIO_WITH_ZERO
+    log = bool(with_zero or (low > 0 and high / low >= _LOG_RATIO))
+    offset = float(positive[0]) if with_zero else 0.0
+    floor = float((low + offset) * 1e-3) if log else 0.0
+    z = np.log(x + offset) if log else x
+    few = len(values) <= min(_MOST_LEVELS, len(x) / _LEAST_A_LEVEL)
+    return Axis(
+        log=log,
+        floor=floor,
+        offset=offset,
+        centre=float(z.mean()),
+        scale=float(max(z.std(), 1e-9)),
+        smooth=len(values) > 2,
+        levels=bool(len(values) == 2 or few),
+    )
+
+
+# Means and standard deviations of what is believed of each (natural) logarithm before any run was seen.
+_BELIEFS = {
+    "linear": (-1.0, 1.5),
+    "smooth": (-1.5, 1.5),
+    "length": (0.0, 1.0),
+    "level": (-3.0, 1.5),
+    "whole": (0.0, 2.0),
+}
+_DIRECTION = 0.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A product over columns of (1 + linear + smooth + same level): every effect alone, and every interaction.
+
+    In logs the linear part is a power law, so the process goes on as one where no run was made. ``projections`` more
+    factors are smooth along directions across all smooth columns, which are learned: sizes that only matter together.
+    """
+
+    axes: tuple[Axis, ...]
+    projections: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each hyperparameter is; the last is the scale of the whole."""
+        found: list[str] = []
+        for axis in self.axes:
+            found += ["linear", "smooth", "length"] * axis.smooth + ["level"] * axis.levels
+        return (*found, *(("smooth",) + ("direction",) * self.directions) * self.projections, "whole")
+
+    @property
+    def directions(self) -> int:
+        return sum(axis.smooth for axis in self.axes)
+
+    def beliefs(self) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of each hyperparameter before any run."""
+        pairs = [_BELIEFS.get(name, (0.0, _DIRECTION)) for name in self.names]
+        return np.array([mean for mean, _ in pairs]), np.array([spread for _, spread in pairs])
+
+    def read(self, X: Floats) -> Floats:
+        return np.column_stack([axis.read(column) for axis, column in zip(self.axes, X.T, strict=True)])
+
+    def covariance(self, A: Floats, B: Floats, theta: Floats) -> Floats:
+        K = np.full(len(A) * len(B), np.exp(2 * theta[-1]))
+        for factor, _ in self._factors(self._pairs(A, B), theta, gradient=False):
+            K *= factor
+        return K.reshape(len(A), len(B))
+
+    def variance(self, A: Floats, theta: Floats) -> Floats:
+        """The covariance of each row with itself."""
+        value = np.full(len(A), np.exp(2 * theta[-1]))
+        at = 0
+        for column, axis in zip(A.T, self.axes, strict=True):
+            factor = np.ones(len(A))
+            if axis.smooth:
+                factor += np.exp(2 * theta[at]) * column**2 + np.exp(2 * theta[at + 1])
+                at += 3
+            if axis.levels:
+                factor += np.exp(2 * theta[at])
+                at += 1
+            value *= factor
+        for _ in range(self.projections):
+            value *= 1 + np.exp(2 * theta[at])
+            at += 1 + self.directions
+        return value
+
+    def own_pairs(self, A: Floats) -> "Pairs":
+        """Each row with itself and those before it: the lower triangle of the covariance, row by row."""
+        return self._pairs(A, A, *np.tril_indices(len(A)))
+
+    def with_gradient(self, pairs: "Pairs", theta: Floats) -> tuple[Floats, "Gradient"]:
+        """The covariance of pairs of rows, and what its gradient is made of."""
+        K = np.full(pairs.count, np.exp(2 * theta[-1]))
+        factors = []
+        for factor, parts in self._factors(pairs, theta, gradient=True):
+            K *= factor
+            factors.append((factor, parts))
+        return K, Gradient(K=K, factors=tuple(factors))
+
+    def _pairs(self, A: Floats, B: Floats, one: Indices | None = None, other: Indices | None = None) -> "Pairs":
+        if one is None or other is None:
+            one, other = np.repeat(np.arange(len(A)), len(B)), np.tile(np.arange(len(B)), len(A))
+        columns = tuple(_pair_column(a, b, one, other) for a, b in zip(A.T, B.T, strict=True))
+        smooth = [column for column, axis in enumerate(self.axes) if axis.smooth] if self.projections else []
+        apart = tuple(A[one, column] - B[other, column] for column in smooth)
+        return Pairs(count=len(one), columns=columns, apart=apart)
+
+    def _factors(self, pairs: "Pairs", theta: Floats, *, gradient: bool) -> Iterator[tuple[Floats, "Parts"]]:
+        """Each factor, and its derivatives by the hyperparameters in it, in their order."""
+        at = 0
+        for axis, column in zip(self.axes, pairs.columns, strict=True):
+            factor, found = np.ones(len(column.apart)), []
+            if axis.smooth:
+                linear = np.exp(2 * theta[at]) * column.product
+                smooth, by_length = _matern(column.apart / np.exp(theta[at + 2]), gradient)
+                smooth *= np.exp(2 * theta[at + 1])
+                factor += linear
+                factor += smooth
+                found += [2 * linear, 2 * smooth, by_length * np.exp(2 * theta[at + 1])] if gradient else []
+                at += 3
+            if axis.levels:
+                same = np.exp(2 * theta[at]) * (column.apart == 0)
+                factor += same
+                found += [2 * same] if gradient else []
+                at += 1
+            yield column.spread_out(factor), Parts(index=column.index, found=found)
+        for _ in range(self.projections):
+            yield self._projection(pairs, theta[at : at + 1 + self.directions], gradient)
+            at += 1 + self.directions
+
+    def _projection(self, pairs: "Pairs", theta: Floats, gradient: bool) -> tuple[Floats, "Parts"]:
+        apart = np.zeros(pairs.count)
+        for weight, column in zip(theta[1:], pairs.apart, strict=True):
+            apart += weight * column
+        radius = _ROOT_5 * np.abs(apart)
+        decay = np.exp(2 * theta[0] - radius)
+        smooth = (1 + radius + radius * radius / 3) * decay
+        if not gradient:
+            return 1 + smooth, Parts(index=None, found=[])
+        slope = (-5 / 3) * apart * (1 + radius) * decay
+        return 1 + smooth, Parts(index=None, found=[2 * smooth, *(slope * column for column in pairs.apart)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairColumn:
+    """One column of pairs of rows. Where few values make many equal pairs, each stands once; ``index`` spreads them."""
+
+    apart: Floats
+    product: Floats
+    index: Indices | None
+
+    def spread_out(self, values: Floats) -> Floats:
+        return values if self.index is None else values[self.index]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    count: int
+    columns: tuple[PairColumn, ...]
+    apart: tuple[Floats, ...]  # with its sign, of the columns that projections read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Derivatives of one factor, for each pair or (with ``index``) for each different pair."""
+
+    index: Indices | None
+    found: list[Floats]
+
+    def contract(self, weight: Floats) -> list[float]:
+        if self.index is not None and self.found:
+            weight = np.asarray(np.bincount(self.index, weight, minlength=len(self.found[0])), dtype=float)
+        return [float(weight @ part) for part in self.found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradient:
+    """The derivatives of a covariance, kept as its factors'."""
+
+    K: Floats
+    factors: tuple[tuple[Floats, Parts], ...]
+
+    def contract(self, weight: Floats) -> Floats:
+        """The sum of ``weight`` times the covariance's derivative, for each hyperparameter."""
+        whole = weight * self.K
+        found = [value for factor, parts in self.factors for value in parts.contract(whole / factor)]
+        return np.array([*found, 2 * whole.sum()])
+
+
+def _pair_column(a: Floats, b: Floats, one: Indices, other: Indices) -> PairColumn:
+    values_a, index_a = np.unique(a, return_inverse=True)
+    values_b, index_b = np.unique(b, return_inverse=True)
+    if len(values_a) * len(values_b) > len(one) * _WORTH_SHARING:
+        return PairColumn(apart=np.abs(a[one] - b[other]), product=a[one] * b[other], index=None)
+    apart = np.abs(np.subtract.outer(values_a, values_b)).ravel()
+    product = np.multiply.outer(values_a, values_b).ravel()
+    return PairColumn(apart=apart, product=product, index=index_a[one] * len(values_b) + index_b[other])
+
+
+def _matern(distance: Floats, gradient: bool) -> tuple[Floats, Floats]:
+    """The Matérn 5/2 function, and its derivative by the logarithm of its length."""
+    radius = _ROOT_5 * distance
+    decay = np.exp(-radius)
+    third = radius * radius / 3
+    by_length = third * (1 + radius) * decay if gradient else decay
+    return (1 + radius + third) * decay, by_length

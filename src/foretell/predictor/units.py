@@ -1,0 +1,75 @@
+"""What is known of a time before any run: that it is in proportion to something."""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.entities.formula import Formula
+from foretell.features.table import Columns
+
+Floats: TypeAlias = NDArray[np.float64]
+
+BENCH, BENCH_VERSION = "machine_bench_s", "machine_bench_version"
+_CARRIED = float(np.log(1.2))  # how far off the proportion may be where no run was made
+_SAME = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """Times are learned in units of ``formula``, which reads columns; ``usual`` is its middle value in the runs."""
+
+    formula: str | None = None
+    version: float | None = None  # of the benchmark behind the figures
+    low: float = 1.0
+    high: float = 1.0
+    usual: float = 1.0
+    names: tuple[str, ...] = field(default=())
+
+    def of(self, columns: Columns, rows: int) -> Floats:
+        """The unit of each row; what cannot be told is as usual."""
+        if self.formula is None:
+            return np.ones(rows)
+        value = _evaluate(self.formula, columns, rows)
+        if self.version is not None and BENCH_VERSION in columns:
+            value = np.where(_numbers(columns[BENCH_VERSION]) == self.version, value, np.nan)
+        return np.where(np.isfinite(value) & (value > 0), value, self.usual)
+
+    def doubt(self, unit: Floats) -> Floats:
+        """What it adds to the bounds, in logs, that runs had no such unit."""
+        outside = (unit < self.low * (1 - _SAME)) | (unit > self.high * (1 + _SAME))
+        return np.where(outside, _CARRIED, 0.0)
+
+
+def find_units(per: str | None, columns: Columns) -> Units:
+    """The units of these runs: what the app says, and how fast the machines are, where that is known of all."""
+    formula, version = per, None
+    versions = np.unique(_numbers(columns[BENCH_VERSION])) if BENCH_VERSION in columns else np.array([])
+    if BENCH in columns and len(versions) == 1 and np.isfinite(versions[0]):
+        formula, version = f"({per}) * {BENCH}" if per else BENCH, float(versions[0])
+    if formula is None:
+        return Units()
+    rows = len(next(iter(columns.values())))
+    value = _evaluate(formula, columns, rows)
+    if not (np.isfinite(value) & (value > 0)).all():
+        return Units()
+    return Units(
+        formula=formula,
+        version=version,
+        low=float(value.min()),
+        high=float(value.max()),
+        usual=float(np.median(value)),
+        names=tuple(sorted(Formula(formula).names)),
+    )
+
+
+def _evaluate(formula: str, columns: Columns, rows: int) -> Floats:
+    wanted = {name: _numbers(columns[name]) for name in Formula(formula).names if name in columns}
+    missing = {name: np.full(rows, np.nan) for name in Formula(formula).names if name not in columns}
+    with np.errstate(all="ignore"):
+        return np.asarray(np.broadcast_to(Formula(formula).evaluate({**wanted, **missing}), rows), dtype=float)
+
+
+def _numbers(column: NDArray[np.generic]) -> Floats:
+    return column.astype(float) if column.dtype != object else np.full(len(column), np.nan)
