@@ -55,6 +55,21 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Borrowing:
+    """What another app's runs brought, on the same unseen runs of this one.
+
+    ``way`` is ``scaled`` (the source's predictions, times what its own runs say) or ``pooled`` (one model of both apps'
+    runs). ``alone`` is ``None`` where there were too few ``configurations`` to learn from by themselves.
+    """
+
+    source: str
+    way: str
+    alone: Scores | None
+    borrowed: Scores
+    configurations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
     """What a fitted predictor is and where it comes from."""
 
@@ -65,6 +80,7 @@ class ModelCard:
     uses_custom_between: bool = False
     notes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    borrowed: Borrowing | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """From a table of runs to a predictor."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -11,19 +11,19 @@ from foretell.entities.app import App
 from foretell.entities.formula import Formula
 from foretell.entities.learned import Judgement, ModelCard
 from foretell.errors import NotEnoughRunsError
-from foretell.features.encode import fit_encoder
-from foretell.features.table import RunTable
+from foretell.features.encode import Encoder, Field, fit_encoder
+from foretell.features.table import MACHINE_PREFIX, RunTable
 from foretell.models.between import select_between
 from foretell.models.recipes import DEFAULT, TrainingSet, list_recipes
 from foretell.models.selection import DEFAULT_POLICY, get_policy, select
 from foretell.predictor.custom import CUSTOM, Part, judge_custom
 from foretell.predictor.predictor import BETWEEN, DOUBT, ELAPSED, MEMORY, Predictor
-from foretell.predictor.units import find_units
+from foretell.predictor.units import FactorRecipe, Units, find_units
 
 Floats: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[str], None]
 
-_NEED = 5
+NEED = 5
 _MOST_ROWS = 20_000  # a sample of a long history says the same, and building stays quick
 
 
@@ -35,8 +35,12 @@ def learn(
     candidates: str = DEFAULT,
     seed: int = 0,
     progress: Progress = lambda _: None,
+    source: Predictor | None = None,
+    borrowed: Sequence[str] = (ELAPSED, MEMORY),
 ) -> Predictor:
     """A predictor of time, memory and phases, each by the candidate that does best on full-scale runs it never saw.
+
+    With a ``source``, another app's predictor, ``borrowed`` quantities are learned in units of what that one says.
 
     Raises:
         NotEnoughRunsError: if fewer than five configurations ran to their end.
@@ -45,10 +49,13 @@ def learn(
     get_policy(policy)
     table, notes = _sampled(table, seed=seed)
     have = len(np.unique(table.group[~table.censored]))
-    if have < _NEED:
-        raise NotEnoughRunsError(app.name, have=have, need=_NEED)
-    units = find_units(app.per, table.columns)
+    if have < NEED:
+        raise NotEnoughRunsError(app.name, have=have, need=NEED)
+    units = Units() if source else find_units(app.per, table.columns)
     encoder = fit_encoder(table.columns, known=units.names)
+    lent = source.points(table.columns, len(table)) if source else {}
+    lent = {name: points for name, points in lent.items() if name in borrowed}
+    encoder = lend_ranges(encoder, source.encoder) if source and candidates == DEFAULT else encoder
     trainer = _Trainer(
         X=encoder.encode(table.columns, len(table)),
         table=table,
@@ -56,9 +63,10 @@ def learn(
         candidates=candidates,
         seed=seed,
         progress=progress,
+        borrows=bool(source),
     )
-    elapsed = trainer.choose(ELAPSED, table.elapsed_s, units.of(table.columns, len(table)))
-    memory = trainer.find(MEMORY, table.peak_memory_bytes)
+    elapsed = trainer.choose(ELAPSED, table.elapsed_s, lent.get(ELAPSED, units.of(table.columns, len(table))))
+    memory = trainer.find(MEMORY, table.peak_memory_bytes, lent.get(MEMORY))
     phases = trainer.choose_phases(app)
     custom = judge_custom(app.estimate, table, elapsed, phases, policy=policy) if phases and app.estimate else None
     parts = {ELAPSED: elapsed, **({MEMORY: memory} if memory else {}), **phases}
@@ -79,6 +87,8 @@ def learn(
         spreads=spreads,
         formula=app.estimate if custom else None,
         units=units,
+        source=source,
+        borrowed=tuple(name for name in lent if name in parts),
         card=ModelCard(
             app=app.name,
             policy=policy,
@@ -89,6 +99,22 @@ def learn(
             columns=encoder.names,
         ),
     )
+
+
+def lend_ranges(encoder: Encoder, source: Encoder) -> Encoder:
+    """What never varied in the own runs but did in the source's is known as far as the source knows it."""
+    lenders = {field.name: field for field in source.fields if field.used and not field.constant}
+    return replace(encoder, fields=tuple(_lend_range(field, lenders.get(field.name)) for field in encoder.fields))
+
+
+def _lend_range(field: Field, lender: Field | None) -> Field:
+    alike = lender is not None and (field.levels is None) == (lender.levels is None)
+    if lender is None or not alike or not field.constant or field.name.startswith(MACHINE_PREFIX):
+        return field
+    if field.levels is not None:
+        return replace(field, levels=tuple(dict.fromkeys((*field.levels, *(lender.levels or ())))), used=True)
+    grid = tuple(sorted({*field.grid, *lender.grid})) if lender.grid else ()
+    return replace(field, low=min(field.low, lender.low), high=max(field.high, lender.high), grid=grid, used=True)
 
 
 def _judgement(part: Part) -> Judgement:
@@ -117,6 +143,7 @@ class _Trainer:
     candidates: str
     seed: int
     progress: Progress
+    borrows: bool
 
     def choose(self, quantity: str, y: Floats, unit: Floats | None = None) -> Part:
         known = np.isfinite(y) & (y > 0)
@@ -130,9 +157,10 @@ class _Trainer:
             group=table.group,
         )
         data, rows = whole.take(known), np.flatnonzero(known)
+        recipes = list_recipes(self.candidates, mixed=bool(data.full_scale.any() and not data.full_scale.all()))
         selected = select(
             data,
-            list_recipes(self.candidates, mixed=bool(data.full_scale.any() and not data.full_scale.all())),
+            (FactorRecipe(), *recipes) if self.borrows and unit is not None else recipes,
             quantity=quantity,
             policy=self.policy,
             blended=self.candidates == DEFAULT,
@@ -146,10 +174,10 @@ class _Trainer:
             between=replace(between, rows=rows[between.rows]) if between else None,
         )
 
-    def find(self, quantity: str, y: Floats) -> Part | None:
+    def find(self, quantity: str, y: Floats, unit: Floats | None = None) -> Part | None:
         """Nothing where too few runs measured it."""
         known = np.isfinite(y) & (y > 0) & ~self.table.censored
-        return self.choose(quantity, y) if len(np.unique(self.table.group[known])) >= _NEED else None
+        return self.choose(quantity, y, unit) if len(np.unique(self.table.group[known])) >= NEED else None
 
     def choose_phases(self, app: App) -> dict[str, Part]:
         """A model for each phase of the app's formula; none if one of them was not measured often enough."""

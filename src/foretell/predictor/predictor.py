@@ -1,8 +1,9 @@
 """Answers for configurations nobody has run."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from foretell.models.recipes import FittedRecipe
 from foretell.models.requests import MEMORY as MEMORY_OUTLAY
 from foretell.models.requests import TIME as TIME_OUTLAY
 from foretell.models.requests import Outlay, plan_for_widths
-from foretell.models.runs import LARGEST, SMALLEST, ProcessRunRegressor
+from foretell.models.runs import LARGEST, SMALLEST, ProcessRunRegressor, RunRegressor
 from foretell.predictor.custom import CUSTOM
 from foretell.predictor.units import BENCH_VERSION, Units
 
@@ -30,6 +31,7 @@ Floats: TypeAlias = NDArray[np.float64]
 ELAPSED, MEMORY = "elapsed_s", "peak_memory_bytes"
 BETWEEN = " between"  # after a quantity's name: its model for values between those measured
 DOUBT = " doubt"  # after a quantity's name: the model that says how far rows stray
+SOURCE = "source "  # before the names of models that are another app's
 DEFAULT_LEVEL = 0.9
 _TRIES = 3
 _OTHER_MACHINE = float(np.log(1.5))  # how far another machine's speed may be from the one measured on, each way
@@ -76,7 +78,10 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictor:
-    """What was learned of one app: a model for each quantity, and how far the truth strays from each."""
+    """What was learned of one app: a model for each quantity, and how far the truth strays from each.
+
+    The models of ``borrowed`` quantities answer in units of what ``source``, another app's predictor, says.
+    """
 
     encoder: Encoder
     models: Mapping[str, FittedRecipe]
@@ -84,6 +89,8 @@ class Predictor:
     formula: str | None
     card: ModelCard
     units: Units
+    source: "Predictor | None" = None
+    borrowed: tuple[str, ...] = ()
 
     def forecast(
         self, columns: Columns, rows: int, *, level: float = DEFAULT_LEVEL, risk: float | None = None
@@ -109,10 +116,18 @@ class Predictor:
         blank = [RunSpec(app="", parameters={}, allocation=allocation) for allocation, _ in options]
         placed = build_columns(blank, [machine for _, machine in options])
         asked = {name: column for name, column in build_columns(specs).items() if name not in placed}
-        crossed = self._read(asked, len(specs)).cross(
-            self._read(placed, len(options)), from_other=self.encoder.comes_from(placed)
-        )
+        crossed = self._cross(self._read(asked, len(specs)), self._read(placed, len(options)), placed)
         return self._forecast(crossed, level=level, risk=risk)
+
+    def points(self, columns: Columns, rows: int) -> dict[str, Floats]:
+        """Time and memory without bounds."""
+        return self._points(self._read(columns, rows))
+
+    def _cross(self, asked: "_Rows", options: "_Rows", placed: Columns) -> "_Rows":
+        crossed = asked.cross(options, from_other=self.encoder.comes_from(placed))
+        if self.source is None or asked.source is None or options.source is None:
+            return crossed
+        return replace(crossed, source=self.source._cross(asked.source, options.source, placed))
 
     def _read(self, columns: Columns, rows: int) -> "_Rows":
         named = {BENCH_VERSION, *self.units.names, *(Formula(self.formula).names if self.formula is not None else ())}
@@ -122,19 +137,50 @@ class Predictor:
             stretch=self.encoder.stretch(columns, rows),
             carried=self._carried(columns, rows),
             off_grid=self.encoder.off_grid(columns, rows),
+            source=self.source._read(self._lent(columns, rows), rows) if self.source else None,
         )
+
+    def _lent(self, columns: Columns, rows: int) -> Columns:
+        """A question as the source reads it: what it lacks is as in this app's own runs, not as in the source's."""
+        kinds = {field.name: float if field.levels is None else object for field in self.encoder.fields}
+        usual = {field.name: np.full(rows, field.fill, dtype=kinds[field.name]) for field in self.encoder.fields}
+        return {**usual, **columns}
+
+    def _values(self, rows: "_Rows") -> dict[str, Floats]:
+        """What each model says, in seconds or bytes."""
+        values = {name: model.predict(rows.X) for name, model in self.models.items() if self._answers(name, rows)}
+        units = {ELAPSED: self.units.of(rows.named, len(rows.X))}
+        if self.source is not None and rows.source is not None:
+            lent = self.source._points(rows.source)
+            units |= {name: lent[name] for name in self.borrowed}
+        return values | {
+            name: values[name] * unit
+            for quantity, unit in units.items()
+            for name in (quantity, quantity + BETWEEN)
+            if name in values
+        }
+
+    def _points(self, rows: "_Rows") -> dict[str, Floats]:
+        values = self._settled(rows, self._values(rows))
+        points = {name: values[name] for name in (ELAPSED, MEMORY) if name in values}
+        if self.formula is not None:
+            whole = self._whole(self.formula, rows.named, values)
+            points[ELAPSED] = np.where(self._uses_custom(rows.off_grid), whole, points[ELAPSED])
+        return points
+
+    def _settled(self, rows: "_Rows", values: Mapping[str, Floats]) -> dict[str, Floats]:
+        """Of each quantity what the model for such rows says: for values as measured, or in between."""
+        return {name: _where(rows.off_grid, values.get(name + BETWEEN), value) for name, value in values.items()}
 
     def _forecast(self, rows: "_Rows", *, level: float, risk: float | None) -> Forecast:
         unit = self.units.of(rows.named, len(rows.X))
-        values = {name: model.predict(rows.X) for name, model in self.models.items() if self._answers(name, rows)}
-        values |= {name: values[name] * unit for name in (ELAPSED, ELAPSED + BETWEEN) if name in values}
+        values = self._values(rows)
         staying = _Doubt(shift=_STRETCH * rows.stretch, level=level, risk=risk)
-        moving = replace(staying, shift=staying.shift + self._other_machine(unit, rows.carried))
+        moving = replace(staying, shift=staying.shift + self._other_machine(unit, rows))
         basic = self._bounds(ELAPSED, values, rows, moving)
         custom = None
         if self.formula is not None:
-            phases = {name: _where(rows.off_grid, values.get(name + BETWEEN), value) for name, value in values.items()}
-            whole = self._whole(self.formula, rows.named, phases)
+            whole = self._whole(self.formula, rows.named, self._settled(rows, values))
             custom = self._bounds(CUSTOM, {CUSTOM: whole, CUSTOM + BETWEEN: whole}, rows, moving)
         return Forecast(
             elapsed=basic if custom is None else _merge(self._uses_custom(rows.off_grid), custom, basic),
@@ -150,11 +196,10 @@ class Predictor:
         """Whether a model has anything to say: those for values in between need rows in between."""
         return not name.endswith(DOUBT) and (not name.endswith(BETWEEN) or bool(rows.off_grid.any()))
 
-    def _other_machine(self, unit: Floats, carried: NDArray[np.bool_]) -> Floats:
+    def _other_machine(self, unit: Floats, rows: "_Rows") -> Floats:
         """Where machines are known by how fast they are, less doubt is left than where they are not."""
-        if self.units.version is not None:
-            return self.units.doubt(unit)
-        return np.asarray(np.maximum(_OTHER_MACHINE * carried, self.units.doubt(unit)))
+        unknown = rows.carried & ~self.units.knows_machine(rows.named, len(unit))
+        return np.asarray(np.maximum(_OTHER_MACHINE * unknown, self.units.doubt(unit)))
 
     def _widths(self, name: str, rows: "_Rows") -> Floats:
         fitted = self.models.get((ELAPSED if name == CUSTOM else name) + DOUBT)
@@ -228,14 +273,23 @@ class Predictor:
 
     def dump(self) -> bytes:
         """This predictor as bytes, without pickle."""
-        facts = {
+        return dump_models(self._list_models(), facts=self._facts())
+
+    def _list_models(self) -> dict[str, RunRegressor]:
+        lent = self.source._list_models() if self.source else {}
+        own = {name: fitted.model for name, fitted in self.models.items()}
+        return own | {SOURCE + name: model for name, model in lent.items()}
+
+    def _facts(self) -> dict[str, Any]:
+        return {
             "encoder": to_record(self.encoder),
             "spreads": {name: to_record(spread) for name, spread in self.spreads.items()},
             "factors": {name: fitted.factor for name, fitted in self.models.items()},
             "formula": self.formula,
             "units": to_record(self.units),
+            "borrowed": list(self.borrowed),
+            "source": {**self.source._facts(), "card": to_record(_abridge(self.source.card))} if self.source else None,
         }
-        return dump_models({name: fitted.model for name, fitted in self.models.items()}, facts=facts)
 
     @classmethod
     def load(cls, blob: bytes, card: ModelCard) -> Self:
@@ -246,20 +300,27 @@ class Predictor:
         """
         models, facts = load_models(blob)
         try:
-            formula = facts["formula"]
-            factors = facts["factors"].items()
-            return cls(
-                encoder=from_record(Encoder, facts["encoder"]),
-                models={name: FittedRecipe(model=models[name], factor=factor) for name, factor in factors},
-                spreads={name: from_record(Spread, record) for name, record in facts["spreads"].items()},
-                formula=None if formula is None else Formula.parse(formula).text,
-                card=card,
-                units=from_record(Units, facts["units"]),
-            )
+            return cls._restore(models, facts, card)
         except (AttributeError, KeyError, TypeError, ValueError) as exc:
             raise StoreError(
                 f"the stored model lacks a part or has a foreign one ({exc!r}); run 'foretell build'"
             ) from exc
+
+    @classmethod
+    def _restore(cls, models: Mapping[str, RunRegressor], facts: Mapping[str, Any], card: ModelCard) -> Self:
+        formula, source = facts["formula"], facts.get("source")
+        lent = {name.removeprefix(SOURCE): model for name, model in models.items() if name.startswith(SOURCE)}
+        factors = facts["factors"].items()
+        return cls(
+            encoder=from_record(Encoder, facts["encoder"]),
+            models={name: FittedRecipe(model=models[name], factor=factor) for name, factor in factors},
+            spreads={name: from_record(Spread, record) for name, record in facts["spreads"].items()},
+            formula=None if formula is None else Formula.parse(formula).text,
+            card=card,
+            units=from_record(Units, facts["units"]),
+            source=cls._restore(lent, source, from_record(ModelCard, source["card"])) if source else None,
+            borrowed=tuple(facts.get("borrowed", ())),
+        )
 
     def _prediction(self, spec: RunSpec, row: int, columns: Columns, forecast: Forecast, level: float) -> Prediction:
         memory = forecast.memory
@@ -270,9 +331,9 @@ class Predictor:
             peak_memory_bytes=memory.estimate(row, level) if memory else None,
             request=Request(
                 walltime_s=float(forecast.elapsed.request[row]),
-                memory_bytes=int(np.ceil(memory.request[row])) if memory else None,
+                memory_bytes=math.ceil(memory.request[row]) if memory else None,
                 retries_walltime_s=tuple(forecast.elapsed.retries[row].tolist()),
-                retries_memory=tuple(np.ceil(memory.retries[row]).astype(int).tolist()) if memory else (),
+                retries_memory=tuple(math.ceil(retry) for retry in memory.retries[row]) if memory else (),
             ),
             basic=forecast.basic.estimate(row, level),
             custom=forecast.custom.estimate(row, level) if forecast.custom else None,
@@ -282,13 +343,20 @@ class Predictor:
         )
 
     def _doubts(self, row: Columns, carried: bool) -> tuple[str, ...]:
-        known = self.encoder.doubts(row)
+        known = (*self._few(), *self.encoder.doubts(row))
         if not carried:
             return known
         cpu = str(row[MACHINE_CPU][0]) or "an unnamed CPU"
-        if self.units.version is not None:
+        if self.units.knows_machine(row, 1)[0]:
             return (*known, f"no run was made on {cpu}; the time is scaled by how fast it is, with wider bounds")
         return (*known, f"no run was made on {cpu}; the time is carried over, with wider bounds")
+
+    def _few(self) -> tuple[str, ...]:
+        borrowed = self.card.borrowed
+        if borrowed is None or borrowed.alone is not None:
+            return ()
+        own, source = borrowed.configurations, borrowed.source
+        return (f"only {own} configurations of its own were run; the rest is known from {source}, with wider bounds",)
 
     def _whole(self, formula: str, columns: Columns, values: Columns) -> Floats:
         with np.errstate(all="ignore"):
@@ -312,6 +380,7 @@ class _Rows:
     stretch: Floats
     carried: NDArray[np.bool_]
     off_grid: NDArray[np.bool_]
+    source: "_Rows | None" = None
 
     def cross(self, other: "_Rows", *, from_other: NDArray[np.bool_]) -> "_Rows":
         """Every row with every row of the other, which has the matrix columns marked so."""
@@ -326,6 +395,12 @@ class _Rows:
             carried=np.repeat(self.carried, along) | np.tile(other.carried, across),
             off_grid=np.repeat(self.off_grid, along) | np.tile(other.off_grid, across),
         )
+
+
+def _abridge(card: ModelCard) -> ModelCard:
+    """A source's card without what only its own readers want."""
+    short = {name: replace(judged, leaderboard=(), pairs=()) for name, judged in card.judgements.items()}
+    return replace(card, judgements=short)
 
 
 def _where(mask: NDArray[np.bool_], chosen: Floats | None, otherwise: Floats) -> Floats:
@@ -358,7 +433,7 @@ class _Doubt:
         high = value * np.exp(widths * spread.upper(outside) + self.shift)
         low = value * np.exp(widths * spread.lower(outside) - self.shift)
         plan = plan_for_widths(spread, outlay, widths=widths, tries=_TRIES, risk=self.risk)
-        asked = (value * np.exp(self.shift))[:, None] * plan
+        asked = np.minimum((value * np.exp(self.shift))[:, None] * plan, LARGEST)
         return Bounds(
             value=value,
             low=np.minimum(low, value),

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from foretell.entities.formula import Formula
 from foretell.features.table import Columns
+from foretell.models.recipes import FittedRecipe, Recipe, TrainingSet
+from foretell.models.runs import REGRESSORS
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -36,6 +38,13 @@ class Units:
             value = np.where(_numbers(columns[BENCH_VERSION]) == self.version, value, np.nan)
         return np.where(np.isfinite(value) & (value > 0), value, self.usual)
 
+    def knows_machine(self, columns: Columns, rows: int) -> NDArray[np.bool_]:
+        """Of which rows it is known how fast their machine is, by the same benchmark as that of the runs."""
+        if self.version is None or BENCH not in columns or BENCH_VERSION not in columns:
+            return np.zeros(rows, dtype=bool)
+        measured = _numbers(columns[BENCH])
+        return np.isfinite(measured) & (measured > 0) & (_numbers(columns[BENCH_VERSION]) == self.version)
+
     def doubt(self, unit: Floats) -> Floats:
         """What it adds to the bounds, in logs, that runs had no such unit."""
         outside = (unit < self.low * (1 - _SAME)) | (unit > self.high * (1 + _SAME))
@@ -62,6 +71,27 @@ def find_units(per: str | None, columns: Columns) -> Units:
         usual=float(np.median(value)),
         names=tuple(sorted(Formula(formula).names)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorRecipe(Recipe):
+    """The same number of units for every row: the middle of what the runs took, in logs."""
+
+    family: str = "law"
+
+    @property
+    def name(self) -> str:
+        return "factor"
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        return (-1.0,)
+
+    def fit(self, data: TrainingSet, *, seed: int = 0, like: FittedRecipe | None = None) -> FittedRecipe:
+        known = data.take(~data.censored)
+        middle = float(np.exp(np.mean(np.log(known.y / known.unit))))
+        model = REGRESSORS[self.family]().fit(np.zeros_like(known.X), np.full(len(known), middle))
+        return FittedRecipe(model=model)
 
 
 def _evaluate(formula: str, columns: Columns, rows: int) -> Floats:
