@@ -45,7 +45,7 @@ class Between:
     expected: Scores
     rows: NDArray[np.intp]
     held_out: Floats
-    widths: Floats
+    widths: Floats | None
 
 
 def select_between(data: TrainingSet, whole: Mapping[Recipe, FittedRecipe], *, policy: str) -> Between | None:
@@ -67,7 +67,7 @@ def select_between(data: TrainingSet, whole: Mapping[Recipe, FittedRecipe], *, p
         ]
         winner = pick(trials, actual, weigh)
         held_out = without_the_chooser(trials, actual, fold_of, weigh)
-        _, widths = find_doubt(trials, len(actual))
+        _, widths = find_doubt(trials)
         return Between(
             fitted=winner.fitted,
             spread=Spread.learn(actual, held_out, widths),

@@ -118,19 +118,22 @@ def _adjustment(model: RunRegressor, data: TrainingSet, validation: NDArray[np.i
 
 DEFAULT, HARP = "default", "harp"
 CANDIDATES = (DEFAULT, HARP)
-_OURS = ("law", "process", "boosting", "law+trees")
+_FOR_FEW = ("law", "process")
+_OURS = (*_FOR_FEW, "boosting", "law+trees")
+_LEAST_FOR_TREES = 40
 
 
-def list_recipes(candidates: str, *, mixed: bool) -> tuple[Recipe, ...]:
+def list_recipes(candidates: str, *, mixed: bool, configurations: int) -> tuple[Recipe, ...]:
     """The recipes of a named list: Foretell's own, or HARP's thirty (three models, five mixes, adjusted or not).
 
-    Where runs are not ``mixed``, scaled-down and full-scale ones, there is only one mix.
+    Where runs are not ``mixed``, scaled-down and full-scale ones, there is only one mix. Trees have nothing to say of
+    a handful of ``configurations``.
 
     Raises:
         NotFoundError: if there is no such list.
     """
     if candidates == DEFAULT:
-        return tuple(Recipe(family=family) for family in _OURS)
+        return tuple(Recipe(family=family) for family in (_OURS if configurations >= _LEAST_FOR_TREES else _FOR_FEW))
     if candidates != HARP:
         raise NotFoundError("list of candidates", candidates, known=CANDIDATES)
     families = ("linear", "tree", "neural")

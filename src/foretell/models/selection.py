@@ -50,7 +50,7 @@ class Selected:
     judgement: Judgement
     judged: NDArray[np.intp]
     held_out: Floats
-    widths: Floats
+    widths: Floats | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def select(
         full_scale_rows=int(data.full_scale.sum()),
         censored_rows=int(data.censored.sum()),
     )
-    doubt, widths = find_doubt(trials, len(judged))
+    doubt, widths = find_doubt(trials)
     return Selected(
         fitted=winner.fitted,
         whole=whole,
@@ -127,12 +127,12 @@ def select(
     )
 
 
-def find_doubt(trials: Sequence[Trial], rows: int) -> tuple[FittedRecipe | None, Floats]:
+def find_doubt(trials: Sequence[Trial]) -> tuple[FittedRecipe | None, Floats | None]:
     """The candidate that knows how far rows stray, and what it said of unseen ones; else all stray alike."""
     for trial in trials:
         if trial.widths is not None:
             return trial.fitted, trial.widths
-    return None, np.ones(rows)
+    return None, None
 
 
 def judged_rows(data: TrainingSet) -> NDArray[np.intp]:

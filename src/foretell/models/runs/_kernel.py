@@ -98,7 +98,8 @@ class Kernel:
         return np.array([mean for mean, _ in pairs]), np.array([spread for _, spread in pairs])
 
     def read(self, X: Floats) -> Floats:
-        return np.column_stack([axis.read(column) for axis, column in zip(self.axes, X.T, strict=True)])
+        columns = [axis.read(column) for axis, column in zip(self.axes, X.T, strict=True)]
+        return np.column_stack(columns) if columns else np.empty((len(X), 0))
 
     def covariance(self, A: Floats, B: Floats, theta: Floats) -> Floats:
         K = np.full(len(A) * len(B), np.exp(2 * theta[-1]))

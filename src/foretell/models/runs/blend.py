@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
+from sklearn.base import clone
 
 from foretell.models.runs._base import RunRegressor
 
@@ -33,7 +34,7 @@ class BlendRunRegressor(RunRegressor):
         return blend
 
     def _fit(self, X: Floats, y: Floats, weight: Floats) -> None:
-        self.members_ = [member.fit(X, y, weight) for member in self.members]
+        self.members_ = [clone(member).fit(X, y, weight) for member in self.members]
 
     def _predict(self, X: Floats) -> Any:
         logs = [weight * np.log(member.predict(X)) for weight, member in zip(self.weights, self.members_, strict=True)]

@@ -17,7 +17,7 @@ _FEW_ROWS = 2000
 class NeuralRunRegressor(RunRegressor):
     """Two hidden layers on standardised columns and target; L-BFGS on few rows, Adam on many."""
 
-    complexity = 4
+    complexity = 7
 
     def __init__(self, hidden: tuple[int, ...] = (32, 16), decay: float = 1e-2, seed: int = 0) -> None:
         self.hidden = hidden

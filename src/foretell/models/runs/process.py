@@ -16,6 +16,7 @@ _NOISE = (np.log(0.02), 2.0)  # belief of the noise's logarithm: around 2 %, giv
 _QUIETEST = -8.0
 _HEAVY_TAIL = 4.0  # degrees of freedom of the noise: a few runs are far off, and should not bend the rest
 _LARGEST_LOG = 690.0
+_STEADIEST = 0.005  # no clock or allocator repeats itself nearer than this: runs without noise make nobody that sure
 
 
 class ProcessRunRegressor(RunRegressor):
@@ -113,7 +114,7 @@ class ProcessRunRegressor(RunRegressor):
             explained = solve_triangular(process["factor"], self._between(kernel, process, Z, few).T, lower=True)
             own = kernel.variance(Z, theta[:-1]) + _MEAN_VARIANCE + np.exp(2 * theta[-1])
             variances.append(np.maximum(own - np.sum(explained**2, axis=0), np.exp(2 * theta[-1])))
-        return np.asarray(np.sqrt(np.mean(variances, axis=0)) * self.scale_)
+        return np.asarray(np.hypot(np.sqrt(np.mean(variances, axis=0)) * self.scale_, _STEADIEST))
 
     def narrowing(self, questions: Floats, options: Floats) -> Floats:
         """By how much one run of each option would lower the questions' mean variance of the logarithm."""
