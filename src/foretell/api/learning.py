@@ -1,6 +1,7 @@
 """From stored runs to a stored model, and from a stored model to predictions."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +17,11 @@ from foretell.entities.app import App, Value
 from foretell.entities.learned import ModelCard, ModelRecord
 from foretell.entities.prediction import Prediction
 from foretell.entities.run import Allocation, RunSpec, State
-from foretell.errors import NotFoundError
-from foretell.features.table import build_table
+from foretell.errors import Mistake, NotEnoughRunsError, NotFoundError, SpecError, StoreError
+from foretell.features.table import RunTable, build_table
 from foretell.models.recipes import DEFAULT
 from foretell.models.selection import DEFAULT_POLICY
+from foretell.predictor.borrow import Lender, is_similar, learn_borrowing, shortlist
 from foretell.predictor.learn import learn
 from foretell.predictor.predictor import DEFAULT_LEVEL, Predictor
 from foretell.stores import RunStore
@@ -38,20 +40,24 @@ def build(
     policy: str = DEFAULT_POLICY,
     candidates: str = DEFAULT,
     seed: int = 0,
+    borrow: bool | Sequence[str] = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> ModelCard:
     """Fit and judge the candidates on the app's stored runs, and store the winner.
 
-    ``candidates`` are ``default``, or ``harp`` for HARP's own recipes as a baseline.
+    ``candidates`` are ``default``, or ``harp`` for HARP's own recipes as a baseline. ``borrow`` names other apps in the
+    store that the app may borrow from where that helps; ``True``: any that is similar.
 
     Raises:
         NotFoundError: if there is no such app, policy or list of candidates.
         NotEnoughRunsError: if too few configurations ran to their end.
+        SpecError: if the app should borrow from itself.
     """
     with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         table = build_table(opened.runs(known.name, states=_TEACHING))
-        predictor = learn(known, table, policy=policy, candidates=candidates, seed=seed, progress=on_progress)
+        how = _How(policy=policy, candidates=candidates, seed=seed, progress=on_progress)
+        predictor = how.borrow(known, table, borrow, opened) if borrow else how.learn(known, table)
         record = ModelRecord(
             app=known.name,
             card=predictor.card,
@@ -62,6 +68,57 @@ def build(
         )
         opened.save_model(record)
         return predictor.card
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    """What learning is told beside the runs."""
+
+    policy: str
+    candidates: str
+    seed: int
+    progress: Callable[[str], None]
+
+    def learn(self, app: App, table: RunTable) -> Predictor:
+        return learn(app, table, policy=self.policy, candidates=self.candidates, seed=self.seed, progress=self.progress)
+
+    def borrow(self, app: App, table: RunTable, wanted: bool | Sequence[str], store: RunStore) -> Predictor:
+        if isinstance(wanted, bool):
+            lenders = shortlist(table, list(self._find_lenders(app, table, store)))
+        else:
+            lenders = [self._get_lender(name, app, store) for name in dict.fromkeys(wanted)]
+        return learn_borrowing(
+            app, table, lenders, policy=self.policy, candidates=self.candidates, seed=self.seed, progress=self.progress
+        )
+
+    def _find_lenders(self, app: App, table: RunTable, store: RunStore) -> Iterator[Lender]:
+        """Every other app with something in common, and runs enough to learn from."""
+        for name in store.app_names():
+            runs = build_table(store.runs(name, states=_TEACHING)) if name != app.name else None
+            if runs is not None and is_similar(table, runs):
+                with contextlib.suppress(NotEnoughRunsError):
+                    yield self._build_lender(store.get_app(name), runs, store)
+
+    def _get_lender(self, name: str, app: App, store: RunStore) -> Lender:
+        if name == app.name:
+            expected = "another app in the store than the one that is built"
+            raise SpecError("options", [Mistake(place="borrow", found=repr(name), expected=expected)])
+        other = resolve_app(name, store)
+        return self._build_lender(other, build_table(store.runs(other.name, states=_TEACHING)), store)
+
+    def _build_lender(self, app: App, table: RunTable, store: RunStore) -> Lender:
+        self.progress(f"what is known of {app.name}")
+        return Lender(name=app.name, predictor=self._find_own(app, store) or self.learn(app, table), table=table)
+
+    def _find_own(self, app: App, store: RunStore) -> Predictor | None:
+        """The stored model, if it can be read and is of the app's own runs: what is borrowed is not lent on."""
+        record = store.find_model(app.name)
+        if record is None or record.card.borrowed is not None:
+            return None
+        try:
+            return Predictor.load(record.blob, record.card)
+        except StoreError:
+            return None
 
 
 def predict(

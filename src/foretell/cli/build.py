@@ -21,7 +21,9 @@ from foretell.cli._common import (
 if TYPE_CHECKING:
     from foretell.entities.learned import ModelCard
 
-EXAMPLES = "Examples: foretell build | foretell build myapp --policy wtm --plots plots/"
+EXAMPLES = (
+    "Examples: foretell build | foretell build myapp --policy wtm --plots plots/ | foretell build newapp --borrow"
+)
 
 
 def build(
@@ -29,6 +31,12 @@ def build(
     policy: Annotated[str, typer.Option(help="What the winner is chosen by: mape, mae, wtm or cost.")] = "mape",
     candidates: Annotated[str, typer.Option(help="Which models stand: default, or harp as a baseline.")] = "default",
     seed: Annotated[int, typer.Option(help="For the splits; the same data and seed give the same model.")] = 0,
+    borrow: Annotated[
+        bool, typer.Option("--borrow", help="Borrow from similar apps in the store, if it helps.")
+    ] = False,
+    borrow_from: Annotated[
+        list[str] | None, typer.Option(metavar="APP", help="Borrow from this app, if it helps; repeatable.")
+    ] = None,
     plots: Annotated[Path | None, typer.Option(help="Folder for the plots; default: .foretell/plots.")] = None,
     rows: Annotated[int, typer.Option(min=1, help="Lines of the leaderboard to show.")] = 10,
     store: StoreOption = None,
@@ -48,6 +56,7 @@ def build(
             policy=policy,
             candidates=candidates,
             seed=seed,
+            borrow=borrow_from or borrow,
             on_progress=lambda step: status.update(f"Judging {step}"),
         )
     written = _write_plots(card, plots or _plots_folder(name))

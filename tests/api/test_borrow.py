@@ -1,0 +1,83 @@
+"""``foretell build --borrow``, from Python and from the command line, in a store with several apps."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import foretell
+from foretell.errors import NotEnoughRunsError, NotFoundError, SpecError
+
+COLUMNS = foretell.Columns(elapsed="took")
+
+
+def _table(count, *, times=1.0, seed=0):
+    draw = np.random.default_rng(seed)
+    size, steps = (axis.ravel() for axis in np.meshgrid([10.0, 30.0, 100.0, 300.0], [1, 2, 5, 10]))
+    chosen = draw.permutation(len(size))[:count]
+    took = times * (2 + size[chosen] ** 1.5 * steps[chosen]) * draw.lognormal(0, 0.01, count)
+    return pd.DataFrame({"size": size[chosen], "steps": steps[chosen], "took": took})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An app with many runs, one with three that take five times as long, and one that has nothing to do with them."""
+    folder = tmp_path_factory.mktemp("borrowing")
+    other = pd.DataFrame({"files": range(1, 9), "took": np.arange(1.0, 9.0)})
+    with foretell.open_store(folder / "store.db") as store:
+        foretell.import_runs(_table(12), app="old", columns=COLUMNS, store=store)
+        foretell.import_runs(_table(3, times=5, seed=1), app="new", columns=COLUMNS, store=store)
+        foretell.import_runs(other, app="other", columns=COLUMNS, store=store)
+    return folder
+
+
+@pytest.fixture
+def store(folder):
+    with foretell.open_store(folder / "store.db") as opened:
+        yield opened
+
+
+def test_borrows_from_whatever_is_similar(store):
+    card = foretell.build("new", store=store, borrow=True)
+    assert card.borrowed.source == "old"
+    assert not any("other" in note for note in card.notes)
+    (prediction,) = foretell.predict("new", {"size": 100.0, "steps": 5}, store=store)
+    assert prediction.elapsed_s.value == pytest.approx(5 * 5002, rel=0.1)
+
+
+def test_stored_model_answers_everything(store):
+    foretell.build("new", store=store, borrow=["old"])
+    explanation = foretell.explain("new", {"size": 300.0, "steps": 2}, store=store)
+    assert "size" in {contribution.name for contribution in explanation.elapsed_s.contributions}
+    offers = foretell.recommend("new", {"size": 100.0, "steps": 5}, store=store)
+    assert offers.picked.prediction.elapsed_s.value == pytest.approx(5 * 5002, rel=0.1)
+
+
+def test_what_is_borrowed_is_not_lent_on(store):
+    """Else apps that borrow from each other would hold ever more of each other's models."""
+    foretell.build("new", store=store, borrow=True)
+    with pytest.raises(NotEnoughRunsError, match="'new' has 3 finished configurations; 5 are needed"):
+        foretell.build("old", store=store, borrow=["new"])
+    assert foretell.build("other", store=store, borrow=True).borrowed is None
+
+
+def test_without_borrowing_three_runs_are_too_few(store):
+    with pytest.raises(NotEnoughRunsError, match="'new' has 3 finished"):
+        foretell.build("new", store=store)
+
+
+def test_lenders_must_be_other_apps_in_the_store(store):
+    with pytest.raises(SpecError, match="found 'new'; expected another app"):
+        foretell.build("new", store=store, borrow=["new"])
+    with pytest.raises(NotFoundError, match=r"no app named 'nobody'\. Known: new, old, other"):
+        foretell.build("new", store=store, borrow=["nobody"])
+
+
+def test_command_says_what_borrowing_brought(folder, foretell):
+    words = ("build", "new", "--store", str(folder / "store.db"), "--plots", str(folder / "plots"))
+    outcome = foretell(*words, "--borrow", folder=folder)
+    assert outcome.code == 0, outcome.err
+    assert "borrows from old (its predictions, scaled): error " in " ".join(outcome.out.split())
+    record = foretell(*words, "--borrow-from", "old", "--json", folder=folder).record
+    assert record["borrowed"]["source"] == "old"
+    assert record["borrowed"]["alone"] is None
+    assert record["borrowed"]["borrowed"]["mape"] < 10
