@@ -1,0 +1,116 @@
+"""What borrowing brings: few runs of one app, many of another, and what both together say of the first one's others.
+
+Spark jobs on one machine type borrow from the same job on another; training of one neural network borrows from that of
+another. The adverse case borrows from an app whose times were dealt out at random among its runs: it must be refused.
+The data are those of ``python -m benchmarks runs`` (``FORETELL_DATA``).
+"""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import foretell
+from benchmarks.runs.c3o import JOBS
+from benchmarks.runs.cases import find_folder
+from benchmarks.runs.harp import read_runs
+from foretell.errors import NotEnoughRunsError
+from foretell.stores import RunStore
+
+TIME, COLUMNS = "took", foretell.Columns(elapsed="took")
+SIZES, SEEDS = (3, 6, 10), 3
+LEAST_ASKED, MOST_ASKED, MOST_LENT = 3, 100, 150
+C3O, HARP, ADVERSE = "another machine (c3o)", "another network (harp)", "times at random"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The app that lends, with its runs, and the runs of the one that borrows."""
+
+    part: str
+    name: str
+    lent: pd.DataFrame
+    own: pd.DataFrame
+
+
+def run() -> dict[str, float]:
+    pairs = [*_c3o_pairs(find_folder("c3o")), *_harp_pairs(find_folder("harp"))]
+    pairs += [_shuffled(pair) for pair in pairs]
+    with tempfile.TemporaryDirectory() as folder, foretell.open_store(Path(folder) / "store.db") as store:
+        rows = pd.DataFrame([row for pair in pairs for row in _judge(pair, store)])
+    figures: dict[str, float] = {}
+    for (part, size), few in rows.groupby(["part", "size"], sort=False):
+        name = f"{part}, {size} runs"
+        figures |= {
+            f"{name}: error alone %": float(few["alone"].mean()),
+            f"{name}: error with --borrow %": float(few["borrowing"].mean()),
+            f"{name}: borrowed in % of {len(few)} builds": 100 * float(few["borrowed"].mean()),
+            f"{name}: inside the 90 % interval %": float(few["inside"].mean()),
+        }
+    return figures
+
+
+def _c3o_pairs(folder: Path) -> Iterator[Pair]:
+    """Of each job the machine type with most runs lends to the others."""
+    for job in JOBS:
+        runs = pd.read_csv(folder / f"{job}.tsv", sep="\t").drop(columns=["slots", "memory"])
+        runs = runs.rename(columns={"gross_runtime": TIME})
+        settings = [name for name in runs if name != TIME]
+        runs = runs.groupby(settings)[TIME].median().reset_index()
+        lender, *others = runs["machine_type"].value_counts().index
+        of = {name: runs[runs["machine_type"] == name].drop(columns="machine_type") for name in (lender, *others)}
+        for other in others:
+            yield Pair(part=C3O, name=f"{job}.{lender}", lent=of[lender], own=of[other])
+
+
+def _harp_pairs(folder: Path) -> Iterator[Pair]:
+    runs = read_runs(folder / "dnn.csv").drop(columns="run_type").rename(columns={"walltime_s": TIME})
+    runs = runs.groupby([name for name in runs if name != TIME])[TIME].median().reset_index()
+    networks = sorted(runs["model_encoding"].unique())
+    of = {network: runs[runs["model_encoding"] == network].drop(columns="model_encoding") for network in networks}
+    for lender, other in zip(networks, networks[1:] + networks[:1], strict=True):
+        yield Pair(part=HARP, name=f"dnn.{lender}", lent=of[lender], own=of[other])
+
+
+def _shuffled(pair: Pair) -> Pair:
+    times = np.random.default_rng(0).permutation(pair.lent[TIME])
+    return Pair(part=ADVERSE, name=f"{pair.name}.random", lent=pair.lent.assign(**{TIME: times}), own=pair.own)
+
+
+def _judge(pair: Pair, store: RunStore) -> Iterator[dict[str, object]]:
+    if pair.name not in store.app_names():
+        lent = pair.lent.sample(min(len(pair.lent), MOST_LENT), random_state=0)
+        foretell.import_runs(lent, app=pair.name, columns=COLUMNS, store=store)
+        foretell.build(pair.name, store=store)
+    for size in SIZES:
+        for seed in range(SEEDS if len(pair.own) >= size + LEAST_ASKED else 0):
+            yield {"part": pair.part, "size": size} | _try(pair, size, seed, store)
+
+
+def _try(pair: Pair, size: int, seed: int, store: RunStore) -> dict[str, object]:
+    """The mean error on the runs left over, alone and with the lender; the mean of the runs where neither can say."""
+    order = np.random.default_rng(seed).permutation(len(pair.own))
+    own, asked = pair.own.iloc[order[:size]], pair.own.iloc[order[size : size + MOST_ASKED]]
+    app = f"own.{len(store.app_names())}"
+    foretell.import_runs(own, app=app, columns=COLUMNS, store=store)
+    alone, _, _ = _build_and_ask(app, own, asked, store, borrow=False)
+    borrowing, inside, borrowed = _build_and_ask(app, own, asked, store, borrow=[pair.name])
+    return {"alone": alone, "borrowing": borrowing, "inside": inside, "borrowed": borrowed}
+
+
+def _build_and_ask(
+    app: str, own: pd.DataFrame, asked: pd.DataFrame, store: RunStore, *, borrow: bool | list[str]
+) -> tuple[float, float, bool]:
+    actual = asked[TIME].to_numpy()
+    try:
+        card = foretell.build(app, store=store, borrow=borrow)
+    except NotEnoughRunsError:
+        guess = np.exp(np.log(own[TIME]).mean())
+        return 100 * float(np.mean(np.abs(guess / actual - 1))), np.nan, False
+    estimates = [one.elapsed_s for one in foretell.predict(app, asked.drop(columns=TIME), store=store)]
+    values = np.array([one.value for one in estimates])
+    inside = [one.low <= truth <= one.high for one, truth in zip(estimates, actual, strict=True)]
+    return 100 * float(np.mean(np.abs(values / actual - 1))), 100 * float(np.mean(inside)), card.borrowed is not None
