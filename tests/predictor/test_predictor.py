@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from foretell.entities.prediction import Prediction
 from foretell.entities.run import Allocation, Machine, Run, RunSpec
-from foretell.predictor.predictor import Predictor
+from foretell.models.requests import TIME, Ratios, expected_cost
+from foretell.predictor.predictor import ELAPSED, Predictor
 
 BuildSpec = Callable[..., RunSpec]
 
@@ -78,6 +79,31 @@ def test_request_keeps_the_risk_it_was_made_for(
     assert predictor.risk(forecast, walltime_s=plenty, memory=memory)[0] <= risk + 1e-6
     either = predictor.risk(forecast, walltime_s=time_s, memory=memory)[0]
     assert either <= 1 - (1 - risk) ** 2 + 1e-6
+
+
+def test_next_tries_ask_for_more_each_time(predictor: Predictor, build_spec: BuildSpec) -> None:
+    for risk in (None, 0.3, 0.01):
+        for prediction in predictor.predict([build_spec(), build_spec(epochs=1000)], risk=risk):
+            request = prediction.request
+            assert request.memory_bytes is not None
+            for tries in (
+                (request.walltime_s, *request.retries_walltime_s),
+                (request.memory_bytes, *request.retries_memory),
+            ):
+                assert len(tries) == 3
+                assert (np.diff(tries) > 0).all()
+
+
+def test_without_a_risk_the_request_is_the_cheapest_plan(predictor: Predictor, build_spec: BuildSpec) -> None:
+    """Held against requests at any risk, in the expected cost of the same spread."""
+    columns = predictor.tabulate([build_spec()])
+    free = predictor.forecast(columns, 1).elapsed
+    ratios = Ratios.of(predictor.spreads[ELAPSED], width=float(free.width[0]))
+    cost = expected_cost([free.request[0] / free.value[0], *free.retries[0] / free.value[0]], ratios, TIME)
+    for risk in (0.3, 0.1, 0.05, 0.01):
+        fixed = predictor.forecast(columns, 1, risk=risk).elapsed
+        plan = np.append(fixed.request[0], fixed.retries[0]) / fixed.value[0]
+        assert cost <= expected_cost(plan, ratios, TIME) + 1e-9
 
 
 def test_less_time_is_more_risk(predictor: Predictor, build_spec: BuildSpec) -> None:

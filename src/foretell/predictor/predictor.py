@@ -430,10 +430,11 @@ class _Doubt:
 
     def bounds(self, value: Floats, spread: Spread, widths: Floats, outlay: Outlay) -> Bounds:
         outside = (1 - self.level) / 2
-        high = value * np.exp(widths * spread.upper(outside) + self.shift)
-        low = value * np.exp(widths * spread.lower(outside) - self.shift)
         plan = plan_for_widths(spread, outlay, widths=widths, tries=_TRIES, risk=self.risk)
-        asked = np.minimum((value * np.exp(self.shift))[:, None] * plan, LARGEST)
+        with np.errstate(over="ignore"):
+            high = value * np.exp(widths * spread.upper(outside) + self.shift)
+            low = value * np.exp(widths * spread.lower(outside) - self.shift)
+            asked = np.minimum((value * np.exp(self.shift))[:, None] * plan, LARGEST)
         return Bounds(
             value=value,
             low=np.minimum(low, value),

@@ -24,6 +24,7 @@ class Units:
 
     formula: str | None = None
     version: float | None = None  # of the benchmark behind the figures
+    bench: float = 1.0  # the middle figure of the runs' machines
     low: float = 1.0
     high: float = 1.0
     usual: float = 1.0
@@ -33,17 +34,22 @@ class Units:
         """The unit of each row; what cannot be told is as usual."""
         if self.formula is None:
             return np.ones(rows)
+        if self.version is not None:
+            columns = {**columns, BENCH: self._benches(columns, rows)}
         value = _evaluate(self.formula, columns, rows)
-        if self.version is not None and BENCH_VERSION in columns:
-            value = np.where(_numbers(columns[BENCH_VERSION]) == self.version, value, np.nan)
         return np.where(np.isfinite(value) & (value > 0), value, self.usual)
+
+    def _benches(self, columns: Columns, rows: int) -> Floats:
+        known = self.knows_machine(columns, rows)
+        return np.where(known, _numbers(columns[BENCH]), self.bench) if known.any() else np.full(rows, self.bench)
 
     def knows_machine(self, columns: Columns, rows: int) -> NDArray[np.bool_]:
         """Of which rows it is known how fast their machine is, by the same benchmark as that of the runs."""
         if self.version is None or BENCH not in columns or BENCH_VERSION not in columns:
             return np.zeros(rows, dtype=bool)
         measured = _numbers(columns[BENCH])
-        return np.isfinite(measured) & (measured > 0) & (_numbers(columns[BENCH_VERSION]) == self.version)
+        same = _numbers(columns[BENCH_VERSION]) == self.version
+        return np.asarray(same & np.isfinite(measured) & (measured > 0))
 
     def doubt(self, unit: Floats) -> Floats:
         """What it adds to the bounds, in logs, that runs had no such unit."""
@@ -69,6 +75,7 @@ def find_units(per: str | None, columns: Columns) -> Units:
         low=float(value.min()),
         high=float(value.max()),
         usual=float(np.median(value)),
+        bench=1.0 if version is None else float(np.median(_numbers(columns[BENCH]))),
         names=tuple(sorted(Formula(formula).names)),
     )
 
