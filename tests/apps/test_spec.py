@@ -167,6 +167,11 @@ def test_words_may_be_numbers_and_braces_may_be_meant(read: Read) -> None:
         (_app(estimate="'__import__(1)'"), "estimate", "numbers, names"),
         (_app(estimate="x * y"), "estimate", "'y'"),
         (_app(estimate="x * 2"), "estimate", "at least one phase"),
+        (_app(per="x *"), "per", "formula"),
+        (_app(per="x * y"), "per", "'y'"),
+        (_app(per="2"), "per", "at least one of x, cores"),
+        (_app(per="x * machine_cpu"), "per", "machine_cores, machine_mhz"),
+        (_app(per="kind", command='[run, "{kind}"]', parameters="{kind: {values: [a, b]}}"), "per", "'kind'"),
         (_app(estimate="'" + "-" * 900 + "x'"), "estimate", "names"),
     ],
 )  # fmt: skip
@@ -263,7 +268,7 @@ _data = st.recursive(
     max_leaves=8,
 )
 _keys = ("name", "command", "shell", "parameters", "resources", "environment", "working_directory", "setup",
-         "cleanup", "repetitions", "time_limit", "phases", "estimate")  # fmt: skip
+         "cleanup", "repetitions", "time_limit", "phases", "estimate", "per")  # fmt: skip
 
 
 _ends = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=2).map(sorted)
@@ -312,3 +317,8 @@ def _read_or_refuse(text: str) -> None:
         return
     assert mistakes
     assert all(mistake.found and mistake.expected for mistake in mistakes)
+
+
+@pytest.mark.parametrize("per", ["x", "x ** 2 / cores", "x / (nodes * machine_mhz)"])
+def test_what_times_are_in_proportion_to_is_read(per: str) -> None:
+    assert parse_app(_app(per=per), source="app.yaml", directory=Path()).per == per

@@ -1,10 +1,14 @@
 """Tables of runs and configurations."""
 
+import re
+
 import pandas as pd
+import pytest
 
 from foretell.apps.tables import Columns, read_runs
 from foretell.entities.app import Scale
 from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
+from foretell.errors import ImportDataError
 from foretell.reports.records import build_runs_frame
 
 
@@ -38,3 +42,25 @@ def test_the_same_row_is_the_same_run_in_every_file() -> None:
     second = read_runs(frame[::-1], app="app", columns=columns).runs
     assert {run.id for run in first} == {run.id for run in second}
     assert len({run.id for run in first}) == 3
+
+
+_FRAME = pd.DataFrame({"size": [1, 2, 3], "kind": ["a", "b", "a"], "cores": [1, 2, 2], "seconds": [1.0, 2.0, 3.0]})
+
+
+@pytest.mark.parametrize("per", ["size", "size ** 2 / cores"])
+def test_what_times_are_in_proportion_to_is_the_apps(per: str) -> None:
+    assert read_runs(_FRAME, app="app", columns=Columns(elapsed="seconds", per=per)).app.per == per
+
+
+@pytest.mark.parametrize(
+    ("per", "said"),
+    [
+        ("sise", "no column of numbers is named 'sise'; expected a formula of size, cores, gpus, nodes"),
+        ("kind", "no column of numbers is named 'kind'"),
+        ("size *", "no formula"),
+        ("size.real", "only numbers, names"),
+    ],
+)
+def test_proportion_to_what_is_no_number_is_refused(per: str, said: str) -> None:
+    with pytest.raises(ImportDataError, match=re.escape(said)):
+        read_runs(_FRAME, app="app", columns=Columns(elapsed="seconds", per=per))

@@ -1,7 +1,7 @@
-"""Phases of an app file, and the estimate made of them."""
+"""Phases of an app file, and formulas: the estimate made of them, and what times are in proportion to."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from foretell.apps._nodes import Entry
 from foretell.apps._parameters import IDENTIFIER
@@ -11,6 +11,7 @@ from foretell.entities.app import Combine, Parameter, ParameterType, Phase
 from foretell.entities.formula import Formula
 
 _NUMERIC = frozenset({ParameterType.INTEGER, ParameterType.NUMBER})
+_MACHINE_NUMBERS = ("machine_cores", "machine_mhz", "machine_memory_bytes")  # its benchmark comes in by itself
 
 
 def read_phases(entry: Entry | None, *, parameters: Iterable[Parameter]) -> tuple[Phase, ...]:
@@ -75,16 +76,37 @@ def read_estimate(entry: Entry | None, *, phases: Iterable[Phase], parameters: I
     text = None if entry is None else entry.read_text(expected="a formula such as startup + epochs * epoch")
     if entry is None or text is None:
         return None
+    phase_names = [phase.name for phase in phases]
+    names = _read_names(entry, text, known=[*phase_names, *_list_numbers(parameters)])
+    if names is not None and names.isdisjoint(phase_names):
+        entry.note(f"at least one phase in it: {', '.join(phase_names) or 'describe some under phases'}")
+    return text
+
+
+def read_per(entry: Entry | None, *, parameters: Iterable[Parameter]) -> str | None:
+    """The formula that times are in proportion to, once all its names are known ones."""
+    text = None if entry is None else entry.read_text(expected="a formula such as size * steps / cores")
+    if entry is None or text is None:
+        return None
+    known = [*_list_numbers(parameters), *_MACHINE_NUMBERS]
+    names = _read_names(entry, text, known=known)
+    if names is not None and not names:
+        entry.note(f"at least one of {', '.join(known)}: what is the same for all runs tells nothing")
+    return text
+
+
+def _list_numbers(parameters: Iterable[Parameter]) -> list[str]:
+    return [*(parameter.name for parameter in parameters if parameter.type in _NUMERIC), "cores", "gpus", "nodes"]
+
+
+def _read_names(entry: Entry, text: str, *, known: Collection[str]) -> frozenset[str] | None:
+    """The names in a formula; nothing if it is none, or one of them is unknown, which is then noted."""
     try:
         names = Formula.parse(text).names
     except (ValueError, RecursionError) as exc:
         entry.note("numbers, names, + - * / ** and parentheses", found=str(exc))
         return None
-    phase_names = [phase.name for phase in phases]
-    numbers = [parameter.name for parameter in parameters if parameter.type in _NUMERIC]
-    known = [*phase_names, *numbers, "cores", "gpus", "nodes"]
-    for name in sorted(names.difference(known)):
+    unknown = sorted(names.difference(known))
+    for name in unknown:
         entry.note(render_known(name, known), found=f"the unknown name {name!r}")
-    if names.issubset(known) and names.isdisjoint(phase_names):
-        entry.note(f"at least one phase in it: {', '.join(phase_names) or 'describe some under phases'}")
-    return text
+    return None if unknown else names

@@ -9,7 +9,7 @@ from pathlib import Path
 from foretell.apps._commands import CommandReader
 from foretell.apps._nodes import LARGEST_FILE, Entry, compose_entry
 from foretell.apps._parameters import read_parameters, read_resources
-from foretell.apps._phases import read_estimate, read_phases
+from foretell.apps._phases import read_estimate, read_per, read_phases
 from foretell.apps._values import parse_count
 from foretell.apps._words import RUN_FOLDER
 from foretell.entities.app import App, Domain, ResourceSweep
@@ -20,7 +20,7 @@ MOST_RUNS = 1_000_000
 
 _KEYS = (
     "name", "command", "shell", "parameters", "resources", "environment", "working_directory",
-    "setup", "cleanup", "repetitions", "time_limit", "phases", "estimate",
+    "setup", "cleanup", "repetitions", "time_limit", "phases", "estimate", "per",
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -85,6 +85,7 @@ def _read_app(root: Entry, directory: Path) -> App | None:
         time_limit_s=fields["time_limit"].read(_parse_time_limit) if "time_limit" in fields else None,
         phases=phases,
         estimate=read_estimate(fields.get("estimate"), phases=phases, parameters=parameters),
+        per=read_per(fields.get("per"), parameters=parameters),
     )
     _check_command(root, fields)
     if "command" in fields and not any(mistake.place.startswith("command") for mistake in root.mistakes):

@@ -34,13 +34,15 @@ _STATES = {state.value: state for state in State if state.final} | {
 _MOST_VALUES = 50  # distinct values remembered of an imported parameter
 _MOST_SHOWN = 5
 _LARGEST = 1e15
+_NUMERIC = (ParameterType.INTEGER, ParameterType.NUMBER)
+_COUNTS = ("cores", "gpus", "nodes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """Which column of a table of runs says what; every other one is a parameter.
 
-    ``per`` is a formula of parameters that the time is known to be in proportion to.
+    ``per`` is a formula of numeric parameters and resources that the time is known to be in proportion to.
     """
 
     elapsed: str
@@ -86,10 +88,15 @@ def read_runs(frame: pd.DataFrame, *, app: str, columns: Columns) -> RunsRead:
 def _read_per(per: str | None, parameters: Sequence[Parameter]) -> str | None:
     if per is None:
         return None
-    formula = Formula.parse(per)
-    unknown = sorted(formula.names - {parameter.name for parameter in parameters})
+    numbers = [parameter.name for parameter in parameters if parameter.type in _NUMERIC]
+    expected = f"expected a formula of {', '.join((*numbers, *_COUNTS))}"
+    try:
+        formula = Formula.parse(per)
+    except (ValueError, RecursionError) as exc:
+        raise ImportDataError(f"per = {per!r}: {exc}; {expected}") from exc
+    unknown = sorted(formula.names - {*numbers, *_COUNTS})
     if unknown:
-        raise ImportDataError(f"per = {per!r}: no column {unknown[0]!r}; expected a formula of the table's parameters")
+        raise ImportDataError(f"per = {per!r}: no column of numbers is named {unknown[0]!r}; {expected}")
     return formula.text
 
 
