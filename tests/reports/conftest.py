@@ -249,7 +249,13 @@ def _build_pairs(size: float) -> tuple[tuple[float, float], ...]:
 def build_prediction(allocation: Allocation, *, elapsed_s: float = 750.0, doubts: tuple[str, ...] = ()) -> Prediction:
     basic = Estimate(value=elapsed_s, low=0.85 * elapsed_s, high=1.2 * elapsed_s, level=0.9)
     memory = Estimate(value=346.0 * MEGABYTE, low=330.0 * MEGABYTE, high=370.0 * MEGABYTE, level=0.9)
-    request = Request(walltime_s=math.ceil(1.25 * elapsed_s / 60) * 60, memory_bytes=400 * MEGABYTE)
+    walltime_s = math.ceil(1.25 * elapsed_s / 60) * 60
+    request = Request(
+        walltime_s=walltime_s,
+        memory_bytes=400 * MEGABYTE,
+        retries_walltime_s=(1.5 * walltime_s, 3.0 * walltime_s),
+        retries_memory=(800 * MEGABYTE, 1600 * MEGABYTE),
+    )
     return Prediction(
         parameters={"epochs": 240, "hidden": 256, "dataset": "mnist"},
         allocation=allocation,

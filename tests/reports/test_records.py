@@ -36,7 +36,12 @@ def test_prediction_has_what_scripts_read(prediction: Prediction) -> None:
     record = _load(build_prediction_record(prediction))
     assert set(record) == {field.name for field in dataclasses.fields(Prediction)}
     assert record["elapsed_s"] == {"value": 750.0, "low": 637.5, "high": 900.0, "level": 0.9}
-    assert record["request"] == {"walltime_s": 960, "memory_bytes": 400 * 2**20}
+    assert record["request"] == {
+        "walltime_s": 960,
+        "memory_bytes": 400 * 2**20,
+        "retries_walltime_s": [1440, 2880],
+        "retries_memory": [800 * 2**20, 1600 * 2**20],
+    }
 
 
 def test_unmeasured_memory_is_null(prediction: Prediction) -> None:

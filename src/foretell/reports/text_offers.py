@@ -97,8 +97,13 @@ def _render_bounded(estimate: Estimate, render: Callable[[float], str]) -> str:
 
 
 def _render_request(request: Request) -> str:
-    memory = "" if request.memory_bytes is None else f" and {render_bytes(request.memory_bytes)}"
-    return render_duration(request.walltime_s) + memory
+    first = _render_try((request.walltime_s,), () if request.memory_bytes is None else (request.memory_bytes,))
+    second = _render_try(request.retries_walltime_s, request.retries_memory)
+    return f"{first}; if too small, {second}" if second else first
+
+
+def _render_try(times_s: Sequence[float], sizes: Sequence[int]) -> str:
+    return " and ".join([*map(render_duration, times_s[:1]), *map(render_bytes, sizes[:1])])
 
 
 def _build_prediction_table(predictions: Sequence[Prediction]) -> Table:
