@@ -25,6 +25,7 @@ def run() -> dict[str, float]:
     data = TrainingSet(
         X=chosen.encoder.encode(table.columns, len(table)),
         y=table.elapsed_s,
+        unit=np.ones(len(table)),
         full_scale=table.full_scale,
         censored=table.censored,
         group=table.group,

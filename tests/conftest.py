@@ -61,7 +61,8 @@ def _run_foretell(*words: str, folder: Path, environment: Mapping[str, str] = Ma
 
 def _build_environment(folder: Path, extra: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FORETELL_")}
-    return {**kept, "COLUMNS": "100", "XDG_CONFIG_HOME": str(folder / "config"), **extra}
+    homes = {"XDG_CONFIG_HOME": str(folder / "config"), "XDG_CACHE_HOME": str(folder / "cache")}
+    return {**kept, "COLUMNS": "100", **homes, **extra}
 
 
 def _call_main() -> int:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foretell.advisor.choose import Choice, choose
 from foretell.advisor.policy import Cheapest, Fastest, Policy, choose_policy
-from foretell.entities.prediction import Offer, Recommendation, Rejection
+from foretell.entities.prediction import Offer, Recommendation, Rejection, Request
 from foretell.entities.run import Allocation
 from foretell.entities.units import parse_duration
 from foretell.errors import InfeasibleError
@@ -229,6 +229,29 @@ def test_risk_is_asked_for_the_requests_made(build_choice: BuildChoice) -> None:
     choice = replace(build_choice([(2, 100.0, 0), (1, 7000.0, 0)]), risk=lambda walltime_s, memory: walltime_s / 1e5)
     for offer in choose(choice, Cheapest()).offers:
         assert offer.risk == offer.prediction.request.walltime_s / 1e5
+
+
+def _choose_with_retries(choice: Choice, *, times_s: tuple[float, ...], sizes: tuple[int, ...]) -> Request:
+    predictions = [
+        replace(one, request=replace(one.request, retries_walltime_s=times_s, retries_memory=sizes))
+        for one in choice.predictions
+    ]
+    return choose(replace(choice, predictions=predictions), Cheapest()).picked.prediction.request
+
+
+def test_next_tries_are_rounded_as_the_first(build_choice: BuildChoice) -> None:
+    choice = build_choice([(1, 600.0, 1)])
+    request = _choose_with_retries(choice, times_s=(1441.0, 2881.5), sizes=(2**31 + 1, 2**32 + 1))
+    assert request.retries_walltime_s == (1500.0, 2940.0)
+    assert request.retries_memory == (2**31 + 2**20, 2**32 + 2**20)
+
+
+def test_next_tries_end_where_the_node_does(build_choice: BuildChoice) -> None:
+    """A try that could not be larger than the one before is none."""
+    choice = build_choice([(1, 600.0, 1)], max_walltime_s=1800.0)
+    request = _choose_with_retries(choice, times_s=(100.0, 1500.0, 5000.0, 9000.0), sizes=(2**20, 2**50, 2**51))
+    assert request.retries_walltime_s == (1500.0, 1800.0)
+    assert request.retries_memory == (64 * 2**30,)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,9 @@ def test_predict_takes_a_frame_a_mapping_or_several(store):
     from_frame = foretell.predict("law", frame, store=store)
     assert all(isinstance(prediction, Prediction) for prediction in from_frame)
     assert foretell.predict("law", rows, store=store) == from_frame
-    assert foretell.predict("law", rows[0], store=store) == from_frame[:1]
+    (alone,) = foretell.predict("law", rows[0], store=store)
+    assert alone.parameters == from_frame[0].parameters
+    assert alone.elapsed_s.high == pytest.approx(from_frame[0].elapsed_s.high)
     assert foretell.predict("law", [], store=store) == []
     assert foretell.predict("law", frame.iloc[:0], store=store) == []
 

@@ -105,7 +105,7 @@ def test_parameters_resources_and_machine_each_have_a_column() -> None:
     assert columns["nodes"].tolist() == [3, 1]
     assert columns["kind"].tolist() == ["", "x"]
     assert columns["machine_cpu"].tolist() == ["fast", ""]
-    assert columns["network"].tolist() == ["", "HDR"]
+    assert columns["machine_network"].tolist() == ["", "HDR"]
 
 
 def test_clock_rates_are_coarse() -> None:

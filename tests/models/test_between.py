@@ -1,13 +1,16 @@
 """Questions between measured values: judged by leaving values out, answered by what does best there."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.models.between import select_between
+from foretell.models.between import Between, select_between
 from foretell.models.recipes import Recipe, TrainingSet
+from foretell.models.runs import ProcessRunRegressor
 
 Floats = NDArray[np.float64]
-TREE, LAW = Recipe(family="tree"), Recipe(family="law")
+TREE, LAW, PROCESS = (Recipe(family=family) for family in ("tree", "law", "process"))
 
 
 def _grid(law: str = "product", *, seed: int = 0) -> TrainingSet:
@@ -20,14 +23,19 @@ def _grid(law: str = "product", *, seed: int = 0) -> TrainingSet:
     return TrainingSet(
         X=X,
         y=y * noise,
+        unit=np.ones(len(X)),
         full_scale=X[:, 0] > 1,
         censored=np.zeros(len(X), dtype=bool),
         group=np.arange(len(X)),
     )
 
 
+def _select(data: TrainingSet, *recipes: Recipe) -> Between | None:
+    return select_between(data, {recipe: recipe.fit(data) for recipe in recipes}, policy="mae")
+
+
 def test_a_law_answers_in_between_where_a_tree_only_remembers() -> None:
-    chosen = select_between(_grid(), [TREE, LAW], policy="mae")
+    chosen = _select(_grid(), TREE, LAW)
     assert chosen is not None
     assert chosen.winner == LAW.name
     unseen = np.array([[6.0, 30.0, 1.0]])
@@ -35,13 +43,13 @@ def test_a_law_answers_in_between_where_a_tree_only_remembers() -> None:
 
 
 def test_a_tree_wins_where_there_is_a_step() -> None:
-    chosen = select_between(_grid("step"), [TREE, LAW], policy="mae")
+    chosen = _select(_grid("step"), TREE, LAW)
     assert chosen is not None
     assert chosen.winner == TREE.name
 
 
 def test_the_error_in_between_is_that_of_values_left_out() -> None:
-    alone = select_between(_grid(), [TREE], policy="mae")
+    alone = _select(_grid(), TREE)
     assert alone is not None
     assert alone.expected.mape > 20  # a tree that has never seen a value takes its neighbour's
     data = _grid()
@@ -53,4 +61,25 @@ def test_the_error_in_between_is_that_of_values_left_out() -> None:
 def test_nothing_is_judged_where_no_value_lies_between_others() -> None:
     data = _grid()
     two_valued = data.take(np.isin(data.X[:, 0], (1, 16)) & np.isin(data.X[:, 1], (10, 40)))
-    assert select_between(two_valued, [TREE, LAW], policy="mae") is None
+    assert _select(two_valued, TREE, LAW) is None
+
+
+def test_rows_in_between_are_judged_in_their_units() -> None:
+    """What is in proportion to something known is as well foretold as what is not, and said in its own units."""
+    data = _grid()
+    plain = _select(data, LAW)
+    unit = data.X[:, 2] * 7
+    scaled = _select(replace(data, y=data.y * unit, unit=unit), LAW)
+    assert plain is not None
+    assert scaled is not None
+    np.testing.assert_allclose(scaled.held_out, plain.held_out * unit[plain.rows])
+
+
+def test_widths_are_said_of_values_left_out_by_fits_without_them() -> None:
+    chosen = _select(_grid(), LAW, PROCESS)
+    assert chosen is not None
+    assert chosen.widths is not None
+    assert len(chosen.widths) == len(chosen.rows)
+    fitted = PROCESS.fit(_grid()).model
+    assert isinstance(fitted, ProcessRunRegressor)
+    assert chosen.widths.mean() > fitted.spread(_grid().X[chosen.rows]).mean()

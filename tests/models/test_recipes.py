@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from foretell.models.recipes import Recipe, TrainingSet, list_recipes
+from foretell.errors import NotFoundError
+from foretell.models.recipes import CANDIDATES, Recipe, TrainingSet, list_recipes
 from foretell.models.runs import REGRESSORS, RunRegressor
 
 Floats = NDArray[np.float64]
@@ -42,6 +43,7 @@ def _build_set(*, small: int = 60, large: int = 20, repetitions: int = 2) -> Tra
     return TrainingSet(
         X=np.column_stack([size, group.astype(float)]),
         y=6 * size,
+        unit=np.ones(len(group)),
         full_scale=group >= small,
         censored=np.zeros(len(group), dtype=bool),
         group=group,
@@ -117,6 +119,7 @@ def _build_cut_set(*, limit: float) -> tuple[TrainingSet, Floats, Floats]:
     data = TrainingSet(
         X=X,
         y=np.minimum(truth, limit),
+        unit=np.ones(rows),
         full_scale=np.ones(rows, dtype=bool),
         censored=cut,
         group=np.arange(rows, dtype=np.int64),
@@ -124,7 +127,7 @@ def _build_cut_set(*, limit: float) -> tuple[TrainingSet, Floats, Floats]:
     return data, truth, X
 
 
-@pytest.mark.parametrize("family", ["linear", "tree", "boosting"])
+@pytest.mark.parametrize("family", ["linear", "tree", "boosting", "process"])
 def test_stopped_runs_raise_predictions_above_the_limit(family: str) -> None:
     data, truth, X = _build_cut_set(limit=150.0)
     recipe = Recipe(family=family)
@@ -144,19 +147,62 @@ def test_stopped_runs_do_not_harm_a_law() -> None:
     assert np.median(np.abs(predicted / truth[long] - 1)) < 0.05
 
 
-def test_candidates_are_harps_thirty_and_ours() -> None:
-    recipes = list_recipes(full_scale=True)
-    assert len({recipe.name for recipe in recipes}) == len(recipes)
-    harp = [recipe for recipe in recipes if recipe.family in ("linear", "tree", "neural")]
-    assert len(harp) == 30
-    assert {recipe.mix for recipe in harp} == {"SD", "SD+25%FS", "SD+50%FS", "SD+75%FS", "SD+100%FS"}
-    assert {recipe.family for recipe in recipes} == set(REGRESSORS)
+def test_harps_candidates_are_its_thirty() -> None:
+    recipes = list_recipes("harp", mixed=True, configurations=9)
+    assert len({recipe.name for recipe in recipes}) == len(recipes) == 30
+    assert {recipe.mix for recipe in recipes} == {"SD", "SD+25%FS", "SD+50%FS", "SD+75%FS", "SD+100%FS"}
+    assert {recipe.family for recipe in recipes} == {"linear", "tree", "neural"}
 
 
 def test_where_all_rows_are_of_one_scale_there_is_nothing_to_mix() -> None:
-    recipes = list_recipes(full_scale=False)
-    assert {recipe.family for recipe in recipes} == set(REGRESSORS)
-    assert len(recipes) == len(REGRESSORS)
+    assert [recipe.name for recipe in list_recipes("harp", mixed=False, configurations=9)] == [
+        "linear SD+100%FS",
+        "tree SD+100%FS",
+        "neural SD+100%FS",
+    ]
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_our_candidates_learn_from_all_rows(mixed: bool) -> None:
+    recipes = list_recipes("default", mixed=mixed, configurations=100)
+    assert {recipe.family for recipe in recipes} == {"law", "process", "boosting", "law+trees"}
+    assert all(recipe.share == 1 and not recipe.adjusted for recipe in recipes)
+
+
+def test_trees_say_nothing_of_a_handful() -> None:
+    assert {recipe.family for recipe in list_recipes("default", mixed=False, configurations=8)} == {"law", "process"}
+
+
+def test_every_family_stands_somewhere() -> None:
+    """What is no candidate is not shipped; the blend is made of the others."""
+    listed = {recipe.family for name in CANDIDATES for recipe in list_recipes(name, mixed=True, configurations=100)}
+    assert listed | {"blend"} == set(REGRESSORS)
+
+
+def test_unknown_list_of_candidates_lists_the_known() -> None:
+    with pytest.raises(NotFoundError, match="Known: default, harp"):
+        list_recipes("all", mixed=True, configurations=100)
+
+
+def test_models_learn_in_units_of_what_is_known(fits: list[tuple[Floats, Floats, Floats]]) -> None:
+    data = _build_set()
+    unit = 1 + data.group.astype(float) % 3
+    Recipe(family="recorder").fit(replace(data, y=data.y * unit, unit=unit))
+    np.testing.assert_allclose(np.sort(fits[0][1]), np.sort(data.y))
+
+
+def test_stopped_runs_are_bounds_in_their_units() -> None:
+    data, truth, X = _build_cut_set(limit=150.0)
+    unit = np.where(np.arange(len(truth)) % 2, 10.0, 1.0)
+    scaled = Recipe(family="boosting").fit(replace(data, y=data.y * unit, unit=unit))
+    np.testing.assert_allclose(scaled.predict(X), Recipe(family="boosting").fit(data).predict(X))
+
+
+def test_adjustment_is_in_units_too(fits: list[tuple[Floats, Floats, Floats]]) -> None:
+    data = _build_set()
+    unit = 1 + data.group.astype(float) % 3
+    fitted = Recipe(family="recorder", adjusted=True).fit(replace(data, y=data.y * unit, unit=unit))
+    assert fitted.factor == pytest.approx(3)
 
 
 def test_simpler_recipes_rank_first() -> None:

@@ -1,6 +1,7 @@
 """The best by the policy wins, judged on rows that neither its fit nor its choice saw."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +25,7 @@ def _build_set(
     return TrainingSet(
         X=X,
         y=y,
+        unit=np.ones(rows),
         full_scale=np.ones(rows, dtype=bool) if full_scale is None else full_scale,
         censored=np.zeros(rows, dtype=bool),
         group=np.arange(rows, dtype=np.int64) // repetitions,
@@ -56,17 +58,17 @@ def test_tree_wins_where_times_jump() -> None:
     assert _select(_step_set(), *_FAMILIES).judgement.winner.startswith("tree")
 
 
-@pytest.mark.parametrize("policy", ["mae", "wtm", "cost"])
+@pytest.mark.parametrize("policy", ["mape", "mae", "wtm", "cost"])
 def test_leaderboard_is_sorted_by_the_policy(policy: str) -> None:
     judgement = _select(_law_set(30), *_FAMILIES, policy=policy).judgement
-    figure = {"mae": "mae", "wtm": "wtm", "cost": "retry_cost"}[policy]
+    figure = {"cost": "retry_cost"}.get(policy, policy)
     figures = [getattr(line.scores, figure) for line in judgement.leaderboard]
     assert figures == sorted(figures)
     assert {line.family for line in judgement.leaderboard} == set(_FAMILIES)
 
 
 def test_unknown_policy_lists_the_known() -> None:
-    with pytest.raises(NotFoundError, match="Known: cost, mae, wtm"):
+    with pytest.raises(NotFoundError, match="Known: cost, mae, mape, wtm"):
         _select(_law_set(20), "linear", policy="luck")
 
 
@@ -148,8 +150,8 @@ def test_no_configuration_is_judged_by_a_fit_that_saw_it(
     y = np.random.default_rng(0).uniform(1, 2, 90)
     data = _build_set(group[:, None].astype(float), y, full_scale=full_scale, repetitions=3)
     _select(data, "recorder")
-    folds, (last, everything) = recorded[:-1], recorded[-1]
-    assert (last, everything) == ("fit", frozenset(group.tolist()))
+    (first, everything), folds = recorded[0], recorded[1:]
+    assert (first, everything) == ("fit", frozenset(group.tolist()))
     for (kind, learned), (_, asked) in zip(folds[::2], folds[1::2], strict=True):
         assert kind == "fit"
         assert not learned & asked
@@ -180,3 +182,44 @@ def test_expectation_is_no_better_than_chance_makes_it_look() -> None:
     data = _build_set(draw.uniform(1, 9, (40, 4)), draw.lognormal(0, 0.5, 40))
     judgement = _select(data, *_FAMILIES).judgement
     assert judgement.expected.mae >= judgement.leaderboard[0].scores.mae
+
+
+def test_blend_is_judged_with_weights_from_other_folds(off_by: Any) -> None:
+    """Two that are off in opposite ways are right together."""
+    names = off_by("below", 0.9, 1), off_by("above", 1 / 0.9, 2)
+    data = _known_set()
+    recipes = [Recipe(family=name) for name in names]
+    blended = select(data, recipes, quantity="elapsed_s", policy="mape", blended=True)
+    assert blended.judgement.winner.startswith("blend")
+    assert blended.judgement.expected.mape < 0.1
+    np.testing.assert_allclose(blended.fitted.predict(data.X), data.y, rtol=1e-3)
+    assert set(blended.whole) == set(recipes)
+
+
+def test_blend_that_gains_nothing_loses_to_its_member(off_by: Any) -> None:
+    names = off_by("near", 1.001, 1), off_by("far", 2.0, 2)
+    selected = select(
+        _known_set(), [Recipe(family=name) for name in names], quantity="elapsed_s", policy="mape", blended=True
+    )
+    assert selected.judgement.winner.startswith("near")
+
+
+def test_a_process_says_how_far_each_row_may_stray() -> None:
+    data = _law_set(40)
+    selected = _select(data, "law", "process")
+    assert selected.doubt is selected.whole[Recipe(family="process")]
+    assert len(selected.widths) == len(selected.judged)
+    assert np.ptp(selected.widths) > 0
+
+
+def test_without_a_process_all_rows_stray_alike() -> None:
+    selected = _select(_law_set(30), "linear", "law")
+    assert selected.doubt is None
+    assert selected.widths is None
+
+
+def test_held_out_predictions_are_in_seconds_whatever_the_unit() -> None:
+    data = _law_set(40)
+    unit = np.where(np.arange(40) % 2, 5.0, 1.0)
+    plain, scaled = (_select(rows, "law") for rows in (data, replace(data, y=data.y * unit, unit=unit)))
+    np.testing.assert_allclose(scaled.held_out, plain.held_out * unit, rtol=1e-6)

@@ -39,7 +39,15 @@ class _KnownLaw:
         carried = np.array([cpu != _CPU for cpu in columns.get(MACHINE_CPU, [_CPU] * rows)])
         value = np.ones(rows) * self.law(columns) * np.where(off_grid, self.between, 1.0)
         off = np.exp(_WIDTH * (1 + self.encoder.stretch(columns, rows)) + 0.4 * carried)
-        bounds = Bounds(value=value, low=value / off, high=value * off, request=value)
+        bounds = Bounds(
+            value=value,
+            low=value / off,
+            high=value * off,
+            request=value,
+            retries=value[:, None] * [2.0, 4.0],
+            width=np.ones(rows),
+            shift=np.log(off),
+        )
         return SimpleNamespace(elapsed=bounds, memory=None, off_grid=off_grid, carried=carried)
 
 

@@ -35,7 +35,7 @@ def _with_time(run: Run, elapsed_s: float) -> Run:
 
 def test_card_says_what_was_learned_from_what(predictor: Predictor) -> None:
     card = predictor.card
-    assert (card.app, card.policy) == ("demo", "mae")
+    assert (card.app, card.policy) == ("demo", "mape")
     assert set(card.judgements) == {"elapsed_s", "peak_memory_bytes"}
     assert set(card.columns) == {"epochs", "size", "kind=a", "kind=b"}
     for judgement in card.judgements.values():
@@ -126,7 +126,8 @@ def test_memory_nobody_measured_is_not_guessed(plain: App, build_runs: BuildRuns
     (prediction,) = predictor.predict([build_spec()])
     assert prediction.peak_memory_bytes is None
     assert prediction.request.memory_bytes is None
-    forecast = predictor.forecast(predictor.tabulate([build_spec()]), 1)
+    assert prediction.request.retries_memory == ()
+    forecast = predictor.forecast(predictor.tabulate([build_spec()]), 1, risk=0.05)
     assert predictor.risk(forecast, walltime_s=forecast.elapsed.request, memory=np.zeros(1))[0] <= 0.05 + 1e-6
 
 
@@ -169,12 +170,30 @@ def test_parameters_of_any_size_teach(plain: App, build_spec: BuildSpec) -> None
 def test_full_scale_runs_are_the_target(plain: App, build_runs: BuildRuns) -> None:
     runs = build_runs(14, memory=False)
     small = [replace(run, spec=replace(run.spec, scale=Scale.SCALED_DOWN)) for run in runs[:9]]
-    judgement = _learn(plain, small + runs[9:]).card.judgements["elapsed_s"]
+    judgement = learn(plain, build_table(small + runs[9:]), candidates="harp").card.judgements["elapsed_s"]
     assert (judgement.rows, judgement.full_scale_rows) == (14, 5)
     assert sorted(actual for actual, _ in judgement.pairs) == sorted(
         run.usage.elapsed_s for run in runs[9:] if run.usage
     )
     assert {"SD", "SD+25%FS", "SD+100%FS"} <= {line.mix for line in judgement.leaderboard}
+
+
+def test_candidates_decide_who_stands(plain: App, build_runs: BuildRuns) -> None:
+    runs = build_runs(_FEW, memory=False)
+    families = {
+        name: {
+            line.family
+            for line in learn(plain, build_table(runs), candidates=name).card.judgements["elapsed_s"].leaderboard
+        }
+        for name in ("default", "harp")
+    }
+    assert families["default"] == {"law", "process", "blend"}
+    assert families["harp"] == {"linear", "tree", "neural"}
+
+
+def test_unknown_candidates_are_refused(plain: App, build_runs: BuildRuns) -> None:
+    with pytest.raises(NotFoundError, match="no list of candidates named 'all'"):
+        learn(plain, build_table(build_runs(_FEW, memory=False)), candidates="all")
 
 
 def test_unknown_policy_is_refused_before_any_work(plain: App, build_runs: BuildRuns) -> None:

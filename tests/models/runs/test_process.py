@@ -1,0 +1,180 @@
+"""A process finds laws again, is sure where the runs are, and says where it is not."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import approx_fprime
+
+from foretell.models.runs._kernel import Kernel, read_axis
+from foretell.models.runs.process import ProcessRunRegressor, _Rows
+
+Floats = NDArray[np.float64]
+
+
+def _rows(count: int = 40, *, noise: float = 0.02, seed: int = 0) -> tuple[Floats, Floats]:
+    """A size over three decades, cores, and a mark; a power law of the first two, half as long with the mark."""
+    draw = np.random.default_rng(seed)
+    X = np.column_stack(
+        [10 ** draw.uniform(0, 3, count), draw.choice([1.0, 2, 4, 8], count), draw.choice([0.0, 1], count)]
+    )
+    return X, _truth(X) * draw.lognormal(0, noise, count)
+
+
+def _truth(X: Floats) -> Floats:
+    return np.asarray(5 * X[:, 0] ** 0.7 / X[:, 1] * np.where(X[:, 2] > 0, 0.5, 1.0))
+
+
+@pytest.fixture(scope="module")
+def fitted() -> ProcessRunRegressor:
+    return ProcessRunRegressor().fit(*_rows())
+
+
+@pytest.mark.parametrize("projections", [0, 1, 2])
+def test_gradient_of_the_covariance_is_that_of_finite_differences(projections: int) -> None:
+    X, _ = _rows(12)
+    kernel = Kernel(axes=tuple(read_axis(column) for column in X.T), projections=projections)
+    draw = np.random.default_rng(1)
+    theta = kernel.beliefs()[0] + draw.normal(0, 0.5, len(kernel.names))
+    pairs = kernel.own_pairs(kernel.read(X))
+    weight = draw.normal(size=pairs.count)
+    _, gradient = kernel.with_gradient(pairs, theta)
+    measured = approx_fprime(theta, lambda at: float(kernel.with_gradient(pairs, at)[0] @ weight), 1e-6)
+    np.testing.assert_allclose(gradient.contract(weight), measured, rtol=1e-3, atol=1e-4)
+
+
+def test_gradient_of_the_loss_is_that_of_finite_differences() -> None:
+    """What the search follows, repeated configurations and unequal weights included."""
+    seen: list[tuple[Any, ...]] = []
+
+    class _Watched(ProcessRunRegressor):
+        def _search(self, kernel: Kernel) -> Any:
+            search = super()._search(kernel)
+            seen.append((search, kernel))
+            return search
+
+    X, y = _rows(15)
+    model = _Watched(steps=2).fit(np.vstack([X, X[:3]]), np.append(y, 1.1 * y[:3]))
+    for search, kernel in seen:
+        rows = _Rows(X=X[:, model.columns_], target=np.log(y) - np.log(y).mean(), weight=np.linspace(0.5, 2, 15))
+        pairs = kernel.own_pairs(kernel.read(rows.X))
+        theta = search.start(rows)
+        _, slope = search._loss(theta, pairs, rows)
+        measured = approx_fprime(theta, lambda at: search._loss(at, pairs, rows)[0], 1e-6)  # noqa: B023
+        np.testing.assert_allclose(slope, measured, rtol=1e-3, atol=1e-3)
+
+
+def test_covariance_of_a_row_with_itself_is_its_variance() -> None:
+    X, _ = _rows(10)
+    kernel = Kernel(axes=tuple(read_axis(column) for column in X.T), projections=1)
+    theta, Z = kernel.beliefs()[0], kernel.read(X)
+    np.testing.assert_allclose(np.diag(kernel.covariance(Z, Z, theta)), kernel.variance(Z, theta))
+
+
+@pytest.mark.parametrize(
+    ("values", "log"),
+    [([1.0, 10, 100], True), ([100.0, 110, 120], False), ([0.0, 1, 100], True), ([-1.0, 1, 100], False)],
+)
+def test_positive_columns_of_many_magnitudes_are_read_in_logs(values: list[float], log: bool) -> None:
+    assert read_axis(np.array(values * 4)).log == log
+
+
+def test_power_law_goes_on_outside_the_rows(fitted: ProcessRunRegressor) -> None:
+    far = np.array([[1e4, 4.0, 0.0], [1e4, 16.0, 1.0]])
+    np.testing.assert_allclose(fitted.predict(far), _truth(far), rtol=0.3)
+
+
+def test_unseen_rows_are_near(fitted: ProcessRunRegressor) -> None:
+    X, _ = _rows(100, seed=9)
+    assert np.median(np.abs(fitted.predict(X) / _truth(X) - 1)) < 0.03
+
+
+def test_doubt_grows_outside_the_rows_and_is_least_near_them(fitted: ProcessRunRegressor) -> None:
+    X, _ = _rows()
+    at_rows = fitted.spread(X)
+    distances = fitted.spread(np.array([[size, 4.0, 0.0] for size in (1e3, 1e4, 1e6, 1e9)]))
+    assert (np.diff(distances) > 0).all()
+    assert np.median(at_rows) < distances[1]
+
+
+def test_doubt_inside_is_about_the_noise() -> None:
+    """A new run strays by the noise however well the law is known."""
+    quiet, loud = (ProcessRunRegressor().fit(*_rows(80, noise=noise)) for noise in (0.01, 0.2))
+    X, _ = _rows(40, seed=5)
+    assert 0.005 < np.median(quiet.spread(X)) < 0.03
+    assert 0.1 < np.median(loud.spread(X)) < 0.4
+
+
+def test_rows_without_noise_leave_a_little_doubt() -> None:
+    """Else doubts outside would be held against nothing, and seem endless."""
+    X, _ = _rows()
+    assert ProcessRunRegressor().fit(X, _truth(X)).spread(X).min() >= 0.005
+
+
+def test_a_run_near_the_question_narrows_it_most(fitted: ProcessRunRegressor) -> None:
+    question = np.array([[5e4, 2.0, 0.0]])
+    options = np.array([[4e4, 2.0, 0.0], [2e3, 2.0, 0.0], [20.0, 8.0, 1.0]])
+    gains = fitted.narrowing(question, options)
+    assert gains[0] > gains[1] > gains[2] >= 0
+    assert gains[0] < fitted.spread(question)[0] ** 2  # nothing is taken away that was not there
+
+
+def test_narrowing_is_what_a_run_there_does() -> None:
+    """Foretold is by how much the variance falls when the row is really added, hyperparameters as they are."""
+    model = ProcessRunRegressor(projections=(0,)).fit(*_rows(20))
+    question, option = np.array([[2e4, 2.0, 0.0]]), np.array([[1.5e4, 2.0, 0.0]])
+    (kernel,), (process,) = model.kernels_, model.processes_
+    theta = process["theta"]
+    rows, asked, added = process["rows"], kernel.read(question), kernel.read(option)
+
+    def variance(seen: Floats, noise: Floats) -> float:
+        observed = kernel.covariance(seen, seen, theta[:-1]) + 1 + np.diag(noise)
+        shared = kernel.covariance(asked, seen, theta[:-1])[0] + 1
+        return float(kernel.variance(asked, theta[:-1])[0] + 1 - shared @ np.linalg.solve(observed, shared))
+
+    noise = np.diag(process["factor"] @ process["factor"].T) - kernel.variance(rows, theta[:-1]) - 1
+    fall = variance(rows, noise) - variance(np.vstack([rows, added]), np.append(noise, np.exp(2 * theta[-1])))
+    assert model.narrowing(question, option)[0] == pytest.approx(fall * model.scale_**2, rel=1e-6)
+
+
+def test_one_wild_run_does_not_bend_the_rest() -> None:
+    X, y = _rows()
+    spoilt = y.copy()
+    spoilt[7] *= 30  # hung, and came to itself again
+    others = np.arange(len(y)) != 7
+    plain, wild = ProcessRunRegressor().fit(X[others], y[others]), ProcessRunRegressor().fit(X, spoilt)
+    fresh, _ = _rows(60, seed=3)
+    assert np.median(np.abs(np.log(wild.predict(fresh) / plain.predict(fresh)))) < 0.05
+
+
+def test_repeated_configurations_count_as_one_row_of_their_mean() -> None:
+    X, y = _rows(20)
+    twice = ProcessRunRegressor().fit(np.vstack([X, X]), np.append(y * 1.1, y / 1.1))
+    once = ProcessRunRegressor().fit(X, y)
+    np.testing.assert_allclose(twice.predict(X), once.predict(X), rtol=0.02)
+
+
+def test_like_saves_the_search_and_predicts_nearly_the_same() -> None:
+    X, y = _rows(120)
+    whole = ProcessRunRegressor(search_rows=60).fit(X, y)
+    part = np.arange(120) % 10 > 0
+    anew = ProcessRunRegressor(search_rows=60).fit(X[part], y[part])
+    alike = ProcessRunRegressor(search_rows=60).fit(X[part], y[part], like=whole)
+    assert alike.kernels_ is whole.kernels_
+    np.testing.assert_allclose(alike.predict(X[~part]), anew.predict(X[~part]), rtol=0.05)
+
+
+def test_of_few_rows_each_has_a_say_and_nothing_is_taken_over() -> None:
+    X, y = _rows(30)
+    whole = ProcessRunRegressor().fit(X, y)
+    part = np.arange(30) > 2
+    alike = ProcessRunRegressor().fit(X[part], y[part], like=whole)
+    np.testing.assert_array_equal(alike.predict(X), ProcessRunRegressor().fit(X[part], y[part]).predict(X))
+
+
+def test_of_many_rows_some_are_enough() -> None:
+    X, y = _rows(300)
+    thinned = ProcessRunRegressor(most_rows=80, search_rows=40).fit(X, y)
+    assert len(thinned.processes_[0]["rows"]) == 80
+    assert np.median(np.abs(thinned.predict(X) / _truth(X) - 1)) < 0.05
