@@ -3,7 +3,7 @@
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -16,9 +16,10 @@ from foretell.api.workspace import FOLDER, StoreLike, directory_of, resolve_app,
 from foretell.apps.command import build_launch
 from foretell.apps.sweep import build_sweep, pick_within
 from foretell.entities.app import App, Scale
-from foretell.entities.plan import CampaignResult, Plan, Progress
+from foretell.entities.plan import CampaignResult, Ending, Plan, Progress
 from foretell.entities.run import RETRIABLE, Claim, Owner, Run, RunSpec, State
 from foretell.errors import RunnerError, StoreError
+from foretell.predictor.adaptive import list_questions, propose
 from foretell.predictor.durations import estimate_durations
 from foretell.probes.machine import OWNER, build_owner, current_load, is_alive, kill_leftovers
 from foretell.runners import Runner
@@ -33,6 +34,7 @@ _ROUND = 8  # runs made under a budget before planning again by what they took
 _RECENT = 300  # runs that durations are guessed from
 _AT_WORK: set[str] = set()  # tokens of the campaigns under way in this process
 _BUSY = 0.3  # cores used by others above which measurements suffer
+_FINAL = tuple(state for state in State if state.final)
 
 
 def plan(
@@ -42,10 +44,16 @@ def plan(
     budget_s: float | None = None,
     retry_failed: bool = False,
     jobs: int | None = None,
+    adaptive: bool = False,
+    until: float | None = None,
 ) -> Plan:
     """What :func:`generate` would do."""
     with using_store(store, directory_of(app)) as opened, _open_runner(jobs) as runner:
-        planned = _plan(resolve_app(app, opened), opened, runner, budget_s=budget_s, retry_failed=retry_failed)
+        known = resolve_app(app, opened)
+        if adaptive or until is not None:
+            planned = _plan_adaptive(known, opened, runner, budget_s=budget_s, retry_failed=retry_failed, until=until)
+        else:
+            planned = _plan(known, opened, runner, budget_s=budget_s, retry_failed=retry_failed)
         return replace(planned, busy_cores=current_load())
 
 
@@ -56,9 +64,14 @@ def generate(
     budget_s: float | None = None,
     retry_failed: bool = False,
     jobs: int | None = None,
+    adaptive: bool = False,
+    until: float | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> CampaignResult:
     """Make the app's runs that are not stored yet, as far as the budget goes, cheap ones first.
+
+    An ``adaptive`` campaign makes those first that narrow the answers most for their time, and ends when that no longer
+    pays; or when the mean half-width of their 90 % interval is at most ``until``, a share of the prediction.
 
     Raises:
         RunnerError: if a run can never fit this machine, or its directory cannot be written.
@@ -68,6 +81,7 @@ def generate(
         known = resolve_app(app, opened)
         opened.save_app(known)
         with _open_campaign(known, opened, jobs=jobs, on_progress=on_progress) as campaign:
+            campaign.adaptive, campaign.until = adaptive or until is not None, until
             return campaign.run(budget_s=budget_s, retry_failed=retry_failed)
 
 
@@ -93,10 +107,18 @@ def _open_runner(jobs: int | None) -> Runner:
     return LocalRunner(jobs=jobs)
 
 
-def _plan(app: App, store: RunStore, runner: Runner, *, budget_s: float | None, retry_failed: bool) -> Plan:
+def _plan(
+    app: App,
+    store: RunStore,
+    runner: Runner,
+    *,
+    budget_s: float | None,
+    retry_failed: bool,
+    made: Collection[str] = (),
+) -> Plan:
     sweep = build_sweep(app)
     states = store.known_ids(app.name)
-    wanted = [spec for spec in sweep if _is_wanted(states.get(spec.id), retry_failed)]
+    wanted = [spec for spec in sweep if spec.id not in made and _is_wanted(states.get(spec.id), retry_failed)]
     failed = sum(states.get(spec.id) in RETRIABLE for spec in sweep)
     running = sum(states.get(spec.id) is State.RUNNING for spec in sweep)
     seconds = estimate_durations(_recent(app, store), wanted) if wanted else None
@@ -115,6 +137,46 @@ def _plan(app: App, store: RunStore, runner: Runner, *, budget_s: float | None, 
         expected_s=total_s / runner.width if total_s is not None else None,
         limit_s=limit_s * len(chosen) / runner.width if limit_s is not None else None,
         core_h=total_s / 3600 if total_s is not None else None,
+    )
+
+
+def _plan_adaptive(
+    app: App,
+    store: RunStore,
+    runner: Runner,
+    *,
+    budget_s: float | None,
+    retry_failed: bool,
+    until: float | None,
+    made: Collection[str] = (),
+) -> Plan:
+    """The next round, by what is stored; ``made`` runs of this campaign are not made again."""
+    whole = _plan(app, store, runner, budget_s=None, retry_failed=retry_failed, made=made)
+    impossible = [spec for spec in whole.specs if not runner.fits(spec)]
+    if impossible:  # first, because its error costs nothing yet
+        return replace(whole, specs=tuple(impossible), undecided=len(whole.specs) - len(impossible))
+    if not whole.specs:
+        return replace(whole, undecided=0, ending=Ending.NOTHING_LEFT)
+    options = {spec.id for spec in whole.specs}
+    proposal = propose(
+        [run for run in store.runs(app.name, states=_FINAL) if run.id not in options],
+        whole.specs,
+        list_questions(app),
+        pending=[claim.spec for claim in store.claims(app.name)],
+        at_once=runner.width,
+        budget_s=budget_s,
+        until=until,
+    )
+    specs = () if proposal.ending else proposal.specs
+    if budget_s is not None and proposal.width is None:
+        specs = specs[:_PILOTS]  # what they take is not known
+    return replace(
+        whole,
+        specs=specs,
+        undecided=len(options) - len(specs),
+        width=proposal.width,
+        width_after=proposal.width_after,
+        ending=proposal.ending,
     )
 
 
@@ -160,17 +222,20 @@ class _Campaign:
     total: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     beat_at: float = 0.0
+    adaptive: bool = False
+    until: float | None = None
+    started_at: float = field(default_factory=time.monotonic)
+    round: Plan | None = None
 
     def run(self, *, budget_s: float | None, retry_failed: bool) -> CampaignResult:
-        started = time.monotonic()
         retry = RETRIABLE if retry_failed else frozenset()
         stopped = ""
         try:
             self._recover()
-            while specs := self._next_round(budget_s, started, retry_failed=retry_failed):
+            while specs := self._next_round(budget_s, retry_failed=retry_failed):
                 before = len(self.finished)
                 self.make(specs, retry=retry)
-                retry_failed = False  # once is enough
+                retry_failed = retry_failed and self.adaptive  # once is enough
                 if len(self.finished) == before:
                     break  # others are at what is left
         except KeyboardInterrupt:
@@ -181,13 +246,17 @@ class _Campaign:
             completed=len(self.finished) - len(failures),
             failed=len(failures),
             recovered=self.recovered,
-            elapsed_s=time.monotonic() - started,
+            elapsed_s=time.monotonic() - self.started_at,
             failures=failures,
             stopped=stopped,
+            ending=self.round.ending if self.round else None,
+            width=self.round.width if self.round else None,
         )
 
-    def _next_round(self, budget_s: float | None, started: float, *, retry_failed: bool) -> Sequence[RunSpec]:
-        left_s = None if budget_s is None else budget_s - (time.monotonic() - started)
+    def _next_round(self, budget_s: float | None, *, retry_failed: bool) -> Sequence[RunSpec]:
+        left_s = None if budget_s is None else budget_s - (time.monotonic() - self.started_at)
+        if self.adaptive:
+            return self._next_adaptive_round(left_s, retry_failed=retry_failed)
         if left_s is not None and left_s <= 0:
             return ()
         planned = _plan(self.app, self.store, self.runner, budget_s=left_s, retry_failed=retry_failed)
@@ -195,6 +264,21 @@ class _Campaign:
         if budget_s is None:
             return planned.specs
         return planned.specs[: _PILOTS if planned.expected_s is None else _ROUND]
+
+    def _next_adaptive_round(self, left_s: float | None, *, retry_failed: bool) -> Sequence[RunSpec]:
+        self.round = _plan_adaptive(
+            self.app,
+            self.store,
+            self.runner,
+            budget_s=left_s,
+            retry_failed=retry_failed,
+            until=self.until,
+            made={run.id for run in self.finished},
+        )
+        if left_s is not None and left_s <= 0 and self.round.specs:
+            self.round = replace(self.round, specs=(), ending=Ending.BUDGET)
+        self.total = len(self.finished) + len(self.round.specs) + (self.round.undecided or 0)
+        return self.round.specs
 
     def make(self, specs: Sequence[RunSpec], *, retry: frozenset[State] = frozenset()) -> None:
         """Make these runs, in this order, as room allows."""
@@ -269,9 +353,12 @@ class _Campaign:
                 done=done,
                 failed=len(self.finished) - done,
                 running=self.runner.running,
-                left_s=self._left_s(waiting),
+                left_s=None if self.adaptive else self._left_s(waiting),
                 last=last,
                 note=_note_if_busy(last),
+                used_s=time.monotonic() - self.started_at,
+                width=self.round.width if self.round else None,
+                width_after=self.round.width_after if self.round else None,
             )
         )
 

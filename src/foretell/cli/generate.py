@@ -20,7 +20,10 @@ from foretell.cli._common import (
 if TYPE_CHECKING:
     from foretell.entities.plan import CampaignResult, Progress
 
-EXAMPLES = "Examples: foretell generate --dry-run | foretell generate --budget 10m | foretell generate --retry-failed"
+EXAMPLES = (
+    "Examples: foretell generate --dry-run | foretell generate --budget 10m | foretell generate --retry-failed | "
+    "foretell generate --adaptive --until 10%"
+)
 
 
 def generate(
@@ -32,20 +35,36 @@ def generate(
         int | None,
         typer.Option(min=1, help="At most so many runs at once; default: what the cores allow."),
     ] = None,
+    adaptive: Annotated[
+        bool,
+        typer.Option("--adaptive", help="Make what tells most for its time first, and end when it no longer pays."),
+    ] = False,
+    until: Annotated[
+        str | None, typer.Option(help="Adaptive, and end when predictions are this sure on average, for example 10%.")
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the runs of an app file that are not stored yet, and measure them."""
     from foretell import api
-    from foretell.entities.units import parse_duration
+    from foretell.entities.units import parse_duration, parse_share
     from foretell.reports.records import build_plan_record, build_result_record
     from foretell.reports.text_runs import render_campaign_result, render_plan
 
     name = find_app(app)
     address = find_store(store, name)
     budget_s = None if budget is None else parse_option("--budget", parse_duration, budget)
+    width = None if until is None else parse_option("--until", parse_share, until)
     if dry_run or not as_json:
-        planned = api.plan(name, store=address, budget_s=budget_s, retry_failed=retry_failed, jobs=jobs)
+        planned = api.plan(
+            name,
+            store=address,
+            budget_s=budget_s,
+            retry_failed=retry_failed,
+            jobs=jobs,
+            adaptive=adaptive,
+            until=width,
+        )
         if as_json:
             show_json(build_plan_record(planned))
         else:
@@ -60,6 +79,8 @@ def generate(
             budget_s=budget_s,
             retry_failed=retry_failed,
             jobs=jobs,
+            adaptive=adaptive,
+            until=width,
             on_progress=display.update if display else lambda _: None,
         )
     if as_json:

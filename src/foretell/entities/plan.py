@@ -1,10 +1,20 @@
 """What a campaign of runs will do, how it stands, and what other ways of getting runs brought."""
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from foretell.entities.prediction import Prediction
 from foretell.entities.run import Run, RunSpec, State
+
+
+class Ending(enum.StrEnum):
+    """Why an adaptive campaign needs no more runs."""
+
+    NARROW_ENOUGH = "narrow_enough"
+    NO_LONGER_PAYS = "no_longer_pays"
+    NOTHING_LEFT = "nothing_left"
+    BUDGET = "budget"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +25,10 @@ class Plan:
     ``left_out`` ones do not fit the budget. ``expected_s`` is the likely duration with ``at_once`` runs side by side,
     ``None`` before any run of the app was measured; ``limit_s`` is the most it can be, if runs have a limit.
     ``core_h`` is the expected cost in core-hours.
+
+    An adaptive plan has only the next runs; ``undecided`` ones may follow, and ``expected_s`` and ``core_h`` are of
+    all of them. ``width`` is the mean half-width of the answers' 90 % interval as a share of them, as the stored runs
+    have it, and ``width_after`` what the next ones should make of it; ``ending`` says why no more are needed.
     """
 
     app: str
@@ -28,11 +42,19 @@ class Plan:
     limit_s: float | None
     core_h: float | None
     busy_cores: float = 0.0
+    undecided: int | None = None
+    width: float | None = None
+    width_after: float | None = None
+    ending: Ending | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A campaign under way. ``last`` is the run that has just ended, if that is what happened."""
+    """A campaign under way. ``last`` is the run that has just ended, if that is what happened.
+
+    It has been so for ``used_s``. An adaptive one has the ``width`` of its answers before the runs under way, and what
+    is expected of it after them.
+    """
 
     total: int
     done: int
@@ -41,11 +63,17 @@ class Progress:
     left_s: float | None
     last: Run | None = None
     note: str = ""
+    used_s: float = 0.0
+    width: float | None = None
+    width_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignResult:
-    """What a campaign did. ``completed`` and ``failed`` count this campaign's runs only."""
+    """What a campaign did. ``completed`` and ``failed`` count this campaign's runs only.
+
+    An adaptive one says why it ended, and how wide the answers are then.
+    """
 
     app: str
     completed: int
@@ -54,6 +82,8 @@ class CampaignResult:
     elapsed_s: float
     failures: tuple[Run, ...] = ()
     stopped: str = ""
+    ending: Ending | None = None
+    width: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foretell.entities.app import Scale
-from foretell.entities.plan import CampaignResult, Plan, Progress
+from foretell.entities.plan import CampaignResult, Ending, Plan, Progress
 from foretell.entities.run import Machine, Run, RunSpec, State, Usage
 from foretell.entities.units import render_bytes, render_duration
 from foretell.reports.tables import BAD, GOOD, HEADING, QUIET, add_cells, build_facts, build_line, build_table, stack
@@ -29,19 +29,30 @@ from foretell.reports.words import (
 _BAR_WIDTH = 20
 _FAILURES = 10
 _BUSY_CORES = 0.5
+_ENDINGS = {
+    Ending.NARROW_ENOUGH: "the answers are as narrow as wanted",
+    Ending.NO_LONGER_PAYS: "more runs would hardly narrow the answers for their time",
+    Ending.NOTHING_LEFT: "every configuration was run",
+    Ending.BUDGET: "nothing more fits the budget",
+}
 _STATE_STYLES = {State.COMPLETED: GOOD, State.RUNNING: "", State.CANCELLED: QUIET}
 
 
 def render_plan(plan: Plan, *, rows: int = 10) -> Group:
     """What a campaign will do, before it does it."""
-    title = build_line(f"{plan.app}: {count(len(plan.specs), 'run')} to make, {plan.at_once} at once", HEADING)
+    first = " first" if plan.undecided else ""
+    title = build_line(f"{plan.app}: {count(len(plan.specs), 'run')} to make{first}, {plan.at_once} at once", HEADING)
     busy = f"{plan.busy_cores:.1f} cores of this machine are busy: measurements are better on a quiet one."
     return stack(
         title,
         build_facts(_list_plan_facts(plan)),
-        _build_specs(plan.specs, rows) if plan.specs else Text("Nothing is left to run."),
+        _build_specs(plan.specs, rows) if plan.specs else Text(_render_nothing(plan)),
         Text(f"Note: {busy}", style="yellow") if plan.busy_cores >= _BUSY_CORES else None,
     )
+
+
+def _render_nothing(plan: Plan) -> str:
+    return f"Nothing needs to run: {_ENDINGS[plan.ending]}." if plan.ending else "Nothing is left to run."
 
 
 def _list_plan_facts(plan: Plan) -> list[tuple[str, str]]:
@@ -54,6 +65,8 @@ def _list_plan_facts(plan: Plan) -> list[tuple[str, str]]:
         ("Failed before", f"{plan.failed:,} (--retry-failed makes them again)" if plan.failed else ""),
         ("Running elsewhere", f"{plan.running_elsewhere:,}" if plan.running_elsewhere else ""),
         ("Left out", f"{plan.left_out:,} do not fit the budget" if plan.left_out else ""),
+        ("May follow", f"{plan.undecided:,}, as the others turn out" if plan.undecided else ""),
+        ("Answers", _render_widths(plan.width, plan.width_after)),
     ]
 
 
@@ -61,7 +74,16 @@ def _render_plan_duration(plan: Plan) -> str:
     most = None if plan.limit_s is None else f"at most {render_duration(plan.limit_s)} by the limit of each run"
     if plan.expected_s is None:
         return most or "not known before the first runs"
-    return f"about {render_duration(plan.expected_s)}" + (f"; {most}" if most else "")
+    about = f"about {render_duration(plan.expected_s)}" + (" if all may follow" if plan.undecided else "")
+    return about + (f"; {most}" if most else "")
+
+
+def _render_widths(width: float | None, after: float | None) -> str:
+    if width is None:
+        return ""
+    return f"± {100 * width:.2g} %" + (
+        "" if after is None else f" now, ± {100 * after:.2g} % expected after these runs"
+    )
 
 
 def _build_specs(specs: Sequence[RunSpec], rows: int) -> RenderableType:
@@ -84,6 +106,7 @@ def render_progress(progress: Progress) -> Group:
     )
     return stack(
         grid,
+        _build_cut_line("answers   ", _render_adaptive(progress)),
         _build_cut_line("running   ", "; ".join(render_parameters(spec.parameters) for spec in progress.running)),
         _build_cut_line("note      ", progress.note),
     )
@@ -94,6 +117,11 @@ def _build_counts(progress: Progress, ended: int) -> Text:
     counts = Text(f"{ended:,}/{progress.total:,}: {progress.done:,} done, ", no_wrap=True, overflow="ellipsis")
     counts.append(f"{progress.failed:,} failed", style=BAD if progress.failed else "")
     return counts.append(f", {len(progress.running)} running{left}")
+
+
+def _render_adaptive(progress: Progress) -> str:
+    widths = _render_widths(progress.width, progress.width_after)
+    return f"{widths}; {render_duration(progress.used_s)} used" if widths else ""
 
 
 def _build_cut_line(title: str, text: str) -> Text | None:
@@ -118,6 +146,10 @@ def render_campaign_result(result: CampaignResult) -> Group:
         build_line(f"{result.app}: {made} in {render_duration(result.elapsed_s)}", HEADING),
         Text(recovered) if result.recovered else None,
         build_line(f"Stopped: {result.stopped}", "yellow") if result.stopped else None,
+        build_line(f"Ended: {_ENDINGS[result.ending]}", "") if result.ending else None,
+        Text(f"Answers: {_render_widths(result.width, None)}, the mean of half a 90 % interval")
+        if result.width
+        else None,
         _build_failures(result.failures) if result.failures else None,
     )
 

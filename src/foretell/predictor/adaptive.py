@@ -1,0 +1,283 @@
+"""Which run to make next: the one expected to narrow the answers most for its time, until that no longer pays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.entities.app import App, Parameter, ParameterType, Scale, Value
+from foretell.entities.plan import Ending
+from foretell.entities.run import Allocation, Run, RunSpec
+from foretell.features.encode import fit_encoder
+from foretell.features.table import build_columns, build_table
+from foretell.models.runs import SMALLEST, ProcessRunRegressor
+
+Floats: TypeAlias = NDArray[np.float64]
+Flags: TypeAlias = NDArray[np.bool_]
+
+LEAST_NARROWING, FOR_SHARE = 0.02, 0.05  # a round pays that narrows by so much for so much of the cost left
+_SIDE = 1.6449  # standard deviations to either bound of a 90 % interval
+_WIDEST = 3.0  # of that in logs; beyond a factor of twenty, wider means nothing
+_QUESTIONS = 256
+_MOST_OPTIONS = 1000  # weighed in a round
+_MOST_ROWS = 250  # runs that the process is fitted to
+_SPARE_RUNS = 5  # beyond one for each column, before a process says anything
+_VALUES = 3  # of a number, before a process can tell how it goes on
+_GROWTH = 8  # a round is an eighth of the runs made,
+_LONGEST_ROUND = 16  # but no longer than this,
+_SHORTLIST = 4  # and picked from so many options for each
+_LOOK_BACK = 4  # it ends only if it would have ended without the last quarter of the runs, too
+_MOSTLY = 0.5  # of the variance, above which noise is what is left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """The runs to make next, best first; ``ending`` says why they are not needed, if so.
+
+    ``width`` is the mean half-width of the 90 % interval, as a share of the prediction: as it is, and after these
+    runs; ``None`` before a process could be fitted. ``left_s`` is what every option together would take.
+    """
+
+    specs: tuple[RunSpec, ...] = ()
+    ending: Ending | None = None
+    left_s: float | None = None
+    width: float | None = None
+    width_after: float | None = None
+
+
+def list_questions(app: App, *, seed: int = 0) -> list[RunSpec]:
+    """What users will ask: configurations drawn from the app's targets, full-scale values where it names none."""
+    draw = np.random.default_rng(seed)
+    drawn = (_draw_question(app, draw) for _ in range(_QUESTIONS))
+    return list({spec.configuration: spec for spec in drawn}.values())
+
+
+def _draw_question(app: App, draw: np.random.Generator) -> RunSpec:
+    resources = app.full_scale_resources
+    return RunSpec(
+        app=app.name,
+        parameters={parameter.name: _draw_value(parameter, draw) for parameter in app.parameters},
+        allocation=Allocation(
+            cores=resources.cores[int(draw.integers(len(resources.cores)))],
+            gpus=resources.gpus[int(draw.integers(len(resources.gpus)))],
+            nodes=resources.nodes[int(draw.integers(len(resources.nodes)))],
+        ),
+    )
+
+
+def _draw_value(parameter: Parameter, draw: np.random.Generator) -> Value:
+    target = parameter.target or parameter.full_scale
+    if target.low is None or target.high is None:
+        return target.values[int(draw.integers(len(target.values)))]
+    if parameter.type is ParameterType.INTEGER:
+        return int(draw.integers(int(target.low), int(target.high) + 1))
+    return float(draw.uniform(target.low, target.high))
+
+
+def propose(
+    runs: Sequence[Run],
+    options: Sequence[RunSpec],
+    questions: Sequence[RunSpec],
+    *,
+    pending: Sequence[RunSpec] = (),
+    at_once: int = 1,
+    budget_s: float | None = None,
+    until: float | None = None,
+) -> Proposal:
+    """The next round: as many runs as can be made at once, or an eighth of those made.
+
+    ``runs`` are all that ended, in their order; ``pending`` ones are being made. While some columns have hardly
+    varied, cheap runs are proposed that make them; nothing is proposed twice, unless noise is most of what is left.
+    It ends when the width is at most ``until``, or a round no longer pays: by the runs there are, and by those there
+    were a while ago, because a single look at few runs may be too sure of itself.
+    """
+    choice = _Choice.prepare(runs, options, questions, pending)
+    if start := choice.pick_start():
+        return Proposal(specs=tuple(choice.options[index] for index in start))
+    if not choice.options or not len(choice.y):
+        return Proposal(ending=Ending.NOTHING_LEFT)
+    made = len(choice.y)
+    now = choice.look(made)
+    proposal = now.propose(at_once=at_once, budget_s=budget_s, until=until)
+    if proposal.ending not in (Ending.NARROW_ENOUGH, Ending.NO_LONGER_PAYS):
+        return proposal
+    before = choice.look(made - made // _LOOK_BACK)
+    if before.propose(at_once=at_once, budget_s=budget_s, until=until).ending is proposal.ending:
+        return proposal
+    return replace(proposal, ending=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """Runs, options, questions and pending runs as rows of one encoding; each option stands for ``weight`` of them.
+
+    Which machine runs were made on is left out: what comes is made here.
+    """
+
+    options: list[RunSpec]
+    weight: float
+    repeats: Flags
+    X: Floats
+    y: Floats
+    X_options: Floats
+    X_questions: Floats
+    X_pending: Floats
+
+    @classmethod
+    def prepare(
+        cls, runs: Sequence[Run], options: Sequence[RunSpec], questions: Sequence[RunSpec], pending: Sequence[RunSpec]
+    ) -> "_Choice":
+        table = build_table(runs)
+        specs = {run.id: run.spec for run in runs}
+        tried = {spec.configuration for spec in (*specs.values(), *pending)}
+        first = {spec.configuration: spec for spec in reversed(options)}
+        kept = [first[key] for key in sorted(first)[:_MOST_OPTIONS]]  # keys are hashes: as good as drawn
+        parts = [[specs[run_id] for run_id in table.run_ids], kept, questions, pending]
+        columns = build_columns([spec for part in parts for spec in part])
+        matrix = fit_encoder(columns).encode(columns, sum(map(len, parts)))
+        X, X_options, X_questions, X_pending = np.split(matrix, np.cumsum([len(part) for part in parts])[:-1])
+        return cls(
+            options=kept,
+            weight=len(first) / max(len(kept), 1),
+            repeats=np.array([spec.configuration in tried for spec in kept], dtype=bool),
+            X=X,
+            y=table.elapsed_s,
+            X_options=X_options,
+            X_questions=X_questions,
+            X_pending=X_pending,
+        )
+
+    def pick_start(self) -> list[int]:
+        """Options to run before a process can be trusted: few values of each number, each text once, cheap first."""
+        size = _guess_sizes(self.options, self.X_options)
+        free = np.argsort(size, kind="stable")
+        free = free[~self.repeats[free]]
+        known = np.vstack([self.X, self.X_pending])
+        picked: list[int] = [] if len(known) else free[:1].tolist()
+        everything = np.vstack([known, self.X_options[free]])
+        while len(free) > len(picked):
+            rows = np.vstack([known, self.X_options[picked]])
+            fresh = _fresh_values(rows, self.X_options[free], everything)
+            if not fresh.any():
+                break
+            picked.append(int(free[np.argmax(fresh)]))
+        enough = min(self.X.shape[1] + _SPARE_RUNS - len(known), len(free))
+        cheap = free[: max(len(free) // 2, enough)]
+        while len(picked) < enough:
+            rows = np.vstack([known, self.X_options[picked]])
+            picked.append(int(cheap[np.argmax(_distances(self.X_options[cheap], rows, everything))]))
+        return picked
+
+    def look(self, made: int) -> "_Look":
+        """What the first so many runs can tell."""
+        process = ProcessRunRegressor(most_rows=_MOST_ROWS).fit(self.X[:made], self.y[:made])
+        return _Look(choice=self, process=process)
+
+
+def _guess_sizes(specs: Sequence[RunSpec], X: Floats) -> Floats:
+    """A guess at what runs cost, before any was made: the product of their numbers, full scale last; in logs."""
+    full = np.array([spec.scale is Scale.FULL_SCALE for spec in specs], dtype=bool)
+    logs: Floats = np.log(np.where(X > 0, X, 1.0)).sum(axis=1)
+    return np.where(full, logs + np.abs(logs).sum(), logs)
+
+
+def _fresh_values(rows: Floats, options: Floats, everything: Floats) -> NDArray[np.intp]:
+    """For each option, of how many columns it has a new value that is wanted."""
+    fresh = np.zeros(len(options), dtype=np.intp)
+    for known, column, values in zip(rows.T, options.T, everything.T, strict=True):
+        if len(np.unique(known)) < min(_VALUES, len(np.unique(values))):
+            fresh += ~np.isin(column, known)
+    return fresh
+
+
+def _distances(options: Floats, rows: Floats, everything: Floats) -> Floats:
+    """How far each option is from the nearest row; columns count alike, in logs where they are positive."""
+    logs = (everything > 0).all(axis=0)
+
+    def read(X: Floats) -> Floats:
+        return np.where(logs, np.log(np.where(logs, X, 1.0)), X)
+
+    span = np.ptp(read(everything), axis=0)
+    apart = (read(options)[:, None, :] - read(rows)[None, :, :]) / np.where(span > 0, span, 1.0)
+    return np.asarray(np.square(apart).sum(axis=2).min(axis=1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """A process fitted to runs, and what it expects of the options."""
+
+    choice: _Choice
+    process: ProcessRunRegressor
+
+    def propose(self, *, at_once: int, budget_s: float | None, until: float | None) -> Proposal:
+        choice = self.choice
+        spread = self.process.spread(choice.X_questions)
+        variance, width = float(np.mean(spread**2)), _width(spread)
+        allowed = ~choice.repeats | (self._noise() > _MOSTLY * variance)
+        if not allowed.any():
+            return Proposal(ending=Ending.NOTHING_LEFT, width=width)
+        seconds = self._seconds()
+        costs = seconds * [spec.allocation.cores for spec in choice.options]
+        left_s, left = (choice.weight * float(each[allowed].sum()) for each in (seconds, costs))
+        fitting = allowed if budget_s is None else allowed & (seconds <= budget_s)
+        if not fitting.any():
+            return Proposal(ending=Ending.BUDGET, width=width, left_s=left_s)
+        gains, picked = self._pick(costs, fitting, max(at_once, _round(len(choice.y))))
+        if budget_s is not None:
+            within = max(int(np.sum(np.cumsum(seconds[picked]) <= budget_s * at_once)), 1)
+            gains, picked = gains[:within], picked[:within]
+        remains = np.sqrt(max(1 - sum(gains) / variance, 0.0))
+        pays = 1 - remains >= LEAST_NARROWING / FOR_SHARE * costs[picked].sum() / left
+        ending = None if pays else Ending.NO_LONGER_PAYS
+        return Proposal(
+            specs=tuple(choice.options[index] for index in picked),
+            ending=Ending.NARROW_ENOUGH if until is not None and width <= until else ending,
+            left_s=left_s,
+            width=width,
+            width_after=_width(spread * remains),
+        )
+
+    def _seconds(self) -> Floats:
+        """What each option is expected to take: more than the middle where that is not known well."""
+        X = self.choice.X_options
+        return np.asarray(self.process.predict(X) * np.exp(np.minimum(self.process.spread(X) ** 2, _WIDEST) / 2))
+
+    def _pick(self, costs: Floats, fitting: Flags, count: int) -> tuple[list[float], list[int]]:
+        """The options that narrow most for their cost, one after the other, and by how much."""
+        choice = self.choice
+        gain = np.where(fitting, self.process.narrowing(choice.X_questions, choice.X_options), 0.0)
+        shortlist = np.argsort(-gain / costs, kind="stable")[: min(_SHORTLIST * count, int(fitting.sum()))]
+        gain, costs, X = gain[shortlist], costs[shortlist], choice.X_options[shortlist]
+        for row in choice.X_pending:
+            gain *= 1 - self._alike(row, X)
+        gains: list[float] = []
+        picked: list[int] = []
+        for _ in range(min(count, len(shortlist))):
+            best = int(np.argmax(gain / costs))
+            picked.append(int(shortlist[best]))
+            gains.append(float(gain[best]))
+            gain *= 1 - self._alike(X[best], X)
+            gain[best] = -np.inf
+        return gains, picked
+
+    def _alike(self, row: Floats, X: Floats) -> Floats:
+        """The share of what a run of this row tells that each of the others would tell, too."""
+        known = self.process.narrowing(row[None], X)
+        whole = float(self.process.narrowing(row[None], row[None])[0])
+        return np.asarray(np.clip(known / max(whole, SMALLEST), 0.0, 1.0))
+
+    def _noise(self) -> float:
+        """The variance between runs of one configuration: what a run adds to what is not known of its mean."""
+        row = self.choice.X[:1]
+        spread, gain = float(self.process.spread(row)[0]), float(self.process.narrowing(row, row)[0])
+        return spread**2 - spread * float(np.sqrt(gain))
+
+
+def _round(made: int) -> int:
+    return min(max(made // _GROWTH, 1), _LONGEST_ROUND)
+
+
+def _width(spread: Floats) -> float:
+    return float(np.mean(np.sinh(np.minimum(_SIDE * spread, _WIDEST))))
