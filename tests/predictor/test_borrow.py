@@ -150,7 +150,7 @@ def test_borrows_where_the_own_runs_are_too_few_for_the_law(scaled: Predictor) -
     assert borrowed.source == "old"
     assert borrowed.borrowed.mape < borrowed.alone.mape / 2
     assert _error(scaled, 3) < 0.1
-    told = f"error {borrowed.alone.mape:.3g} % alone, {borrowed.borrowed.mape:.3g} % with it"
+    told = f"error {round(borrowed.alone.mape, 2):.3g} % alone, {round(borrowed.borrowed.mape, 2):.3g} % with it"
     assert scaled.card.notes[0].startswith("borrows from old")
     assert scaled.card.notes[0].endswith(told)
     assert scaled.card.notes[1].startswith("does not borrow from strange: error ")

@@ -300,7 +300,7 @@ def _compare(alone: Scores, borrowed: Scores, policy: str) -> str:
 
 def _tell(scores: Scores, policy: str) -> str:
     if policy == DEFAULT_POLICY:
-        return f"error {scores.mape:.3g} %"
+        return f"error {round(scores.mape, 2):.3g} %"
     return f"{policy} {get_policy(policy)(scores):.3g}"
 
 
