@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,6 +111,13 @@ def test_a_round_narrows_and_has_nothing_twice() -> None:
     assert proposal.width is not None
     assert proposal.width_after is not None
     assert proposal.width_after < proposal.width
+
+
+def test_options_that_differ_in_nothing_that_tells_are_still_proposed_once() -> None:
+    twins = [replace(spec, allocation=Allocation(memory_bytes=size)) for spec in SWEEP for size in (2**30, 2**31)]
+    made = make_runs(twins[::3])
+    specs = propose(made, twins[1::3], QUESTIONS, at_once=16).specs
+    assert len({spec.id for spec in specs}) == len(specs) == 16
 
 
 def test_what_others_are_running_is_not_proposed() -> None:

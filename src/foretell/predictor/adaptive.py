@@ -247,19 +247,21 @@ class _Look:
     def _pick(self, costs: Floats, fitting: Flags, count: int) -> tuple[list[float], list[int]]:
         """The options that narrow most for their cost, one after the other, and by how much."""
         choice = self.choice
-        gain = np.where(fitting, self.process.narrowing(choice.X_questions, choice.X_options), 0.0)
-        shortlist = np.argsort(-gain / costs, kind="stable")[: min(_SHORTLIST * count, int(fitting.sum()))]
+        gain = self.process.narrowing(choice.X_questions, choice.X_options)
+        best_first = np.argsort(-gain / costs, kind="stable")
+        shortlist = best_first[fitting[best_first]][: _SHORTLIST * count]
         gain, costs, X = gain[shortlist], costs[shortlist], choice.X_options[shortlist]
         for row in choice.X_pending:
             gain *= 1 - self._alike(row, X)
         gains: list[float] = []
         picked: list[int] = []
+        free = np.ones(len(shortlist), dtype=bool)
         for _ in range(min(count, len(shortlist))):
-            best = int(np.argmax(gain / costs))
+            best = int(np.argmax(np.where(free, gain / costs, -np.inf)))
+            free[best] = False
             picked.append(int(shortlist[best]))
             gains.append(float(gain[best]))
             gain *= 1 - self._alike(X[best], X)
-            gain[best] = -np.inf
         return gains, picked
 
     def _alike(self, row: Floats, X: Floats) -> Floats:
