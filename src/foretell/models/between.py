@@ -1,8 +1,8 @@
-"""The choice for questions whose values lie between those that were measured.
+"""The choice for questions whose values lie between or beyond those that were measured.
 
 Sweeps are grids: leave one configuration out, and every value of it still stands in some other run. That judges answers
-for the grid's own values, and there a tree that has memorised them is hard to beat. Questions in between are another
-matter, so they are judged by leaving out all runs with one value of one parameter.
+for the grid's own values, and there a tree that has memorised them is hard to beat. Questions off the grid are another
+matter, so they are judged by leaving out all runs with one value of one parameter, the least and the largest too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,12 +80,12 @@ def select_between(data: TrainingSet, whole: Mapping[Recipe, FittedRecipe], *, p
 
 
 def _value_folds(data: TrainingSet) -> Iterator[tuple[NDArray[np.intp], Bools]]:
-    """Judged rows with one inner value of one column, and the rows without it."""
+    """Judged rows with one value of one column, and the rows without it."""
     judged = judged_rows(data)
     groups = len(np.unique(data.group[judged]))
     for column in data.X.T:
         values = np.unique(column)
-        for value in values[1:-1] if len(values) <= MOST_VALUES else ():
+        for value in values if 2 < len(values) <= MOST_VALUES else ():
             rows = judged[column[judged] == value]
             left = len(np.setdiff1d(data.group[judged], data.group[rows]))
             if len(rows) and left >= max(2, _LEAST_LEFT * groups):

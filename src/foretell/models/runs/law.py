@@ -13,6 +13,9 @@ Term: TypeAlias = tuple[tuple[int, float], ...]  # ((column, exponent), …), so
 Terms: TypeAlias = tuple[Term, ...]
 
 _EXPONENTS = (-1.0, -0.5, 0.5, 1.0, 2.0)
+# What an exponent costs in units of the criterion: most costs grow in proportion, few with a square.
+_SURPRISE = {1.0: 0.5, 0.5: 2.0, 1.5: 3.0, 2.0: 3.0}
+_MOST_SURPRISE = 3.0
 _SCREENED = 16  # candidate terms that go on from a cheap look to an exact fit
 _SEARCH_ROWS = 600  # the form of a law needs no more; its coefficients are fitted to all rows
 _NNLS_STEPS = 200
@@ -139,7 +142,8 @@ class _Search:
         key = frozenset(terms)
         if key not in self._criteria:
             loss = float(np.mean((self._matrix(terms) @ self.solve(terms) - self.target) ** 2))
-            price = len(terms) * (np.log(self.rows) + np.log1p(len(self.factors))) + sum(map(len, terms))
+            price = len(terms) * (np.log(self.rows) + np.log1p(len(self.factors)))
+            price += sum(_SURPRISE.get(abs(power), _MOST_SURPRISE) for term in terms for _, power in term)
             price += len(_free_exponents(terms)) * np.log(self.rows)
             self._criteria[key] = float(self.rows * np.log(max(loss, 1e-12)) + price)
         return self._criteria[key]

@@ -16,6 +16,8 @@ _NOISE = (np.log(0.02), 2.0)  # belief of the noise's logarithm: around 2 %, giv
 _QUIETEST = -8.0
 _HEAVY_TAIL = 4.0  # degrees of freedom of the noise: a few runs are far off, and should not bend the rest
 _LARGEST_LOG = 690.0
+_STEEPEST = 2.0  # the power of a size that times are let grow with where no run was made
+_NOTHING = 1e-9
 _STEADIEST = 0.005  # no clock or allocator repeats itself nearer than this: runs without noise make nobody that sure
 
 
@@ -59,6 +61,8 @@ class ProcessRunRegressor(RunRegressor):
         kept = np.sort(np.argsort(-weight[shuffled], kind="stable")[: self.most_rows])
         X, target, weight = X[shuffled][kept], target[shuffled][kept], weight[shuffled][kept]
         self.columns_ = np.flatnonzero(np.ptp(X, axis=0) > 0)
+        self.range_ = X.min(axis=0), X.max(axis=0)
+        self.log_ = self.range_[0] > 0
         self.mean_ = float(target.mean())
         self.scale_ = float(max(target.std(), 1e-3)) if like is None else like.scale_
         self.kernels_ = self._list_kernels(X[:, self.columns_]) if like is None else like.kernels_
@@ -97,7 +101,15 @@ class ProcessRunRegressor(RunRegressor):
         )
 
     def _predict(self, X: Floats) -> Any:
-        return np.exp(np.clip(self._means(X), -_LARGEST_LOG, _LARGEST_LOG))
+        means = self._means(X)
+        low, high = self.range_
+        near = np.clip(X, np.where(self.log_, low, -np.inf), np.where(self.log_, high, np.inf))
+        outside = np.flatnonzero((near != X).any(axis=1))
+        if len(outside):
+            away = np.log(np.maximum(X[outside], low * _NOTHING)[:, self.log_] / near[outside][:, self.log_])
+            edge, most = self._means(near[outside]), _STEEPEST * np.abs(away).sum(axis=1)
+            means[outside] = edge + np.clip(means[outside] - edge, -most, most)
+        return np.exp(np.clip(means, -_LARGEST_LOG, _LARGEST_LOG))
 
     def _means(self, X: Floats) -> Floats:
         means = [
