@@ -30,6 +30,9 @@ _MOST_LENDERS = 3  # that are judged in full, of those that nobody named
 _MOST_LENT = 500  # rows pooled with the own ones; more cost time and say the same
 _LEAST_FULL_SCALE = 3
 _FOLDS = 10
+_CLEARLY = (
+    0.5  # of the mean's error: one in ten unrelated apps gets there by chance with three runs, nearly all alike do
+)
 # How much further a 5 % quantile lies where the spread itself comes from so few: Student's t over the normal.
 _FEW = {2: 3.84, 3: 1.78, 4: 1.43}
 
@@ -318,7 +321,7 @@ def _with_notes(predictor: Predictor, notes: Sequence[str]) -> Predictor:
 
 
 def _learn_few(app: App, table: RunTable, lenders: Sequence[Lender], *, policy: str) -> Predictor:
-    """One factor on a lender's predictions, where that is nearer than the mean of the own runs.
+    """One factor on a lender's predictions, where that is clearly nearer than the mean of the own runs.
 
     Each configuration in turn is left out of the factor, and judged.
     """
@@ -329,9 +332,8 @@ def _learn_few(app: App, table: RunTable, lenders: Sequence[Lender], *, policy: 
     alone = _scale(ELAPSED, table.elapsed_s, ones, table, encoder)
     lent = [lender.predictor.points(table.columns, len(table)) for lender in lenders]
     scaled = [_scale(ELAPSED, table.elapsed_s, points[ELAPSED], table, encoder) for points in lent]
-    trials = [part.trial(number) for number, part in enumerate((alone, *scaled))]
-    chosen = int(pick(trials, alone.actual, get_policy(policy)).recipe.family) - 1
-    if chosen < 0:
+    chosen = _find_clearly_better(alone, scaled, policy)
+    if chosen is None:
         raise NotEnoughRunsError(app.name, have=own, need=NEED)
     lender, parts = lenders[chosen], {ELAPSED: scaled[chosen]}
     memory = _find_memory(table, lent[chosen], encoder, policy)
@@ -365,9 +367,17 @@ def _find_memory(table: RunTable, lent: Columns, encoder: Encoder, policy: str) 
     known = np.isfinite(y) & (y > 0) & ~table.censored
     if MEMORY not in lent or len(np.unique(table.group[known])) < LEAST:
         return None
-    ways = [_scale(MEMORY, y, unit, table, encoder) for unit in (np.ones(len(table)), lent[MEMORY])]
-    best = pick([way.trial(number) for number, way in enumerate(ways)], ways[0].actual, get_policy(policy))
-    return ways[1] if best.recipe.family == "1" else None
+    alone, scaled = (_scale(MEMORY, y, unit, table, encoder) for unit in (np.ones(len(table)), lent[MEMORY]))
+    return None if _find_clearly_better(alone, [scaled], policy) is None else scaled
+
+
+def _find_clearly_better(alone: "_Scaled", scaled: Sequence["_Scaled"], policy: str) -> int | None:
+    """Which of them beats the mean of the own runs by so much that few runs are proof of it."""
+    weigh = get_policy(policy)
+    trials = [part.trial(number) for number, part in enumerate((alone, *scaled))]
+    best = pick(trials, alone.actual, weigh)
+    errors = [weigh(score(alone.actual, trial.predictions)) for trial in (best, trials[0])]
+    return int(best.recipe.family) - 1 if errors[0] <= _CLEARLY * errors[1] and best is not trials[0] else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
