@@ -16,6 +16,7 @@ NAMES = {
     "store_size": "runs list, predict and recommend with 100,000 stored runs against 1,000",
     "ranking": "ranking 100,000 (configuration, allocation) pairs against the bare models' predict",
     "accuracy": "the example's predictions for 20 unseen full-scale configurations that are then run",
+    "adaptive": "the running time that adaptive generation needs for the error of the full sweep",
     "runs": "predictions on runs that others measured, beside what others reached on them",
 }
 
