@@ -16,7 +16,9 @@ NAMES = {
     "store_size": "runs list, predict and recommend with 100,000 stored runs against 1,000",
     "ranking": "ranking 100,000 (configuration, allocation) pairs against the bare models' predict",
     "accuracy": "the example's predictions for 20 unseen full-scale configurations that are then run",
+    "build_speed": "building from 5,000 runs of 15 parameters, against one plain fit of boosted trees",
     "adaptive": "the running time that adaptive generation needs for the error of the full sweep",
+    "borrow": "few runs of one app with many of another, against going alone",
     "runs": "predictions on runs that others measured, beside what others reached on them",
 }
 

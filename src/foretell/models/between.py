@@ -28,7 +28,7 @@ from foretell.models.selection import (
 )
 
 MOST_VALUES = 64  # more distinct values than this are no grid
-_MOST_FOLDS = 5
+_MOST_FOLDS = ((1000, 5), (np.inf, 2))  # for up to so many rows, so many
 _LEAST_LEFT = 1 / 3  # of the judged configurations, for a fold to teach anything
 
 
@@ -54,7 +54,7 @@ def select_between(data: TrainingSet, whole: Mapping[Recipe, FittedRecipe], *, p
     ``whole`` are the recipes as fitted to all rows.
     """
     weigh = get_policy(policy)
-    folds = _thinned(list(_value_folds(data)))
+    folds = _thinned(list(_value_folds(data)), len(data))
     if not folds:
         return None
     fold_of = np.concatenate([np.full(len(rows), number) for number, (rows, _) in enumerate(folds)])
@@ -92,8 +92,9 @@ def _value_folds(data: TrainingSet) -> Iterator[tuple[NDArray[np.intp], Bools]]:
                 yield rows, column != value
 
 
-def _thinned(folds: list[tuple[NDArray[np.intp], Bools]]) -> list[tuple[NDArray[np.intp], Bools]]:
-    chosen = np.linspace(0, len(folds) - 1, min(len(folds), _MOST_FOLDS)).astype(int)
+def _thinned(folds: list[tuple[NDArray[np.intp], Bools]], rows: int) -> list[tuple[NDArray[np.intp], Bools]]:
+    most = next(count for limit, count in _MOST_FOLDS if rows <= limit)
+    chosen = np.linspace(0, len(folds) - 1, min(len(folds), most)).astype(int)
     return [folds[index] for index in chosen]
 
 

@@ -27,9 +27,7 @@ _TIE = 0.16  # share of resamples in which a candidate must be as good as the be
 _SAME_PERCENT = 1.0  # predictions that near are the same to whoever asks for memory or time
 _FAR = 2.0
 _LEAST_FULL_SCALE = 3
-_FOLDS = 10
-_FOLDS_FOR_MANY = 5
-_MANY_ROWS = 100
+_FOLDS = ((100, 10), (1000, 5), (np.inf, 3))  # for up to so many rows, so many
 _LEAST_WEIGHT = 0.02  # a member of a blend with less than this says nothing
 SINGLE_THREAD_ROWS = 20_000  # below this, threads cost more than they bring
 
@@ -146,7 +144,7 @@ def judged_rows(data: TrainingSet) -> NDArray[np.intp]:
 def _fold_of(group: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:
     """The fold of each row: configurations stay together."""
     groups, index = np.unique(group, return_inverse=True)
-    folds = min(_FOLDS if len(group) <= _MANY_ROWS else _FOLDS_FOR_MANY, len(groups))
+    folds = min(next(count for most, count in _FOLDS if len(group) <= most), len(groups))
     of_group = np.random.default_rng(seed).permutation(np.arange(len(groups)) % folds)
     return np.asarray(of_group[index])
 

@@ -157,7 +157,11 @@ class _Trainer:
             group=table.group,
         )
         data, rows = whole.take(known), np.flatnonzero(known)
-        recipes = list_recipes(self.candidates, mixed=bool(data.full_scale.any() and not data.full_scale.all()))
+        recipes = list_recipes(
+            self.candidates,
+            mixed=bool(data.full_scale.any() and not data.full_scale.all()),
+            configurations=len(np.unique(data.group)),
+        )
         selected = select(
             data,
             (FactorRecipe(), *recipes) if self.borrows and unit is not None else recipes,

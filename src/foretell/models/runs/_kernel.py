@@ -1,14 +1,15 @@
 """The covariance of a Gaussian process over configurations, with its gradient."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
+Pairing: TypeAlias = Callable[[NDArray[Any], NDArray[Any], np.ufunc], NDArray[Any]]  # joins two columns, pair by pair
 
 _ROOT_5 = np.sqrt(5.0)
 _MOST_LEVELS = 16  # a number with more distinct values than this is no code for something else
@@ -103,7 +104,7 @@ class Kernel:
 
     def covariance(self, A: Floats, B: Floats, theta: Floats) -> Floats:
         K = np.full(len(A) * len(B), np.exp(2 * theta[-1]))
-        for factor, _ in self._factors(self._pairs(A, B), theta, gradient=False):
+        for factor, _ in self._factors(self._all_pairs(A, B), theta, gradient=False):
             K *= factor
         return K.reshape(len(A), len(B))
 
@@ -127,24 +128,26 @@ class Kernel:
 
     def own_pairs(self, A: Floats) -> "Pairs":
         """Each row with itself and those before it: the lower triangle of the covariance, row by row."""
-        return self._pairs(A, A, *np.tril_indices(len(A)))
+        one, other = np.tril_indices(len(A))
+        return self._pair(A, A, lambda values_a, values_b, join: join(values_a[one], values_b[other]))
+
+    def _all_pairs(self, A: Floats, B: Floats) -> "Pairs":
+        """Each row of the one with each of the other."""
+        return self._pair(A, B, lambda values_a, values_b, join: join.outer(values_a, values_b).ravel())
+
+    def _pair(self, A: Floats, B: Floats, pair: Pairing) -> "Pairs":
+        columns = tuple(_pair_column(a, b, pair) for a, b in zip(A.T, B.T, strict=True))
+        smooth = [axis.smooth for axis in self.axes]
+        return Pairs(columns=columns, smooth_a=A[:, smooth], smooth_b=B[:, smooth], pair=pair)
 
     def with_gradient(self, pairs: "Pairs", theta: Floats) -> tuple[Floats, "Gradient"]:
         """The covariance of pairs of rows, and what its gradient is made of."""
-        K = np.full(pairs.count, np.exp(2 * theta[-1]))
+        K = np.exp(2 * theta[-1])
         factors = []
         for factor, parts in self._factors(pairs, theta, gradient=True):
-            K *= factor
+            K = K * factor
             factors.append((factor, parts))
         return K, Gradient(K=K, factors=tuple(factors))
-
-    def _pairs(self, A: Floats, B: Floats, one: Indices | None = None, other: Indices | None = None) -> "Pairs":
-        if one is None or other is None:
-            one, other = np.repeat(np.arange(len(A)), len(B)), np.tile(np.arange(len(B)), len(A))
-        columns = tuple(_pair_column(a, b, one, other) for a, b in zip(A.T, B.T, strict=True))
-        smooth = [column for column, axis in enumerate(self.axes) if axis.smooth] if self.projections else []
-        apart = tuple(A[one, column] - B[other, column] for column in smooth)
-        return Pairs(count=len(one), columns=columns, apart=apart)
 
     def _factors(self, pairs: "Pairs", theta: Floats, *, gradient: bool) -> Iterator[tuple[Floats, "Parts"]]:
         """Each factor, and its derivatives by the hyperparameters in it, in their order."""
@@ -170,16 +173,14 @@ class Kernel:
             at += 1 + self.directions
 
     def _projection(self, pairs: "Pairs", theta: Floats, gradient: bool) -> tuple[Floats, "Parts"]:
-        apart = np.zeros(pairs.count)
-        for weight, column in zip(theta[1:], pairs.apart, strict=True):
-            apart += weight * column
+        apart = pairs.pair(pairs.smooth_a @ theta[1:], pairs.smooth_b @ theta[1:], np.subtract)
         radius = _ROOT_5 * np.abs(apart)
         decay = np.exp(2 * theta[0] - radius)
         smooth = (1 + radius + radius * radius / 3) * decay
         if not gradient:
             return 1 + smooth, Parts(index=None, found=[])
         slope = (-5 / 3) * apart * (1 + radius) * decay
-        return 1 + smooth, Parts(index=None, found=[2 * smooth, *(slope * column for column in pairs.apart)])
+        return 1 + smooth, Parts(index=None, found=[2 * smooth, *(slope * column for column in pairs.apart())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +197,15 @@ class PairColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    count: int
     columns: tuple[PairColumn, ...]
-    apart: tuple[Floats, ...]  # with its sign, of the columns that projections read
+    smooth_a: Floats
+    smooth_b: Floats
+    pair: Pairing
+
+    def apart(self) -> Iterator[Floats]:
+        """How far apart the rows are in each smooth column, with its sign."""
+        for a, b in zip(self.smooth_a.T, self.smooth_b.T, strict=True):
+            yield self.pair(a, b, np.subtract)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,14 +235,14 @@ class Gradient:
         return np.array([*found, 2 * whole.sum()])
 
 
-def _pair_column(a: Floats, b: Floats, one: Indices, other: Indices) -> PairColumn:
+def _pair_column(a: Floats, b: Floats, pair: Pairing) -> PairColumn:
     values_a, index_a = np.unique(a, return_inverse=True)
     values_b, index_b = np.unique(b, return_inverse=True)
-    if len(values_a) * len(values_b) > len(one) * _WORTH_SHARING:
-        return PairColumn(apart=np.abs(a[one] - b[other]), product=a[one] * b[other], index=None)
+    if len(values_a) * len(values_b) > len(a) * len(b) * _WORTH_SHARING:
+        return PairColumn(apart=np.abs(pair(a, b, np.subtract)), product=pair(a, b, np.multiply), index=None)
     apart = np.abs(np.subtract.outer(values_a, values_b)).ravel()
     product = np.multiply.outer(values_a, values_b).ravel()
-    return PairColumn(apart=apart, product=product, index=index_a[one] * len(values_b) + index_b[other])
+    return PairColumn(apart=apart, product=product, index=pair(index_a * len(values_b), index_b, np.add))
 
 
 def _matern(distance: Floats, gradient: bool) -> tuple[Floats, Floats]:

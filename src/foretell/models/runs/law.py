@@ -16,6 +16,7 @@ _EXPONENTS = (-1.0, -0.5, 0.5, 1.0, 2.0)
 # What an exponent costs in units of the criterion: most costs grow in proportion, few with a square.
 _SURPRISE = {1.0: 0.5, 0.5: 2.0, 1.5: 3.0, 2.0: 3.0}
 _MOST_SURPRISE = 3.0
+_STEEPEST = 3.0
 _SCREENED = 16  # candidate terms that go on from a cheap look to an exact fit
 _SEARCH_ROWS = 600  # the form of a law needs no more; its coefficients are fitted to all rows
 _NNLS_STEPS = 200
@@ -181,7 +182,8 @@ class _Search:
         ridge[0, 0] = 0.0
         augmented = np.vstack([design * root, ridge])
         solution = np.linalg.lstsq(augmented, np.append(self.log_y * root[:, 0], np.zeros(len(ridge))), rcond=None)[0]
-        return tuple((column, float(p)) for column, p in zip(columns, solution[1:], strict=True) if abs(p) > 0.02)
+        powers = np.clip(solution[1:], -_STEEPEST, _STEEPEST)  # within a narrow range noise looks like any power
+        return tuple((column, float(p)) for column, p in zip(columns, powers, strict=True) if abs(p) > 0.02)
 
     def _grow(self, terms: Terms) -> Terms:
         best = self.criterion(terms)
@@ -230,7 +232,7 @@ class _Search:
         grown = []
         for column, exponent in self.factors:
             total = taken.get(column, 0.0) + exponent
-            if abs(total) <= 2:
+            if abs(total) <= _STEEPEST:
                 powers = {**taken, column: total}
                 grown.append(tuple(sorted((key, power) for key, power in powers.items() if abs(power) > 1e-9)))
         if term and all(abs(2 * power) <= 3 for power in taken.values()):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 from scipy.optimize import minimize
 
@@ -17,6 +18,7 @@ _QUIETEST = -8.0
 _HEAVY_TAIL = 4.0  # degrees of freedom of the noise: a few runs are far off, and should not bend the rest
 _LARGEST_LOG = 690.0
 _STEEPEST = 2.0  # the power of a size that times are let grow with where no run was made
+_UNSURE = 1.0  # by how much such a power may be off, as a standard deviation
 _NOTHING = 1e-9
 _STEADIEST = 0.005  # no clock or allocator repeats itself nearer than this: runs without noise make nobody that sure
 
@@ -37,7 +39,7 @@ class ProcessRunRegressor(RunRegressor):
     def __init__(
         self,
         projections: tuple[int, ...] = (0, 1),
-        most_rows: int = 1500,
+        most_rows: int = 1000,
         search_rows: int = 250,
         steps: int = 25,
         seed: int = 0,
@@ -81,16 +83,17 @@ class ProcessRunRegressor(RunRegressor):
         few = rows.take(slice(0, self.search_rows))
         if theta is None:
             theta = search.find(few, search.start(few))
-            rows = rows.weighed(_trust(kernel, rows, theta))
-            theta = search.find(rows.take(slice(0, self.search_rows)), theta)
-        else:
-            rows = rows.weighed(_trust(kernel, rows, theta))
+            few = few.weighed(_trust(_covary(kernel, few, theta), few, theta))
+            theta = search.find(few, theta)
+        K = _covary(kernel, rows, theta)
+        rows = rows.weighed(_trust(K, rows, theta))
         few = rows.take(slice(0, self.search_rows))
+        own = len(few.target)
         return {
             "theta": theta,
             "rows": kernel.read(rows.X),
-            "alpha": cho_solve((_factorise(kernel, rows, theta), True), rows.target),
-            "factor": _factorise(kernel, few, theta),
+            "alpha": cho_solve((_factorise(K, rows, theta), True), rows.target),
+            "factor": _factorise(K[:own, :own], few, theta),
         }
 
     def _search(self, kernel: Kernel) -> "_Search":
@@ -102,14 +105,19 @@ class ProcessRunRegressor(RunRegressor):
 
     def _predict(self, X: Floats) -> Any:
         means = self._means(X)
+        outside, near, away = self._find_outside(X)
+        if len(outside):
+            edge = self._means(near)
+            means[outside] = edge + np.clip(means[outside] - edge, -_STEEPEST * away, _STEEPEST * away)
+        return np.exp(np.clip(means, -_LARGEST_LOG, _LARGEST_LOG))
+
+    def _find_outside(self, X: Floats) -> tuple[NDArray[np.intp], Floats, Floats]:
+        """Rows outside the runs in a positive column, the nearest rows inside, and how far they are apart, in logs."""
         low, high = self.range_
         near = np.clip(X, np.where(self.log_, low, -np.inf), np.where(self.log_, high, np.inf))
         outside = np.flatnonzero((near != X).any(axis=1))
-        if len(outside):
-            away = np.log(np.maximum(X[outside], low * _NOTHING)[:, self.log_] / near[outside][:, self.log_])
-            edge, most = self._means(near[outside]), _STEEPEST * np.abs(away).sum(axis=1)
-            means[outside] = edge + np.clip(means[outside] - edge, -most, most)
-        return np.exp(np.clip(means, -_LARGEST_LOG, _LARGEST_LOG))
+        asked, inside = np.maximum(X[outside], low * _NOTHING)[:, self.log_], near[outside][:, self.log_]
+        return outside, near[outside], np.abs(np.log(asked / inside)).sum(axis=1)
 
     def _means(self, X: Floats) -> Floats:
         means = [
@@ -120,6 +128,13 @@ class ProcessRunRegressor(RunRegressor):
 
     def spread(self, X: Floats) -> Floats:
         """How far a new run may lie from the prediction, as the standard deviation of its logarithm."""
+        deviations = self._deviations(X)
+        outside, near, away = self._find_outside(X)
+        if len(outside):
+            deviations[outside] = np.minimum(deviations[outside], self._deviations(near) + _UNSURE * away)
+        return deviations
+
+    def _deviations(self, X: Floats) -> Floats:
         variances, few = [], slice(0, self.search_rows)
         for kernel, process in zip(self.kernels_, self.processes_, strict=True):
             theta, Z = process["theta"], kernel.read(X[:, self.columns_])
@@ -226,16 +241,19 @@ def _observed(K: Floats, noise: Floats) -> Floats:
     return observed
 
 
-def _factorise(kernel: Kernel, rows: _Rows, theta: Floats) -> Floats:
+def _covary(kernel: Kernel, rows: _Rows, theta: Floats) -> Floats:
     Z = kernel.read(rows.X)
-    K = kernel.covariance(Z, Z, theta[:-1])
+    return kernel.covariance(Z, Z, theta[:-1])
+
+
+def _factorise(K: Floats, rows: _Rows, theta: Floats) -> Floats:
     return np.tril(cho_factor(_observed(K, np.exp(2 * theta[-1]) / rows.weight), lower=True)[0])
 
 
-def _trust(kernel: Kernel, rows: _Rows, theta: Floats) -> Floats:
+def _trust(K: Floats, rows: _Rows, theta: Floats) -> Floats:
     """Less than one for rows that the others would not have believed."""
-    factor = _factorise(kernel, rows, theta)
-    inverse = cho_solve((factor, True), np.eye(len(rows.target)))
+    factor = _factorise(K, rows, theta)
+    inverse, _ = lapack.dpotri(factor, lower=1)
     surprise = cho_solve((factor, True), rows.target) / np.sqrt(np.diag(inverse))
     return np.minimum(1.0, (_HEAVY_TAIL + 1) / (_HEAVY_TAIL + surprise**2))
 
