@@ -16,10 +16,9 @@ from foretell.entities.learned import Scores
 from foretell.models.intervals import Spread
 from foretell.models.metrics import score
 from foretell.models.recipes import Bools, FittedRecipe, Floats, Recipe, TrainingSet
-from foretell.models.runs import ProcessRunRegressor
 from foretell.models.selection import (
-    SINGLE_THREAD_ROWS,
     Trial,
+    answer,
     find_doubt,
     get_policy,
     judged_rows,
@@ -27,8 +26,10 @@ from foretell.models.selection import (
     without_the_chooser,
 )
 
+_NEVER_BETWEEN = ("boosting",)  # trees alone know steps only; with a law they are another candidate
 MOST_VALUES = 64  # more distinct values than this are no grid
 _MOST_FOLDS = ((1000, 5), (np.inf, 2))  # for up to so many rows, so many
+_MOST_JUDGED = 500  # rows with one value; more of them say the same
 _LEAST_LEFT = 1 / 3  # of the judged configurations, for a fold to teach anything
 
 
@@ -59,11 +60,11 @@ def select_between(data: TrainingSet, whole: Mapping[Recipe, FittedRecipe], *, p
         return None
     fold_of = np.concatenate([np.full(len(rows), number) for number, (rows, _) in enumerate(folds)])
     actual = np.concatenate([data.y[rows] for rows, _ in folds])
-    with threadpool_limits(1 if len(data) < SINGLE_THREAD_ROWS else None):
+    with threadpool_limits(1):
         trials = [
             _try(recipe, fitted, data, folds)
             for recipe, fitted in whole.items()
-            if recipe.share == 1 and not recipe.adjusted
+            if recipe.share == 1 and not recipe.adjusted and recipe.family not in _NEVER_BETWEEN
         ]
         winner = pick(trials, actual, weigh)
         held_out = without_the_chooser(trials, actual, fold_of, weigh)
@@ -89,7 +90,7 @@ def _value_folds(data: TrainingSet) -> Iterator[tuple[NDArray[np.intp], Bools]]:
             rows = judged[column[judged] == value]
             left = len(np.setdiff1d(data.group[judged], data.group[rows]))
             if len(rows) and left >= max(2, _LEAST_LEFT * groups):
-                yield rows, column != value
+                yield rows[:: 1 + len(rows) // _MOST_JUDGED], column != value
 
 
 def _thinned(folds: list[tuple[NDArray[np.intp], Bools]], rows: int) -> list[tuple[NDArray[np.intp], Bools]]:
@@ -101,15 +102,11 @@ def _thinned(folds: list[tuple[NDArray[np.intp], Bools]], rows: int) -> list[tup
 def _try(
     recipe: Recipe, whole: FittedRecipe, data: TrainingSet, folds: Sequence[tuple[NDArray[np.intp], Bools]]
 ) -> Trial:
-    predictions, widths = [], []
-    for rows, kept in folds:
-        fitted = recipe.fit(data.take(kept), like=whole)
-        predictions.append(fitted.predict(data.X[rows]) * data.unit[rows])
-        if isinstance(fitted.model, ProcessRunRegressor):
-            widths.append(fitted.model.spread(data.X[rows]))
+    answers = [answer(recipe, data.take(kept), data.take(rows), like=whole) for rows, kept in folds]
+    strayed = [strays for _, _, strays in answers if strays is not None]
     return Trial(
         recipe=recipe,
         fitted=whole,
-        predictions=np.concatenate(predictions),
-        widths=np.concatenate(widths) if widths else None,
+        predictions=np.concatenate([told for _, told, _ in answers]),
+        widths=np.concatenate(strayed) if strayed else None,
     )

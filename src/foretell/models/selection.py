@@ -22,14 +22,17 @@ POLICIES: Mapping[str, Callable[[Scores], float]] = {
     "cost": lambda scores: scores.retry_cost,
 }
 DEFAULT_POLICY = "mape"
-_RESAMPLES = 200
+_RESAMPLES = 100
 _TIE = 0.16  # share of resamples in which a candidate must be as good as the best: within one standard error of it
 _SAME_PERCENT = 1.0  # predictions that near are the same to whoever asks for memory or time
 _FAR = 2.0
 _LEAST_FULL_SCALE = 3
-_FOLDS = ((100, 10), (1000, 5), (np.inf, 3))  # for up to so many rows, so many
+_FOLDS = 10
+_FOLDS_FOR_MANY = 5
+_MANY_ROWS = 100
+_MOST_JUDGED = 1000
+_PLENTY = 4
 _LEAST_WEIGHT = 0.02  # a member of a blend with less than this says nothing
-SINGLE_THREAD_ROWS = 20_000  # below this, threads cost more than they bring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +89,10 @@ def select(
         NotFoundError: if there is no such policy.
     """
     weigh = get_policy(policy)
-    judged = judged_rows(data)
+    judged = _sample(data.group, judged_rows(data), seed=seed)
     folds = _fold_of(data.group[judged], seed=seed)
     actual = data.y[judged]
-    with threadpool_limits(1 if len(data) < SINGLE_THREAD_ROWS else None):
+    with threadpool_limits(1):  # threads cost more than they bring to fits of this size
         trials = []
         for recipe in recipes:
             progress(f"{quantity}: {recipe.name}")
@@ -141,10 +144,20 @@ def judged_rows(data: TrainingSet) -> NDArray[np.intp]:
     return np.flatnonzero(full if enough else known)
 
 
+def _sample(group: NDArray[np.int64], judged: NDArray[np.intp], *, seed: int) -> NDArray[np.intp]:
+    """At most so many judged rows, configurations staying together."""
+    if len(judged) <= _MOST_JUDGED:
+        return judged
+    groups, index, sizes = np.unique(group[judged], return_inverse=True, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(groups))
+    kept = order[np.cumsum(sizes[order]) <= _MOST_JUDGED]
+    return judged[np.isin(index, kept)]
+
+
 def _fold_of(group: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:
     """The fold of each row: configurations stay together."""
     groups, index = np.unique(group, return_inverse=True)
-    folds = min(next(count for most, count in _FOLDS if len(group) <= most), len(groups))
+    folds = min(_FOLDS if len(group) <= _MANY_ROWS else _FOLDS_FOR_MANY, len(groups))
     of_group = np.random.default_rng(seed).permutation(np.arange(len(groups)) % folds)
     return np.asarray(of_group[index])
 
@@ -152,6 +165,9 @@ def _fold_of(group: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:
 def _splits(
     data: TrainingSet, judged: NDArray[np.intp], folds: NDArray[np.int64]
 ) -> Iterator[tuple[TrainingSet, Bools]]:
+    """What is fitted, and which judged rows it did not see. Where plenty is left without them, one fit judges all."""
+    if len(judged) * _PLENTY <= len(data):
+        folds = np.zeros_like(folds)
     for fold in np.unique(folds):
         inside = folds == fold
         seen = ~np.isin(data.group, data.group[judged[inside]])
@@ -159,25 +175,31 @@ def _splits(
 
 
 def _try(recipe: Recipe, data: TrainingSet, judged: NDArray[np.intp], folds: NDArray[np.int64]) -> Trial:
-    predictions, widths, factors = np.empty(len(judged)), np.empty(len(judged)), []
     started = time.perf_counter()
     whole = recipe.fit(data)
     fit_s = time.perf_counter() - started
+    predictions, widths, factors = np.empty(len(judged)), np.empty(len(judged)), []
     for training, inside in _splits(data, judged, folds):
-        fitted = recipe.fit(training, like=whole)
-        rows = judged[inside]
-        predictions[inside] = fitted.predict(data.X[rows]) * data.unit[rows]
-        factors.append(fitted.factor)
-        if isinstance(fitted.model, ProcessRunRegressor):
-            widths[inside] = fitted.model.spread(data.X[rows])
+        factor, told, strays = answer(recipe, training, data.take(judged[inside]), like=whole)
+        predictions[inside], widths[inside] = told, np.nan if strays is None else strays
+        factors.append(factor)
     return Trial(
         recipe=recipe,
         fitted=whole,
         predictions=predictions,
-        widths=widths if isinstance(whole.model, ProcessRunRegressor) else None,
+        widths=None if np.isnan(widths).any() else widths,
         factor=float(np.median(factors)),
         fit_s=fit_s,
     )
+
+
+def answer(
+    recipe: Recipe, training: TrainingSet, unseen: TrainingSet, *, like: FittedRecipe
+) -> tuple[float, Floats, Floats | None]:
+    """The factor, the predictions for unseen rows, and how far these may stray where the model can tell."""
+    fitted = recipe.fit(training, like=like)
+    strays = fitted.model.spread(unseen.X) if isinstance(fitted.model, ProcessRunRegressor) else None
+    return fitted.factor, fitted.predict(unseen.X) * unseen.unit, strays
 
 
 def _blend(trials: Sequence[Trial], actual: Floats, folds: NDArray[np.int64]) -> Trial:

@@ -16,6 +16,7 @@ _MOST_LEVELS = 16  # a number with more distinct values than this is no code for
 _LEAST_A_LEVEL = 3
 _LOG_RATIO = 3.0  # a positive column that spans more than this is read in logs
 _LOG_RATIO_WITH_ZERO = 30.0
+_IN_CACHE = 65_536  # pairs at a time: more of them are slower, each step then waits for memory
 _WORTH_SHARING = 0.25  # different pairs a pair, below which they are computed once each
 
 
@@ -103,10 +104,15 @@ class Kernel:
         return np.column_stack(columns) if columns else np.empty((len(X), 0))
 
     def covariance(self, A: Floats, B: Floats, theta: Floats) -> Floats:
-        K = np.full(len(A) * len(B), np.exp(2 * theta[-1]))
-        for factor, _ in self._factors(self._all_pairs(A, B), theta, gradient=False):
-            K *= factor
-        return K.reshape(len(A), len(B))
+        K = np.empty((len(A), len(B)))
+        step = max(1, _IN_CACHE // max(1, len(B)))
+        for start in range(0, len(A), step):
+            rows = A[start : start + step]
+            part = np.full(len(rows) * len(B), np.exp(2 * theta[-1]))
+            for factor, _ in self._factors(self._all_pairs(rows, B), theta, gradient=False):
+                part *= factor
+            K[start : start + step] = part.reshape(len(rows), len(B))
+        return K
 
     def variance(self, A: Floats, theta: Floats) -> Floats:
         """The covariance of each row with itself."""

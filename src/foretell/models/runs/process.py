@@ -39,8 +39,8 @@ class ProcessRunRegressor(RunRegressor):
     def __init__(
         self,
         projections: tuple[int, ...] = (0, 1),
-        most_rows: int = 1000,
-        search_rows: int = 250,
+        most_rows: int = 800,
+        search_rows: int = 200,
         steps: int = 25,
         seed: int = 0,
     ) -> None:
@@ -54,7 +54,7 @@ class ProcessRunRegressor(RunRegressor):
         self._fit_from(X, y, weight, None)
 
     def _fit_like(self, like: Self, X: Floats, y: Floats, weight: Floats) -> None:
-        same = len(y) > self.search_rows and np.array_equal(like.columns_, np.flatnonzero(np.ptp(X, axis=0) > 0))
+        same = len(y) > 2 * self.search_rows and np.array_equal(like.columns_, np.flatnonzero(np.ptp(X, axis=0) > 0))
         self._fit_from(X, y, weight, like if same else None)
 
     def _fit_from(self, X: Floats, y: Floats, weight: Floats, like: Self | None) -> None:
@@ -80,14 +80,15 @@ class ProcessRunRegressor(RunRegressor):
 
     def _learn(self, kernel: Kernel, theta: Floats | None, rows: "_Rows") -> dict[str, Floats]:
         search = self._search(kernel)
-        few = rows.take(slice(0, self.search_rows))
+        few_rows = self.search_rows if len(rows.target) > 1.5 * self.search_rows else len(rows.target)
+        few = rows.take(slice(0, few_rows))
         if theta is None:
             theta = search.find(few, search.start(few))
             few = few.weighed(_trust(_covary(kernel, few, theta), few, theta))
             theta = search.find(few, theta)
         K = _covary(kernel, rows, theta)
         rows = rows.weighed(_trust(K, rows, theta))
-        few = rows.take(slice(0, self.search_rows))
+        few = rows.take(slice(0, few_rows))
         own = len(few.target)
         return {
             "theta": theta,
@@ -135,7 +136,7 @@ class ProcessRunRegressor(RunRegressor):
         return deviations
 
     def _deviations(self, X: Floats) -> Floats:
-        variances, few = [], slice(0, self.search_rows)
+        variances, few = [], slice(0, len(self.processes_[0]["factor"]))
         for kernel, process in zip(self.kernels_, self.processes_, strict=True):
             theta, Z = process["theta"], kernel.read(X[:, self.columns_])
             explained = solve_triangular(process["factor"], self._between(kernel, process, Z, few).T, lower=True)
@@ -145,7 +146,7 @@ class ProcessRunRegressor(RunRegressor):
 
     def narrowing(self, questions: Floats, options: Floats) -> Floats:
         """By how much one run of each option would lower the questions' mean variance of the logarithm."""
-        gains, few = [], slice(0, self.search_rows)
+        gains, few = [], slice(0, len(self.processes_[0]["factor"]))
         for kernel, process in zip(self.kernels_, self.processes_, strict=True):
             theta, factor = process["theta"], process["factor"]
             Q, C = kernel.read(questions[:, self.columns_]), kernel.read(options[:, self.columns_])
@@ -255,7 +256,7 @@ def _trust(K: Floats, rows: _Rows, theta: Floats) -> Floats:
     factor = _factorise(K, rows, theta)
     inverse, _ = lapack.dpotri(factor, lower=1)
     surprise = cho_solve((factor, True), rows.target) / np.sqrt(np.diag(inverse))
-    return np.minimum(1.0, (_HEAVY_TAIL + 1) / (_HEAVY_TAIL + surprise**2))
+    return np.asarray(np.minimum(1.0, (_HEAVY_TAIL + 1) / (_HEAVY_TAIL + surprise**2)))
 
 
 def _merge_repeats(X: Floats, target: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
