@@ -77,11 +77,17 @@ class Encoder:
             column = columns.get(field.name)
             if column is None:
                 continue
-            if field.levels is not None:
-                worst += ~np.isin(_texts(column), np.array(field.levels, dtype=object))
-            else:
+            if field.levels is None:
                 worst += _beyond(_numbers(column), field)
         return worst
+
+    def strangers(self, columns: Columns, rows: int) -> NDArray[np.float64]:
+        """How many of each row's texts no run had."""
+        count = np.zeros(rows)
+        for field in self._asked_for():
+            if field.levels is not None and field.name in columns:
+                count += ~np.isin(_texts(columns[field.name]), np.array(field.levels, dtype=object))
+        return count
 
     def off_grid(self, columns: Columns, rows: int) -> NDArray[np.bool_]:
         """Which rows have a number that no run had, where runs had only a few."""

@@ -120,7 +120,7 @@ DEFAULT, HARP = "default", "harp"
 CANDIDATES = (DEFAULT, HARP)
 _FOR_FEW = ("law", "process")
 _OURS = (*_FOR_FEW, "boosting", "law+trees")
-_LEAST_FOR_TREES = 40
+_LEAST_FOR_TREES = 100
 
 
 def list_recipes(candidates: str, *, mixed: bool, configurations: int) -> tuple[Recipe, ...]:

@@ -35,6 +35,7 @@ SOURCE = "source "  # before the names of models that are another app's
 DEFAULT_LEVEL = 0.9
 _TRIES = 3
 _OTHER_MACHINE = float(np.log(1.5))  # how far another machine's speed may be from the one measured on, each way
+_STRANGER = _OTHER_MACHINE  # what a text does that no run had is known no better
 _STRETCH = 0.05  # doubt that one more range away adds by itself, however well the inside is known
 
 
@@ -135,6 +136,7 @@ class Predictor:
             X=self.encoder.encode(columns, rows),
             named={name: column for name, column in columns.items() if name in named},
             stretch=self.encoder.stretch(columns, rows),
+            strangers=self.encoder.strangers(columns, rows),
             carried=self._carried(columns, rows),
             off_grid=self.encoder.off_grid(columns, rows),
             source=self.source._read(self._lent(columns, rows), rows) if self.source else None,
@@ -175,7 +177,8 @@ class Predictor:
     def _forecast(self, rows: "_Rows", *, level: float, risk: float | None) -> Forecast:
         unit = self.units.of(rows.named, len(rows.X))
         values = self._values(rows)
-        staying = _Doubt(shift=_STRETCH * rows.stretch, level=level, risk=risk)
+        shift = _STRETCH * rows.stretch + _STRANGER * rows.strangers
+        staying = _Doubt(shift=shift, level=level, risk=risk)
         moving = replace(staying, shift=staying.shift + self._other_machine(unit, rows))
         basic = self._bounds(ELAPSED, values, rows, moving)
         custom = None
@@ -187,7 +190,7 @@ class Predictor:
             basic=basic,
             custom=custom,
             memory=self._bounds(MEMORY, values, rows, staying) if MEMORY in values else None,
-            stretch=rows.stretch,
+            stretch=rows.stretch + rows.strangers,
             carried=rows.carried,
             off_grid=rows.off_grid,
         )
@@ -204,7 +207,7 @@ class Predictor:
     def _widths(self, name: str, rows: "_Rows") -> Floats:
         fitted = self.models.get((ELAPSED if name == CUSTOM else name) + DOUBT)
         if fitted is None or not isinstance(fitted.model, ProcessRunRegressor):
-            return 1 + rows.stretch
+            return 1 + rows.stretch + rows.strangers
         return np.asarray(fitted.model.spread(rows.X))
 
     def _bounds(self, name: str, values: Mapping[str, Floats], rows: "_Rows", doubt: "_Doubt") -> Bounds:
@@ -378,6 +381,7 @@ class _Rows:
     X: Floats
     named: Columns
     stretch: Floats
+    strangers: Floats
     carried: NDArray[np.bool_]
     off_grid: NDArray[np.bool_]
     source: "_Rows | None" = None
@@ -392,6 +396,7 @@ class _Rows:
             X=X,
             named=named | {name: np.tile(column, across) for name, column in other.named.items()},
             stretch=np.repeat(self.stretch, along) + np.tile(other.stretch, across),
+            strangers=np.repeat(self.strangers, along) + np.tile(other.strangers, across),
             carried=np.repeat(self.carried, along) | np.tile(other.carried, across),
             off_grid=np.repeat(self.off_grid, along) | np.tile(other.off_grid, across),
         )
