@@ -45,7 +45,7 @@ def build(
 ) -> ModelCard:
     """Fit and judge the candidates on the app's stored runs, and store the winner.
 
-    ``candidates`` are ``default``, or ``harp`` for HARP's own recipes as a baseline. ``borrow`` names other apps in the
+    ``candidates`` are ``default``, or ``harp`` or ``harp-pca`` for HARP's recipes as a baseline. ``borrow`` names other apps in the
     store that the app may borrow from where that helps; ``True``: any that is similar.
 
     Raises:

@@ -29,7 +29,9 @@ EXAMPLES = (
 def build(
     app: AppArgument = None,
     policy: Annotated[str, typer.Option(help="What the winner is chosen by: mape, mae, wtm or cost.")] = "mape",
-    candidates: Annotated[str, typer.Option(help="Which models stand: default, or harp as a baseline.")] = "default",
+    candidates: Annotated[
+        str, typer.Option(help="Which models stand: default, or harp or harp-pca as a baseline.")
+    ] = "default",
     seed: Annotated[int, typer.Option(help="For the splits; the same data and seed give the same model.")] = 0,
     borrow: Annotated[
         bool, typer.Option("--borrow", help="Borrow from similar apps in the store, if it helps.")

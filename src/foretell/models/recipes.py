@@ -116,8 +116,9 @@ def _adjustment(model: RunRegressor, data: TrainingSet, validation: NDArray[np.i
     return float(np.median(data.y[rows] / data.unit[rows] / model.predict(data.X[rows]))) if rows.any() else 1.0
 
 
-DEFAULT, HARP = "default", "harp"
-CANDIDATES = (DEFAULT, HARP)
+DEFAULT = "default"
+_BASELINES = {"harp": ("linear", "tree", "neural"), "harp-pca": ("linear PCA", "tree PCA", "neural PCA")}
+CANDIDATES = (DEFAULT, *_BASELINES)
 _FOR_FEW = ("law", "process")
 _OURS = (*_FOR_FEW, "boosting", "law+trees")
 _LEAST_FOR_TREES = 100
@@ -125,6 +126,8 @@ _LEAST_FOR_TREES = 100
 
 def list_recipes(candidates: str, *, mixed: bool, configurations: int) -> tuple[Recipe, ...]:
     """The recipes of a named list: Foretell's own, or HARP's thirty (three models, five mixes, adjusted or not).
+
+    HARP's may learn from principal components instead of the columns.
 
     Where runs are not ``mixed``, scaled-down and full-scale ones, there is only one mix. Trees have nothing to say of
     a handful of ``configurations``.
@@ -134,9 +137,9 @@ def list_recipes(candidates: str, *, mixed: bool, configurations: int) -> tuple[
     """
     if candidates == DEFAULT:
         return tuple(Recipe(family=family) for family in (_OURS if configurations >= _LEAST_FOR_TREES else _FOR_FEW))
-    if candidates != HARP:
+    if candidates not in _BASELINES:
         raise NotFoundError("list of candidates", candidates, known=CANDIDATES)
-    families = ("linear", "tree", "neural")
+    families = _BASELINES[candidates]
     if not mixed:
         return tuple(Recipe(family=family) for family in families)
     return tuple(

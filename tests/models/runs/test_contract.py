@@ -14,6 +14,11 @@ from foretell.models.runs.law import ScalingLawRegressor
 from foretell.models.runs.linear import LinearRunRegressor
 from foretell.models.runs.neural import NeuralRunRegressor
 from foretell.models.runs.process import ProcessRunRegressor
+from foretell.models.runs.reduced import (
+    ReducedLinearRunRegressor,
+    ReducedNeuralRunRegressor,
+    ReducedTreeRunRegressor,
+)
 from foretell.models.runs.tree import TreeRunRegressor
 from foretell.models.runs.trend import TrendRunRegressor
 from foretell.testing.models import RegressorContract
@@ -35,6 +40,10 @@ _EXCEPTIONS: dict[type[RunRegressor], dict[str, str]] = {
     },
     ProcessRunRegressor: {_REPETITION: "what is believed beforehand weighs less against more rows, not more weight"},
     BlendRunRegressor: {_REPETITION: "rounding decides between equal splits of the tree in it"},
+    **dict.fromkeys(
+        (ReducedLinearRunRegressor, ReducedTreeRunRegressor, ReducedNeuralRunRegressor),
+        {_REPETITION: "principal components are those of rows, not of their weight"},
+    ),
     TrendRunRegressor: {_REPETITION: "as the law and the trees it is made of"},
     NeuralRunRegressor: {_REPETITION: "weight decay is a share of the number of rows, not of their weight"},
 }

@@ -7,6 +7,11 @@ from foretell.models.runs.law import ScalingLawRegressor
 from foretell.models.runs.linear import LinearRunRegressor
 from foretell.models.runs.neural import NeuralRunRegressor
 from foretell.models.runs.process import ProcessRunRegressor
+from foretell.models.runs.reduced import (
+    ReducedLinearRunRegressor,
+    ReducedNeuralRunRegressor,
+    ReducedTreeRunRegressor,
+)
 from foretell.models.runs.tree import TreeRunRegressor
 from foretell.models.runs.trend import TrendRunRegressor
 
@@ -24,6 +29,9 @@ REGRESSORS: dict[str, type[RunRegressor]] = {
     "linear": LinearRunRegressor,
     "tree": TreeRunRegressor,
     "neural": NeuralRunRegressor,
+    "linear PCA": ReducedLinearRunRegressor,
+    "tree PCA": ReducedTreeRunRegressor,
+    "neural PCA": ReducedNeuralRunRegressor,
     "boosting": BoostingRunRegressor,
     "law": ScalingLawRegressor,
     "law+trees": TrendRunRegressor,

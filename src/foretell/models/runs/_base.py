@@ -24,7 +24,7 @@ class RunRegressor(RegressorMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
     the rows are so many that the missing ones had no say in it.
     """
 
-    complexity = 0
+    complexity: float = 0
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, like: Self | None = None
