@@ -74,11 +74,8 @@ class Encoder:
         """How far each row lies outside the runs: 0 inside, 1 one more range away (in logs where it is positive)."""
         worst = np.zeros(rows)
         for field in self._asked_for():
-            column = columns.get(field.name)
-            if column is None:
-                continue
-            if field.levels is None:
-                worst += _beyond(_numbers(column), field)
+            if field.levels is None and field.name in columns:
+                worst += _beyond(_numbers(columns[field.name]), field)
         return worst
 
     def strangers(self, columns: Columns, rows: int) -> NDArray[np.float64]:

@@ -165,8 +165,11 @@ def _fold_of(group: NDArray[np.int64], *, seed: int) -> NDArray[np.int64]:
 def _splits(
     data: TrainingSet, judged: NDArray[np.intp], folds: NDArray[np.int64]
 ) -> Iterator[tuple[TrainingSet, Bools]]:
-    """What is fitted, and which judged rows it did not see. Where plenty is left without them, one fit judges all."""
-    if len(judged) * _PLENTY <= len(data):
+    """What is fitted, and which judged rows it did not see.
+
+    Where these are a small sample of what could be judged, plenty of their kind is left without them: one fit will do.
+    """
+    if len(judged) * _PLENTY <= len(judged_rows(data)):
         folds = np.zeros_like(folds)
     for fold in np.unique(folds):
         inside = folds == fold
