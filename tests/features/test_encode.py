@@ -85,8 +85,16 @@ def test_unknown_level_has_no_mark_but_a_doubt() -> None:
     encoder = fit_encoder(_columns(kind=["a", "b", "b"]))
     asked = _columns(kind=["c"])
     assert encoder.encode(asked, 1).tolist() == [[0, 0]]
-    assert encoder.stretch(asked, 1).tolist() == [1]
+    assert encoder.stretch(asked, 1).tolist() == [0]  # no distance from one text to another
+    assert encoder.strangers(asked, 1).tolist() == [1]
     assert encoder.doubts(asked) == ("kind = 'c' was never run; runs had 'b', 'a'",)
+
+
+def test_strangers_are_counted_row_by_row() -> None:
+    encoder = fit_encoder(_columns(kind=["a", "b", "b"], mode=["x", "y", "x"], n=[1, 2, 3]))
+    asked = _columns(kind=["a", "c", "c"], mode=["x", "x", "z"], n=[1, 9, 2])
+    assert encoder.strangers(asked, 3).tolist() == [0, 1, 2]
+    assert encoder.strangers({"n": asked["n"]}, 3).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +122,7 @@ def test_machine_facts_raise_no_doubt() -> None:
     asked = build_columns([RunSpec(app="a", parameters={})], [Machine(cores=64, cpu_model="new")])
     assert encoder.doubts(asked) == ()
     assert encoder.stretch(asked, 1).tolist() == [0]
+    assert encoder.strangers(asked, 1).tolist() == [0]
 
 
 @given(

@@ -1,6 +1,7 @@
 """Explanations find again what a known law does, whatever model answers."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import pytest
 from foretell.entities.app import App, Parameter, ParameterType
 from foretell.entities.explanation import INSIDE, MACHINE, Driver
 from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
-from foretell.features.encode import fit_encoder
+from foretell.features.encode import Field, fit_encoder
 from foretell.features.table import MACHINE_CPU, build_columns, build_table
 from foretell.predictor.explain import explain, find_usual_values
 from foretell.predictor.learn import learn
@@ -23,7 +24,7 @@ _WIDTH = 0.1  # of the log interval each way, inside the runs
 
 
 class _KnownLaw:
-    """Answers as a predictor whose models are a law; the interval widens by its own width a stretch away."""
+    """Answers as a predictor whose models are a law; a stretch away or a text no run had widens by one more width."""
 
     def __init__(self, law: Law, specs: list[RunSpec], *, between: float = 1.0) -> None:
         self.law, self.between = law, between
@@ -38,7 +39,8 @@ class _KnownLaw:
         off_grid = self.encoder.off_grid(columns, rows)
         carried = np.array([cpu != _CPU for cpu in columns.get(MACHINE_CPU, [_CPU] * rows)])
         value = np.ones(rows) * self.law(columns) * np.where(off_grid, self.between, 1.0)
-        off = np.exp(_WIDTH * (1 + self.encoder.stretch(columns, rows)) + 0.4 * carried)
+        outside = self.encoder.stretch(columns, rows) + self.encoder.strangers(columns, rows)
+        off = np.exp(_WIDTH * (1 + outside) + 0.4 * carried)
         bounds = Bounds(
             value=value,
             low=value / off,
@@ -238,6 +240,14 @@ def test_far_outside_most_of_the_uncertainty_is_there(learned: Predictor) -> Non
     assert (first.name, first.value) == ("cores", 48)
     assert first.share > 0.5
     assert sum(source.share for source in (first, *others)) == pytest.approx(1)
+
+
+def test_a_text_no_run_had_takes_its_part_of_the_uncertainty(learned: Predictor) -> None:
+    field = Field(name="kind", levels=("a", "b"), fill="a", used=False)
+    knowing = replace(learned, encoder=replace(learned.encoder, fields=(*learned.encoder.fields, field)))
+    first, inside = explain(knowing, _specify(epochs=8, batch_size=64, idle=3, kind="c")).elapsed_s.sources
+    assert (first.name, first.value, inside.name) == ("kind", "c", INSIDE)
+    assert first.share > 0.5
 
 
 def test_a_formula_of_phases_is_explained_as_a_whole(predictor: Predictor, build_spec: Callable[..., RunSpec]) -> None:

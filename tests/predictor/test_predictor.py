@@ -126,6 +126,15 @@ def _width(prediction: Prediction) -> float:
     return prediction.elapsed_s.high / prediction.elapsed_s.low
 
 
+def test_a_text_no_run_had_widens_time_and_memory(predictor: Predictor, build_spec: BuildSpec) -> None:
+    (stranger,) = predictor.predict([build_spec(kind="never")])
+    assert stranger.peak_memory_bytes is not None
+    for estimate in (stranger.elapsed_s, stranger.peak_memory_bytes):
+        assert estimate.high / estimate.value > 1.5
+        assert estimate.value / estimate.low > 1.5
+    assert "kind = 'never' was never run" in stranger.doubts[0]
+
+
 def test_another_machine_widens_time_but_not_memory(predictor: Predictor, build_spec: BuildSpec) -> None:
     (here,) = predictor.predict([build_spec()], machines=[Machine()])
     (there,) = predictor.predict([build_spec()], machines=[Machine(cpu_model="another")])
