@@ -72,10 +72,12 @@ class ImportDataError(ForetellError, ValueError):
 class NotEnoughRunsError(ForetellError):
     """Too few runs to fit a model."""
 
-    def __init__(self, app: str, *, have: int, need: int) -> None:
+    def __init__(self, app: str, *, have: int, need: int, to_borrow: int | None = None) -> None:
+        """``to_borrow`` are enough where it may still be tried to borrow from another app."""
+        less = f", or 'foretell build --borrow', which needs only {to_borrow} where a similar app is in the store"
         super().__init__(
             f"{app!r} has {have} finished configurations; {need} are needed. "
-            f"Run 'foretell generate' or 'foretell runs import' for more."
+            f"Run 'foretell generate' or 'foretell runs import' for more{less if to_borrow else ''}."
         )
         self.app = app
         self.have = have

@@ -100,6 +100,7 @@ def test_too_few_configurations_are_counted(plain: App, build_runs: BuildRuns, c
     with pytest.raises(NotEnoughRunsError, match=f"has {count} finished configurations; 5 are needed") as caught:
         _learn(plain, build_runs(count))
     assert (caught.value.have, caught.value.need) == (count, 5)
+    assert "'foretell build --borrow', which needs only 2" in str(caught.value)
 
 
 def test_one_configuration_repeated_is_one(plain: App, build_runs: BuildRuns) -> None:

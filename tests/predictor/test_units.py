@@ -12,7 +12,7 @@ from foretell.entities.run import Machine, Run, RunSpec
 from foretell.features.table import build_table
 from foretell.predictor.learn import learn
 from foretell.predictor.predictor import Predictor
-from foretell.predictor.units import Units, find_units
+from foretell.predictor.units import Units, find_unit_notes, find_units
 
 BuildRuns = Callable[..., list[Run]]
 BuildSpec = Callable[..., RunSpec]
@@ -48,7 +48,26 @@ def test_what_cannot_be_told_is_as_usual() -> None:
 
 @pytest.mark.parametrize("sizes", [[1, 0, 2], [1, np.nan, 2], [1, -1, 2]])
 def test_formula_that_some_runs_have_no_value_of_is_no_unit(sizes: list[Value]) -> None:
-    assert find_units("size", _columns(size=sizes)) == Units()
+    columns = _columns(size=sizes)
+    assert find_units("size", columns) == Units()
+    note = "times are not learned in proportion to size: 1 of 3 runs have no positive value of it"
+    assert find_unit_notes("size", columns) == (note,)
+
+
+def test_formula_that_is_no_unit_leaves_the_machines_theirs() -> None:
+    columns = _columns(machine_bench_s=[1, 2], machine_bench_version=[1, 1], size=[3, 0])
+    assert find_units("size", columns) == find_units(None, columns) != Units()
+
+
+@pytest.mark.parametrize("per", [None, "size"])
+def test_where_what_is_known_is_used_nothing_is_noted(per: str | None) -> None:
+    assert find_unit_notes(per, _columns(size=[1, 2, 4])) == ()
+
+
+def test_model_card_says_that_a_formula_was_not_used(app: App, build_runs: BuildRuns) -> None:
+    alone = replace(app, phases=(), estimate=None, per="size - 200")
+    (note,) = learn(alone, build_table(build_runs(8, memory=False))).card.notes
+    assert note.startswith("times are not learned in proportion to size - 200: ")
 
 
 def test_machines_of_one_benchmark_are_a_unit() -> None:

@@ -16,14 +16,13 @@ from foretell.models.intervals import Spread
 from foretell.models.metrics import score
 from foretell.models.recipes import DEFAULT, FittedRecipe, Recipe, TrainingSet
 from foretell.models.selection import DEFAULT_POLICY, Trial, get_policy, pick, without_the_chooser
-from foretell.predictor.learn import NEED, Progress, learn, lend_ranges
+from foretell.predictor.learn import NEED, NEED_TO_BORROW, Progress, learn, lend_ranges
 from foretell.predictor.predictor import ELAPSED, MEMORY, Predictor
 from foretell.predictor.units import FactorRecipe, Units
 
 Floats: TypeAlias = NDArray[np.float64]
 
 SCALED, POOLED = "scaled", "pooled"
-LEAST = 2  # configurations of its own: one to scale by and one to check that on
 _ALONE = "alone"
 _APP = f"{MACHINE_PREFIX}app"  # named as a fact of the place: nobody chooses it, nobody is asked for it
 _MOST_LENDERS = 3  # that are judged in full, of those that nobody named
@@ -326,8 +325,8 @@ def _learn_few(app: App, table: RunTable, lenders: Sequence[Lender], *, policy: 
     Each configuration in turn is left out of the factor, and judged.
     """
     own = len(np.unique(table.group[~table.censored]))
-    if own < LEAST or not lenders:
-        raise NotEnoughRunsError(app.name, have=own, need=LEAST if lenders else NEED)
+    if own < NEED_TO_BORROW or not lenders:
+        raise NotEnoughRunsError(app.name, have=own, need=NEED_TO_BORROW if lenders else NEED)
     encoder, ones = fit_encoder(table.columns), np.ones(len(table))
     alone = _scale(ELAPSED, table.elapsed_s, ones, table, encoder)
     lent = [lender.predictor.points(table.columns, len(table)) for lender in lenders]
@@ -365,7 +364,7 @@ def _learn_few(app: App, table: RunTable, lenders: Sequence[Lender], *, policy: 
 def _find_memory(table: RunTable, lent: Columns, encoder: Encoder, policy: str) -> "_Scaled | None":
     y = table.peak_memory_bytes
     known = np.isfinite(y) & (y > 0) & ~table.censored
-    if MEMORY not in lent or len(np.unique(table.group[known])) < LEAST:
+    if MEMORY not in lent or len(np.unique(table.group[known])) < NEED_TO_BORROW:
         return None
     alone, scaled = (_scale(MEMORY, y, unit, table, encoder) for unit in (np.ones(len(table)), lent[MEMORY]))
     return None if _find_clearly_better(alone, [scaled], policy) is None else scaled

@@ -18,12 +18,13 @@ from foretell.models.recipes import DEFAULT, TrainingSet, list_recipes
 from foretell.models.selection import DEFAULT_POLICY, get_policy, select
 from foretell.predictor.custom import CUSTOM, Part, judge_custom
 from foretell.predictor.predictor import BETWEEN, DOUBT, ELAPSED, MEMORY, Predictor
-from foretell.predictor.units import FactorRecipe, Units, find_units
+from foretell.predictor.units import FactorRecipe, Units, find_unit_notes, find_units
 
 Floats: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[str], None]
 
 NEED = 5
+NEED_TO_BORROW = 2  # configurations of its own: one to scale by and one to check that on
 _MOST_ROWS = 20_000  # a sample of a long history says the same, and building stays quick
 
 
@@ -50,8 +51,9 @@ def learn(
     table, notes = _sampled(table, seed=seed)
     have = len(np.unique(table.group[~table.censored]))
     if have < NEED:
-        raise NotEnoughRunsError(app.name, have=have, need=NEED)
+        raise NotEnoughRunsError(app.name, have=have, need=NEED, to_borrow=NEED_TO_BORROW)
     units = Units() if source else find_units(app.per, table.columns)
+    notes = (*notes, *(() if source else find_unit_notes(app.per, table.columns)))
     encoder = fit_encoder(table.columns, known=units.names)
     lent = source.points(table.columns, len(table)) if source else {}
     lent = {name: points for name, points in lent.items() if name in borrowed}

@@ -59,16 +59,16 @@ class Units:
 
 def find_units(per: str | None, columns: Columns) -> Units:
     """The units of these runs: what the app says, and how fast the machines are, where that is known of all."""
+    per = per if per is not None and _has_value(per, columns).all() else None
     formula, version = per, None
     versions = np.unique(_numbers(columns[BENCH_VERSION])) if BENCH_VERSION in columns else np.array([])
     if BENCH in columns and len(versions) == 1 and np.isfinite(versions[0]):
         formula, version = f"({per}) * {BENCH}" if per else BENCH, float(versions[0])
     if formula is None:
         return Units()
-    rows = len(next(iter(columns.values())))
-    value = _evaluate(formula, columns, rows)
-    if not (np.isfinite(value) & (value > 0)).all():
+    if not _has_value(formula, columns).all():
         return Units()
+    value = _evaluate(formula, columns, _count_rows(columns))
     return Units(
         formula=formula,
         version=version,
@@ -78,6 +78,14 @@ def find_units(per: str | None, columns: Columns) -> Units:
         bench=1.0 if version is None else float(np.median(_numbers(columns[BENCH]))),
         names=tuple(sorted(Formula(formula).names)),
     )
+
+
+def find_unit_notes(per: str | None, columns: Columns) -> tuple[str, ...]:
+    """In plain words, that what the app says is not used, and why."""
+    lacking = 0 if per is None else int((~_has_value(per, columns)).sum())
+    rows = _count_rows(columns)
+    why = f"{lacking:,} of {rows:,} runs have no positive value of it"
+    return (f"times are not learned in proportion to {per}: {why}",) if lacking else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +107,15 @@ class FactorRecipe(Recipe):
         middle = float(np.exp(np.mean(np.log(known.y / known.unit))))
         model = REGRESSORS[self.family]().fit(np.zeros_like(known.X), np.full(len(known), middle))
         return FittedRecipe(model=model)
+
+
+def _has_value(formula: str, columns: Columns) -> NDArray[np.bool_]:
+    value = _evaluate(formula, columns, _count_rows(columns))
+    return np.asarray(np.isfinite(value) & (value > 0))
+
+
+def _count_rows(columns: Columns) -> int:
+    return len(next(iter(columns.values())))
 
 
 def _evaluate(formula: str, columns: Columns, rows: int) -> Floats:
