@@ -80,28 +80,3 @@ class TestTraining:
             slope = (above - loss()) / 2e-6
             parameter[place] = before
             assert gradient[place] == pytest.approx(slope, abs=1e-6)
-
-
-class TestOptions:
-    @pytest.mark.parametrize(
-        ("options", "named"),
-        [
-            (["--samples", "0"], "--samples"),
-            (["--epochs", "-1"], "--epochs"),
-            (["--hidden", "many"], "'many'"),
-            (["--dataset", "imagenet"], "mnist"),
-            (["--samples", "10", "--batch-size", "11"], "--batch-size 11"),
-        ],
-    )
-    def test_bad_ones_are_refused(
-        self,
-        options: list[str],
-        named: str,
-        run_script: Callable[..., subprocess.CompletedProcess[str]],
-        tmp_path: Path,
-    ) -> None:
-        done = run_script("fcnet/train.py", *options)
-        assert done.returncode == 2
-        assert named in done.stderr
-        assert "Traceback" not in done.stderr
-        assert not list(tmp_path.iterdir())

@@ -60,27 +60,3 @@ class TestSolver:
         solve.advance(now, banded)
         np.testing.assert_array_equal(whole.u, banded.u)
         np.testing.assert_array_equal(whole.v, banded.v)
-
-
-class TestOptions:
-    @pytest.mark.parametrize(
-        ("options", "named"),
-        [
-            (["--size", "0"], "--size"),
-            (["--steps", "1.5"], "'1.5'"),
-            (["--seed", "-1"], "--seed"),
-            (["--steps", "5", "--output-every", "6"], "--output-every 6"),
-        ],
-    )
-    def test_bad_ones_are_refused(
-        self,
-        options: list[str],
-        named: str,
-        run_script: Callable[..., subprocess.CompletedProcess[str]],
-        tmp_path: Path,
-    ) -> None:
-        done = run_script("stencil/solve.py", *options)
-        assert done.returncode == 2
-        assert named in done.stderr
-        assert "Traceback" not in done.stderr
-        assert not list(tmp_path.iterdir())
