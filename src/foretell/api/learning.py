@@ -45,8 +45,8 @@ def build(
 ) -> ModelCard:
     """Fit and judge the candidates on the app's stored runs, and store the winner.
 
-    ``candidates`` are ``default``, or ``harp`` or ``harp-pca`` for HARP's recipes as a baseline. ``borrow`` names other apps in the
-    store that the app may borrow from where that helps; ``True``: any that is similar.
+    ``candidates`` are ``default``, or ``harp`` or ``harp-pca`` for HARP's recipes as a baseline. ``borrow`` names other
+    apps in the store that the app may borrow from where that helps; ``True``: any that is similar.
 
     Raises:
         NotFoundError: if there is no such app, policy or list of candidates.

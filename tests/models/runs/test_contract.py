@@ -40,10 +40,10 @@ _EXCEPTIONS: dict[type[RunRegressor], dict[str, str]] = {
     },
     ProcessRunRegressor: {_REPETITION: "what is believed beforehand weighs less against more rows, not more weight"},
     BlendRunRegressor: {_REPETITION: "rounding decides between equal splits of the tree in it"},
-    **dict.fromkeys(
-        (ReducedLinearRunRegressor, ReducedTreeRunRegressor, ReducedNeuralRunRegressor),
-        {_REPETITION: "principal components are those of rows, not of their weight"},
-    ),
+    **{
+        reduced: {_REPETITION: "principal components are those of rows, not of their weight"}
+        for reduced in (ReducedLinearRunRegressor, ReducedTreeRunRegressor, ReducedNeuralRunRegressor)
+    },
     TrendRunRegressor: {_REPETITION: "as the law and the trees it is made of"},
     NeuralRunRegressor: {_REPETITION: "weight decay is a share of the number of rows, not of their weight"},
 }
