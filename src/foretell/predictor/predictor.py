@@ -35,7 +35,7 @@ SOURCE = "source "  # before the names of models that are another app's
 DEFAULT_LEVEL = 0.9
 _TRIES = 3
 _OTHER_MACHINE = float(np.log(1.5))  # how far another machine's speed may be from the one measured on, each way
-_STRANGER = _OTHER_MACHINE  # what a text does that no run had is known no better
+_STRANGER = float(np.log(2.0))  # a kind that no run had may take half or twice as long
 _STRETCH = 0.05  # doubt that one more range away adds by itself, however well the inside is known
 
 
