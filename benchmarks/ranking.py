@@ -5,16 +5,18 @@ the same rows, already encoded; goal: at most 3 times. Tried with the model `bui
 import dataclasses
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.histories import APP, make_runs
 from benchmarks.timing import time_calls
-from foretell.api.advice import rank_pairs
+from foretell.api.advice import machine_of, rank_pairs
 from foretell.api.places import find_site
 from foretell.entities.run import RunSpec
 from foretell.features.table import build_table
-from foretell.models.recipes import Recipe, TrainingSet
+from foretell.models.recipes import FittedRecipe, Recipe, TrainingSet
+from foretell.models.runs import ProcessRunRegressor
 from foretell.predictor.learn import learn
-from foretell.predictor.predictor import Predictor
+from foretell.predictor.predictor import DOUBT, Predictor
 
 PAIRS = 100_000
 
@@ -40,13 +42,13 @@ def run() -> dict[str, float]:
 
 def _measure(name: str, predictor: Predictor) -> dict[str, float]:
     site = find_site("osc")
-    options = len(rank_pairs(predictor, _specs(1), site).options)
-    specs = _specs(PAIRS // options)
-    rows = options * len(specs)
-    X = np.repeat(predictor.encoder.encode(predictor.tabulate(specs), len(specs)), options, axis=0)
+    options = rank_pairs(predictor, _specs(1), site).options
+    specs = _specs(PAIRS // len(options))
+    rows = len(options) * len(specs)
+    X = predictor.encode_pairs(specs, [(allocation, machine_of(node)) for node, allocation in options])
     seconds = time_calls(
         {
-            "bare": lambda: [model.predict(X) for model in predictor.models.values()],
+            "bare": lambda: [_ask(name, model, X) for name, model in predictor.models.items()],
             "ranked": lambda: rank_pairs(predictor, specs, site),
         },
         repeats=7,
@@ -57,6 +59,13 @@ def _measure(name: str, predictor: Predictor) -> dict[str, float]:
         f"{name}: ranking s": seconds["ranked"],
         f"{name}: ratio": seconds["ranked"] / seconds["bare"],
     }
+
+
+def _ask(name: str, fitted: FittedRecipe, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What the model is there for: a value, or how far it may stray."""
+    model = fitted.model
+    doubts = name.endswith(DOUBT) and isinstance(model, ProcessRunRegressor)
+    return np.asarray(model.spread(X) if doubts else fitted.predict(X))
 
 
 def _specs(count: int) -> list[RunSpec]:

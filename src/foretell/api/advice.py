@@ -53,7 +53,7 @@ def recommend(
     options, rejections = _list_options(place, predictor)
     (spec,) = specify(known, configuration, allocation=Allocation())
     specs = [replace(spec, allocation=allocation) for _, allocation in options]
-    table = predictor.tabulate(specs, [_machine(node) for node, _ in options])
+    table = predictor.tabulate(specs, [machine_of(node) for node, _ in options])
     forecast = predictor.forecast(table, len(specs), level=level, risk=risk)
     choice = Choice(
         app=known.name,
@@ -102,7 +102,7 @@ def rank_pairs(
 ) -> RankedPairs:
     """Rank every allocation of a site for each of many configurations at once."""
     options, _ = _list_options(site, predictor)
-    forecast = predictor.forecast_pairs(specs, [(allocation, _machine(node)) for node, allocation in options])
+    forecast = predictor.forecast_pairs(specs, [(allocation, machine_of(node)) for node, allocation in options])
     shape = len(specs), len(options)
     memory = forecast.memory
     time_s, longest_s = forecast.elapsed.value.reshape(shape), forecast.elapsed.high.reshape(shape)
@@ -176,7 +176,8 @@ def _render(counts: Collection[int] | None) -> str:
     return "several" if counts is None else " or ".join(map(str, sorted(counts)))
 
 
-def _machine(node: NodeType) -> Machine:
+def machine_of(node: NodeType) -> Machine:
+    """A node of this type, as a machine that runs were made on."""
     return Machine(
         cpu_model=node.cpu_model,
         cores=node.cores,

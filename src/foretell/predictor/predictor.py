@@ -110,15 +110,19 @@ class Predictor:
         level: float = DEFAULT_LEVEL,
         risk: float | None = None,
     ) -> Forecast:
-        """Every specification on every option; the options of one specification stand together.
+        """Every specification on every option; the options of one specification stand together."""
+        return self._forecast(self._read_pairs(specs, options), level=level, risk=risk)
 
-        Specifications and options are encoded once each, not once a pair.
-        """
+    def encode_pairs(self, specs: Sequence[RunSpec], options: Sequence[tuple[Allocation, Machine]]) -> Floats:
+        """The matrix that :meth:`forecast_pairs` asks the models with."""
+        return self._read_pairs(specs, options).X
+
+    def _read_pairs(self, specs: Sequence[RunSpec], options: Sequence[tuple[Allocation, Machine]]) -> "_Rows":
+        """Specifications and options are encoded once each, not once a pair."""
         blank = [RunSpec(app="", parameters={}, allocation=allocation) for allocation, _ in options]
         placed = build_columns(blank, [machine for _, machine in options])
         asked = {name: column for name, column in build_columns(specs).items() if name not in placed}
-        crossed = self._cross(self._read(asked, len(specs)), self._read(placed, len(options)), placed)
-        return self._forecast(crossed, level=level, risk=risk)
+        return self._cross(self._read(asked, len(specs)), self._read(placed, len(options)), placed)
 
     def points(self, columns: Columns, rows: int) -> dict[str, Floats]:
         """Time and memory without bounds."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 from scipy.optimize import minimize
 
-from foretell.models.runs._base import SMALLEST, RunRegressor
+from foretell.models.runs._base import SMALLEST, RunRegressor, once_each
 from foretell.models.runs._kernel import Floats, Kernel, Pairs, read_axis
 
 _MEAN_VARIANCE = 1.0  # of the process's own level, in units of the target's variance
@@ -105,12 +105,15 @@ class ProcessRunRegressor(RunRegressor):
         )
 
     def _predict(self, X: Floats) -> Any:
+        return once_each(self._predict_each, X)
+
+    def _predict_each(self, X: Floats) -> Floats:
         means = self._means(X)
         outside, near, away = self._find_outside(X)
         if len(outside):
             edge = self._means(near)
             means[outside] = edge + np.clip(means[outside] - edge, -_STEEPEST * away, _STEEPEST * away)
-        return np.exp(np.clip(means, -_LARGEST_LOG, _LARGEST_LOG))
+        return np.asarray(np.exp(np.clip(means, -_LARGEST_LOG, _LARGEST_LOG)))
 
     def _find_outside(self, X: Floats) -> tuple[NDArray[np.intp], Floats, Floats]:
         """Rows outside the runs in a positive column, the nearest rows inside, and how far they are apart, in logs."""
@@ -129,6 +132,9 @@ class ProcessRunRegressor(RunRegressor):
 
     def spread(self, X: Floats) -> Floats:
         """How far a new run may lie from the prediction, as the standard deviation of its logarithm."""
+        return once_each(self._spread_each, X)
+
+    def _spread_each(self, X: Floats) -> Floats:
         deviations = self._deviations(X)
         outside, near, away = self._find_outside(X)
         if len(outside):
