@@ -55,8 +55,8 @@ def test_this_machine_as_a_site_asks_with_its_bench(bench: Bench) -> None:
     machine, known = describe_machine()
     assert known == bench
     (node,) = build_local_site(machine).node_types
-    assert advice._machine(node).extra == bench.figures
+    assert advice.machine_of(node).extra == bench.figures
 
 
 def test_a_node_type_without_a_bench_asks_without() -> None:
-    assert advice._machine(NodeType(name="n", partition="n", cores=1, memory_bytes=1)).extra == {}
+    assert advice.machine_of(NodeType(name="n", partition="n", cores=1, memory_bytes=1)).extra == {}
