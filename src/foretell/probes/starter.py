@@ -95,11 +95,13 @@ class Starter:
         self._lock = threading.Lock()
         self._keys = itertools.count()
         self._waiting: dict[int, Started] = {}
+        self._ended = False
         threading.Thread(target=self._listen, daemon=True).start()
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        """Whether it answers; its pipe closes a little before the system says that it has ended."""
+        return not self._ended and self._process.poll() is None
 
     def close(self) -> None:
         """Let the program end, if it is ours and not that of the process we were forked from."""
@@ -118,6 +120,8 @@ class Starter:
         key = next(self._keys)
         started = Started(self, key, on_exit)
         with self._lock:
+            if self._ended:  # nobody would ever answer
+                raise OSError(errno.ECHILD, "the process that starts runs has ended")
             self._waiting[key] = started
         self.send({"key": key, **request})
         started.await_start()
@@ -136,7 +140,10 @@ class Starter:
                     ended = "errno" in answer or "status" in answer
                     started = self._waiting.pop(answer["key"]) if ended else self._waiting[answer["key"]]
                 started.take(answer)
-        for started in self._waiting.values():  # it was killed: nobody is left to wait for the runs
+        with self._lock:
+            self._ended = True
+            waiting = list(self._waiting.values())
+        for started in waiting:  # it was killed: nobody is left to wait for the runs
             started.take({"errno": 10, "file": None})
             started.take({"elapsed_s": 0.0})
 
