@@ -1,7 +1,7 @@
 """The command ``foretell generate``."""
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -52,19 +52,16 @@ def generate(
     from foretell.reports.text_runs import render_campaign_result, render_plan
 
     name = find_app(app)
-    address = find_store(store, name)
-    budget_s = None if budget is None else parse_option("--budget", parse_duration, budget)
-    width = None if until is None else parse_option("--until", parse_share, until)
+    asked: dict[str, Any] = {
+        "store": find_store(store, name),
+        "budget_s": None if budget is None else parse_option("--budget", parse_duration, budget),
+        "retry_failed": retry_failed,
+        "jobs": jobs,
+        "adaptive": adaptive,
+        "until": None if until is None else parse_option("--until", parse_share, until),
+    }
     if dry_run or not as_json:
-        planned = api.plan(
-            name,
-            store=address,
-            budget_s=budget_s,
-            retry_failed=retry_failed,
-            jobs=jobs,
-            adaptive=adaptive,
-            until=width,
-        )
+        planned = api.plan(name, **asked)
         if as_json:
             show_json(build_plan_record(planned))
         else:
@@ -73,16 +70,7 @@ def generate(
         return
     display = _Display() if not as_json else None
     with display or nullcontext():
-        result = api.generate(
-            name,
-            store=address,
-            budget_s=budget_s,
-            retry_failed=retry_failed,
-            jobs=jobs,
-            adaptive=adaptive,
-            until=width,
-            on_progress=display.update if display else lambda _: None,
-        )
+        result = api.generate(name, **asked, on_progress=display.update if display else lambda _: None)
     if as_json:
         show_json(build_result_record(result))
     else:

@@ -1,6 +1,6 @@
 """From a table of runs to a predictor."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -14,9 +14,10 @@ from foretell.errors import NotEnoughRunsError
 from foretell.features.encode import Encoder, Field, fit_encoder
 from foretell.features.table import MACHINE_PREFIX, RunTable
 from foretell.models.between import select_between
-from foretell.models.recipes import DEFAULT, TrainingSet, list_recipes
+from foretell.models.intervals import Spread
+from foretell.models.recipes import DEFAULT, FittedRecipe, TrainingSet, list_recipes
 from foretell.models.selection import DEFAULT_POLICY, get_policy, select
-from foretell.predictor.custom import CUSTOM, Part, judge_custom
+from foretell.predictor.custom import CUSTOM, Custom, Part, judge_custom
 from foretell.predictor.predictor import BETWEEN, DOUBT, ELAPSED, MEMORY, Predictor
 from foretell.predictor.units import FactorRecipe, Units, find_unit_notes, find_units
 
@@ -72,21 +73,10 @@ def learn(
     phases = trainer.choose_phases(app)
     custom = judge_custom(app.estimate, table, elapsed, phases, policy=policy) if phases and app.estimate else None
     parts = {ELAPSED: elapsed, **({MEMORY: memory} if memory else {}), **phases}
-    between = {name + BETWEEN: part.between for name, part in parts.items() if part.between}
-    judgements = {name: _judgement(parts[name]) for name in (ELAPSED, MEMORY) if name in parts}
-    spreads = {name: part.selected.spread for name, part in parts.items()}
-    spreads |= {name: choice.spread for name, choice in between.items()}
-    if custom:
-        known = judgements[ELAPSED]
-        judgements[ELAPSED] = replace(custom.judgement, between=known.between, between_winner=known.between_winner)
-        spreads[CUSTOM] = custom.spread
-        spreads |= {CUSTOM + BETWEEN: custom.between} if custom.between else {}
-    models = {name: part.selected.fitted for name, part in parts.items()}
-    models |= {name + DOUBT: part.selected.doubt for name, part in parts.items() if part.selected.doubt}
     return Predictor(
         encoder=encoder,
-        models=models | {name: choice.fitted for name, choice in between.items()},
-        spreads=spreads,
+        models=_gather_models(parts),
+        spreads=_gather_spreads(parts, custom),
         formula=app.estimate if custom else None,
         units=units,
         source=source,
@@ -94,13 +84,36 @@ def learn(
         card=ModelCard(
             app=app.name,
             policy=policy,
-            judgements=judgements,
+            judgements=_gather_judgements(parts, custom),
             uses_custom=custom is not None and custom.wins,
             uses_custom_between=custom is not None and custom.wins_between,
             notes=(*encoder.notes, *notes),
             columns=encoder.names,
         ),
     )
+
+
+def _gather_models(parts: Mapping[str, Part]) -> dict[str, FittedRecipe]:
+    models = {name: part.selected.fitted for name, part in parts.items()}
+    models |= {name + DOUBT: part.selected.doubt for name, part in parts.items() if part.selected.doubt}
+    return models | {name + BETWEEN: part.between.fitted for name, part in parts.items() if part.between}
+
+
+def _gather_spreads(parts: Mapping[str, Part], custom: Custom | None) -> dict[str, Spread]:
+    spreads = {name: part.selected.spread for name, part in parts.items()}
+    spreads |= {name + BETWEEN: part.between.spread for name, part in parts.items() if part.between}
+    if custom:
+        spreads[CUSTOM] = custom.spread
+        spreads |= {CUSTOM + BETWEEN: custom.between} if custom.between else {}
+    return spreads
+
+
+def _gather_judgements(parts: Mapping[str, Part], custom: Custom | None) -> dict[str, Judgement]:
+    judgements = {name: _judgement(parts[name]) for name in (ELAPSED, MEMORY) if name in parts}
+    if custom:
+        known = judgements[ELAPSED]
+        judgements[ELAPSED] = replace(custom.judgement, between=known.between, between_winner=known.between_winner)
+    return judgements
 
 
 def lend_ranges(encoder: Encoder, source: Encoder) -> Encoder:
