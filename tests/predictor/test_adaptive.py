@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,14 +68,15 @@ def error(runs: Sequence[Run]) -> float:
     return float(np.mean(np.abs(answers / [law(spec) for spec in QUESTIONS] - 1)))
 
 
+def _draw_with(seed: int) -> Callable[[Any, Sequence[RunSpec]], list[RunSpec]]:
+    draw = np.random.default_rng(seed)
+    return lambda _, left: [left[draw.integers(len(left))]]
+
+
 def test_its_runs_tell_more_than_random_ones_of_the_same_time() -> None:
     whole_s = sum(map(law, SWEEP))
     ours = error(replay(lambda made, left: propose(made, left, QUESTIONS).specs, cost_s=0.25 * whole_s))
-    others = []
-    for seed in range(5):
-        draw = np.random.default_rng(seed)
-        pick = lambda _, left, draw=draw: [left[draw.integers(len(left))]]  # noqa: E731
-        others.append(error(replay(pick, cost_s=0.25 * whole_s)))
+    others = [error(replay(_draw_with(seed), cost_s=0.25 * whole_s)) for seed in range(5)]
     assert ours < 0.05
     assert ours < 0.5 * np.median(others)
 
