@@ -8,6 +8,7 @@ ForetellError
 ├── NotEnoughRunsError              too few finished runs to learn from
 ├── InfeasibleError                 no allocation meets the limits
 ├── RunnerError (RuntimeError)      a run could not be started or followed
+│   └── SchedulerError              the scheduler refused, did not answer, or said what we do not know
 ├── OutputError (OSError)           a file or folder could not be written
 ├── MissingExtraError (ImportError) an optional library is needed for this
 └── StoreError (RuntimeError)       the store could not be opened, read or written
@@ -90,6 +91,14 @@ class InfeasibleError(ForetellError):
 
 class RunnerError(ForetellError, RuntimeError):
     """A run could not be started or followed."""
+
+
+class SchedulerError(RunnerError):
+    """The scheduler refused, did not answer, or said what we do not know; ``transient`` if trying again may help."""
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
 
 
 class OutputError(ForetellError, OSError):

@@ -11,21 +11,26 @@ from foretell.entities.app import Scale, Value
 
 
 class State(enum.StrEnum):
-    """How a run stands. Only COMPLETED teaches as it is; the two limits teach as "longer than" and "more than"."""
+    """How a run stands. Only COMPLETED teaches as it is; the two limits teach as "longer than" and "more than".
 
+    INTERRUPTED is nobody's fault (a node failed, a job was preempted): it teaches nothing, and is made again unasked.
+    """
+
+    QUEUED = "queued"
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
     CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
 
     @property
     def final(self) -> bool:
-        return self is not State.RUNNING
+        return self not in (State.QUEUED, State.RUNNING)
 
 
-RETRIABLE = frozenset({State.FAILED, State.TIMED_OUT, State.OUT_OF_MEMORY, State.CANCELLED})
+RETRIABLE = frozenset({State.FAILED, State.TIMED_OUT, State.OUT_OF_MEMORY, State.CANCELLED, State.INTERRUPTED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +155,10 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What came of a run specification."""
+    """What came of a run specification.
+
+    A run that was a scheduler's job has its ``job_id``, and in ``allocated`` what it was given, which is what is paid.
+    """
 
     spec: RunSpec
     state: State
@@ -163,6 +171,8 @@ class Run:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     source: str = "local"
+    job_id: str = ""
+    allocated: Allocation | None = None
 
     @property
     def id(self) -> str:

@@ -1,0 +1,87 @@
+"""Asks Slurm: one program, one answer. What it says on failing becomes our error, with what to do next."""
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from foretell.errors import SchedulerError
+
+# Times as sacct is asked for and answers them: one form, whatever the user's own environment says.
+_OUR_WAY = {"SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
+# What a user may have set to change what these programs print or do by default.
+_THEIR_WAY = re.compile(r"(SACCT|SQUEUE|SINFO|SBATCH|SCANCEL)_.*|SLURM_(CLUSTERS|BITSTR_LEN|JOB_NAME)")
+_TIMEOUT_S = 120.0
+_BLOCK = 1 << 20
+_TRY_AGAIN = re.compile(
+    r"unable to contact slurm|connection refused|communication (connection )?failure|socket timed out|"
+    r"zero bytes were transmitted|temporarily (unable|unavailable)|problem talking to the database|"
+    r"slurmdbd|unable to connect|transport endpoint|try again|connection timed out|backup controller",
+    re.IGNORECASE,
+)
+
+
+def call(argv: Sequence[str], *, timeout_s: float = _TIMEOUT_S) -> str:
+    """What the program printed.
+
+    Raises:
+        SchedulerError: if it is not there, fails, or does not answer in time; ``transient`` where waiting may help.
+    """
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, stdin=subprocess.DEVNULL, env=_environment(), timeout=timeout_s, check=False
+        )
+    except FileNotFoundError:
+        raise _missing(argv[0]) from None
+    except subprocess.TimeoutExpired as exc:
+        message = f"{argv[0]} did not answer within {timeout_s:.0f} s; Slurm may be overloaded, try again later"
+        raise SchedulerError(message, transient=True) from exc
+    if done.returncode:
+        raise _refusal(argv[0], done.returncode, done.stderr)
+    return done.stdout.decode("utf-8", errors="replace")
+
+
+@contextmanager
+def stream(argv: Sequence[str]) -> Iterator[Iterator[bytes]]:
+    """What the program prints, in blocks while it prints it, for answers too large to hold.
+
+    Raises:
+        SchedulerError: if it is not there, or failed in the end.
+    """
+    with tempfile.TemporaryFile() as complaints:  # not a pipe: nobody reads it while the answer comes
+        try:
+            process = subprocess.Popen(
+                argv, stdout=subprocess.PIPE, stderr=complaints, stdin=subprocess.DEVNULL, env=_environment()
+            )
+        except FileNotFoundError:
+            raise _missing(argv[0]) from None
+        with process:
+            assert process.stdout is not None
+            try:
+                yield iter(partial(process.stdout.read, _BLOCK), b"")
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode:
+            complaints.seek(0)
+            raise _refusal(argv[0], process.returncode, complaints.read())
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not _THEIR_WAY.fullmatch(name)} | _OUR_WAY
+
+
+def _missing(program: str) -> SchedulerError:
+    return SchedulerError(
+        f"the program {program!r} is not found: this is no machine of a Slurm cluster; log in to one, or mend PATH"
+    )
+
+
+def _refusal(program: str, code: int, stderr: bytes) -> SchedulerError:
+    text = stderr.decode("utf-8", errors="replace")
+    lines = [re.sub(r"^\w+: (error: )?", "", line) for line in text.splitlines() if line.strip()]
+    said = "; ".join(dict.fromkeys(lines)) or f"exit code {code}, and nothing else"
+    return SchedulerError(f"{program}: {said}", transient=_TRY_AGAIN.search(said) is not None)
