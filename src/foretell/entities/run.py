@@ -144,6 +144,7 @@ class Owner:
     """Who is running a run, precisely enough to tell whether they still are.
 
     ``token`` is unique to one process; ``started_at`` is that process's start, so a reused pid is not mistaken for it.
+    A scheduler's batch owns its runs with no process behind it: pid 0.
     """
 
     token: str
@@ -151,6 +152,10 @@ class Owner:
     boot_id: str
     pid: int
     started_at: float
+
+    @property
+    def is_batch(self) -> bool:
+        return self.pid == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

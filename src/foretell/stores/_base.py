@@ -1,11 +1,12 @@
 """What every store promises."""
 
 import abc
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
 from foretell.entities.app import App
+from foretell.entities.job import Batch
 from foretell.entities.learned import ModelRecord
 from foretell.entities.run import Claim, Owner, Run, RunSpec, State
 
@@ -67,6 +68,29 @@ class RunStore(abc.ABC):
     @abc.abstractmethod
     def finish(self, run: Run, owner: Owner) -> bool:
         """Keep what came of a claimed run; false, and nothing kept, if the claim is not this owner's."""
+
+    @abc.abstractmethod
+    def finish_all(self, runs: Collection[Run], owner: Owner) -> set[str]:
+        """As :meth:`finish` for many, at once; the ids of those that were kept."""
+
+    @abc.abstractmethod
+    def open_batch(self, batch: Batch, specs: Sequence[RunSpec], *, retry: Collection[State] = ()) -> Batch:
+        """Keep a batch and take on its runs in its name, at once; it comes back with those that it got (:meth:`claim`).
+
+        One that got none is not kept.
+        """
+
+    @abc.abstractmethod
+    def keep_job_id(self, batch_id: str, job_id: str) -> None:
+        """Keep what the scheduler called a batch."""
+
+    @abc.abstractmethod
+    def batches(self, app: str) -> list[Batch]:
+        """The batches of an app that still have runs to finish, oldest first."""
+
+    @abc.abstractmethod
+    def release_all(self, owner: Owner) -> int:
+        """Forget all claims of an owner; how many there were."""
 
     @abc.abstractmethod
     def add_runs(self, runs: Iterable[Run]) -> int:

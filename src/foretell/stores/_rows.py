@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from foretell.entities.app import App, Scale
+from foretell.entities.job import Batch
 from foretell.entities.learned import ModelCard, ModelRecord
 from foretell.entities.records import from_record, to_record
 from foretell.entities.run import Allocation, Claim, Machine, Owner, Run, RunSpec, State, Usage
@@ -18,7 +19,10 @@ Row = dict[str, Any]
 
 _FIGURES = tuple(field.name for field in dataclasses.fields(Usage))
 _SPEC = ("app", "scale", "repetition", "parameters", "allocation")
-_OUTCOME = ("state", "phases", "machine", "exit_code", "log_tail", "reason", "started_at", "ended_at", "source")
+_OUTCOME = (
+    "state", "phases", "machine", "exit_code", "log_tail", "reason", "started_at", "ended_at", "source", "job_id",
+    "allocated",
+)  # fmt: skip
 _OWNER = ("owner_token", "owner_hostname", "owner_boot_id", "owner_pid", "owner_started_at", "heartbeat_at")
 RUN_COLUMNS = _SPEC + _FIGURES + _OUTCOME
 CLAIM_COLUMNS = _SPEC + _OWNER
@@ -61,6 +65,22 @@ def build_claim_row(spec: RunSpec, owner: Owner, *, now: datetime) -> Row:
     }
 
 
+def build_batch_row(batch: Batch) -> Row:
+    description = to_record(batch)
+    del description["job_id"]
+    place = f"batch {batch.id}"
+    return {
+        "id": batch.id,
+        "app": check_name(batch.app),
+        "job_id": batch.job_id,
+        "description": _render_json(description, place=place),
+    }
+
+
+def build_batch(row: Any) -> Batch:
+    return dataclasses.replace(from_record(Batch, json.loads(row.description)), job_id=row.job_id)
+
+
 def build_model_row(record: ModelRecord) -> Row:
     place = f"the model of {record.app!r}"
     return {
@@ -87,7 +107,7 @@ def build_model(row: Any) -> ModelRecord:
 def build_run(row: Sequence[Any]) -> Run:
     """From a row of RUN_COLUMNS; by position, because names cost as much as all the rest."""
     outcome = len(_SPEC) + len(_FIGURES)
-    state, phases, machine, exit_code, log_tail, reason, started_at, ended_at, source = row[outcome:]
+    state, phases, machine, exit_code, log_tail, reason, started_at, ended_at, source, job_id, given = row[outcome:]
     return Run(
         spec=_build_spec(row[: len(_SPEC)]),
         state=_STATES[state],
@@ -100,6 +120,8 @@ def build_run(row: Sequence[Any]) -> Run:
         started_at=started_at,
         ended_at=ended_at,
         source=source,
+        job_id=job_id or "",
+        allocated=None if given is None else _build_allocation(given),
     )
 
 
@@ -145,6 +167,8 @@ def _build_outcome_row(run: Run, *, place: str) -> Row:
         "started_at": run.started_at,
         "ended_at": run.ended_at,
         "source": _spell_out(run.source),
+        "job_id": _spell_out(run.job_id) or None,
+        "allocated": run.allocated and _render_changes(run.allocated, _ANY_ALLOCATION, place=place),
     }
 
 

@@ -70,11 +70,23 @@ runs = sa.Table(
     sa.Column("owner_pid", sa.BigInteger()),
     sa.Column("owner_started_at", sa.Double()),
     sa.Column("heartbeat_at", UtcDateTime()),
+    sa.Column("job_id", sa.Text()),
+    sa.Column("allocated", _JSON),
 )
 sa.Index("runs_by_app", runs.c.app, runs.c.number)
 sa.Index("runs_by_state", runs.c.app, runs.c.state, runs.c.number)
 _OWNED = runs.c.owner_token.is_not(None)
 sa.Index("runs_by_owner", runs.c.owner_token, sqlite_where=_OWNED, postgresql_where=_OWNED)
+
+batches = sa.Table(
+    "batches",
+    metadata,
+    sa.Column("id", sa.Text(), primary_key=True),
+    sa.Column("app", sa.Text(), nullable=False),
+    sa.Column("job_id", sa.Text(), nullable=False),
+    sa.Column("description", _JSON, nullable=False),
+)
+sa.Index("batches_by_app", batches.c.app)
 
 models = sa.Table(
     "models",

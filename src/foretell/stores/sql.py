@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -12,15 +13,16 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from foretell.entities.app import App
+from foretell.entities.job import Batch
 from foretell.entities.learned import ModelRecord
 from foretell.entities.run import Claim, Owner, Run, RunSpec, State
 from foretell.errors import NotFoundError, StoreError
-from foretell.stores import _rows
+from foretell.stores import _rows, _tables
 from foretell.stores._base import RunStore
 from foretell.stores._engine import build_engine, parse_address, render_place
 from foretell.stores._errors import translated
 from foretell.stores._migrate import ensure_schema
-from foretell.stores._tables import apps, models, runs
+from foretell.stores._tables import apps, batches, models, runs
 
 _BATCH = 5000
 _ID_PREFIX = re.compile(r"[0-9a-f]+(-[0-9]*)?")
@@ -67,16 +69,32 @@ class SqlStore(RunStore):
 
     def claim(self, spec: RunSpec, owner: Owner, *, retry: Collection[State] = ()) -> bool:
         row = _rows.build_claim_row(spec, owner, now=datetime.now(UTC))
-        statement = self._insert(runs).values(row).inline()
-        taken_over = {name: statement.excluded[name] for name in row} | {"attempt": runs.c.attempt + 1}
-        final = [state.value for state in retry if state.final]
         with self._writing() as connection:
-            result = connection.execute(
-                statement.on_conflict_do_update(
-                    index_elements=[runs.c.id], set_=taken_over, where=runs.c.state.in_(final)
-                )
-            )
-        return result.rowcount == 1
+            return connection.execute(self._build_claim(row, retry), row).rowcount == 1
+
+    def open_batch(self, batch: Batch, specs: Sequence[RunSpec], *, retry: Collection[State] = ()) -> Batch:
+        now = datetime.now(UTC)
+        rows = [_rows.build_claim_row(spec, batch.owner, now=now) for spec in specs]
+        if not rows:
+            return replace(batch, run_ids=())
+        with self._writing() as connection:
+            connection.execute(self._build_claim(rows[0], retry), rows)
+            taken = set(connection.scalars(sa.select(runs.c.id).where(runs.c.owner_token == batch.id)))
+            kept = replace(batch, run_ids=tuple(spec.id for spec in specs if spec.id in taken))
+            if kept.run_ids:
+                connection.execute(sa.insert(batches).values(_rows.build_batch_row(kept)))
+        return kept
+
+    def keep_job_id(self, batch_id: str, job_id: str) -> None:
+        with self._writing() as connection:
+            connection.execute(sa.update(batches).where(batches.c.id == batch_id).values(job_id=job_id))
+
+    def batches(self, app: str) -> list[Batch]:
+        unfinished = sa.exists().where(runs.c.owner_token == batches.c.id)
+        query = sa.select(batches.c.job_id, batches.c.description).where(batches.c.app == app, unfinished)
+        with self._reading() as connection:
+            found = [_rows.build_batch(row) for row in connection.execute(query)]
+        return sorted(found, key=lambda batch: batch.created_at)
 
     def claims(self, app: str) -> list[Claim]:
         query = _select_claims.where(runs.c.app == app).order_by(runs.c.number)
@@ -98,6 +116,19 @@ class SqlStore(RunStore):
         row = _rows.build_finish_row(run)
         with self._writing() as connection:
             return connection.execute(sa.update(runs).where(_is_claim(run.id, owner)).values(row)).rowcount == 1
+
+    def finish_all(self, runs: Collection[Run], owner: Owner) -> set[str]:
+        rows = {run.id: _rows.build_finish_row(_check_final(run)) for run in runs}
+        with self._writing() as connection:
+            return {
+                run_id
+                for run_id, row in rows.items()
+                if connection.execute(sa.update(_tables.runs).where(_is_claim(run_id, owner)).values(row)).rowcount == 1
+            }
+
+    def release_all(self, owner: Owner) -> int:
+        with self._writing() as connection:
+            return connection.execute(sa.delete(runs).where(runs.c.owner_token == owner.token)).rowcount
 
     def add_runs(self, runs: Iterable[Run]) -> int:
         remaining = iter(runs)
@@ -164,6 +195,13 @@ class SqlStore(RunStore):
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def _build_claim(self, row: _rows.Row, retry: Collection[State]) -> sa.Insert:
+        statement = self._insert(runs).inline()
+        taken_over = {name: statement.excluded[name] for name in row} | {"attempt": runs.c.attempt + 1}
+        # not in_(), which cannot be asked for many rows at once
+        anew = sa.or_(sa.false(), *(runs.c.state == state.value for state in retry if state.final))
+        return statement.on_conflict_do_update(index_elements=[runs.c.id], set_=taken_over, where=anew)
 
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:

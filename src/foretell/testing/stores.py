@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from foretell.entities.app import App, Domain, Parameter, ParameterType, Phase, ResourceSweep, Scale
+from foretell.entities.job import Batch, Submission
 from foretell.entities.learned import Judgement, ModelCard, ModelRecord, Scores, Standing
 from foretell.entities.run import RETRIABLE, Allocation, Machine, Owner, Run, RunSpec, State, Usage
 from foretell.errors import NotFoundError, StoreError
@@ -27,6 +28,19 @@ def build_spec(number: int = 0, *, app: str = "demo") -> RunSpec:
 
 def build_run(number: int = 0, *, app: str = "demo", state: State = State.COMPLETED) -> Run:
     return Run(spec=build_spec(number, app=app), state=state, usage=Usage(elapsed_s=1.5 + number))
+
+
+def build_batch(batch_id: str = "b1") -> Batch:
+    return Batch(
+        id=batch_id,
+        app="demo",
+        name=f"demo-{batch_id}",
+        directory="/shared/demo",
+        submission=Submission(partition="cpu", options={"qos": "low", "exclusive": ""}),
+        run_ids=(),
+        submitter=build_owner(),
+        created_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    )
 
 
 def build_owner(token: str = "us") -> Owner:  # noqa: S107  # no secret
@@ -65,6 +79,8 @@ def build_full_run() -> Run:
         exit_code=-9,
         log_tail=ODD_TEXT * 100,
         reason=ODD_TEXT,
+        job_id="12_3",
+        allocated=Allocation(cores=40, memory_bytes=2**39, gpus=2, nodes=3, partition=ODD_TEXT, walltime_s=60.0),
         started_at=datetime(2024, 2, 29, 23, 59, 59, 999999, tzinfo=timezone(timedelta(hours=5, minutes=30))),
         ended_at=datetime(2024, 3, 1, tzinfo=UTC),
         source=ODD_TEXT,
@@ -325,6 +341,33 @@ class StoreContract:
         assert store.finish(build_run(), now)
         assert not store.finish(build_run(state=State.FAILED), now)
         assert store.runs("demo") == [build_run()]
+
+    def test_a_batch_takes_its_runs_on_at_once(self, store: RunStore) -> None:
+        store.add_runs([build_run(0), build_run(1, state=State.FAILED), build_run(2, state=State.INTERRUPTED)])
+        store.claim(build_spec(3), build_owner("them"))
+        specs = [build_spec(number) for number in (5, 4, 3, 2, 1, 0)]
+        batch = store.open_batch(build_batch(), specs, retry=[State.INTERRUPTED])
+        assert batch.run_ids == tuple(build_spec(number).id for number in (5, 4, 2))
+        assert store.batches("demo") == [batch]
+        assert [claim.owner for claim in store.claims("demo") if claim.owner.is_batch] == [batch.owner] * 3
+        store.keep_job_id(batch.id, "4711")
+        assert store.batches("demo") == [replace(batch, job_id="4711")]
+        assert store.batches("other") == []
+
+    def test_a_batch_ends_with_its_last_run(self, store: RunStore) -> None:
+        batch = store.open_batch(build_batch(), [build_spec(number) for number in range(3)])
+        assert store.finish_all([build_run(0), build_run(1), build_run(7)], batch.owner) == set(batch.run_ids[:2])
+        assert store.finish_all([build_run(1, state=State.FAILED)], batch.owner) == set()
+        assert store.batches("demo") == [batch]
+        assert store.release_all(batch.owner) == 1
+        assert store.batches("demo") == []
+        assert store.runs("demo") == [build_run(0), build_run(1)]
+
+    def test_a_batch_without_runs_is_not_kept(self, store: RunStore) -> None:
+        store.add_runs([build_run(0)])
+        assert store.open_batch(build_batch(), [build_spec(0)]).run_ids == ()
+        assert store.open_batch(build_batch(), []).run_ids == ()
+        assert store.batches("demo") == []
 
     def test_one_of_many_threads_gets_the_claim(self, store: RunStore) -> None:
         specs = [build_spec(number) for number in range(10)]

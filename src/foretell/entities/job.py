@@ -1,0 +1,67 @@
+"""What is told a scheduler, what it was given together, and what its accounting says came of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from foretell.entities.run import Allocation, Owner, State, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """How runs are handed to Slurm.
+
+    ``options`` are further ``sbatch`` options by their long names; an empty value is a flag. ``sample``: a sampler runs
+    beside each command, for what accounting does not tell (memory over time, GPUs).
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    cluster: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    sample: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Runs handed to a scheduler together, as one array: element ``n`` is the run ``run_ids[n]``.
+
+    ``job_id`` is empty until the scheduler's answer was kept. The scheduler knows a batch by its ``name``, too, which
+    no other has: so one whose answer was lost is found again.
+    """
+
+    id: str
+    app: str
+    name: str
+    directory: str
+    submission: Submission
+    run_ids: tuple[str, ...]
+    submitter: Owner
+    created_at: datetime
+    job_id: str = ""
+
+    @property
+    def owner(self) -> Owner:
+        """Who has its runs: no process, the batch itself."""
+        return Owner(token=self.id, hostname="", boot_id="", pid=0, started_at=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What accounting says of a job, or of one element of an array, its steps folded in.
+
+    ``word`` is the scheduler's own for its ``state``, ``allocated`` what it was given, with the time limit in force.
+    """
+
+    id: str
+    state: State
+    word: str
+    name: str = ""
+    exit_code: int | None = None
+    signal: int = 0
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    allocated: Allocation = field(default_factory=Allocation)
+    usage: Usage | None = None
+    node_list: str = ""
