@@ -1,0 +1,81 @@
+"""What Slurm's controller says of jobs now: those that wait and run, and for some minutes those that have ended."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from foretell.entities.run import State
+from foretell.errors import SchedulerError
+from foretell.probes.slurm.calls import call
+from foretell.probes.slurm.states import parse_state
+
+_UNKNOWN_ID = "Invalid job id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """How a job stands in the queue; ``why`` it waits, if it does."""
+
+    state: State
+    word: str
+    why: str = ""
+
+
+def read_queue(job_ids: Collection[str], *, cluster: str | None = None) -> dict[str, Place]:
+    """These jobs and all elements of these arrays, by ``12`` or ``12_3``; one call for all.
+
+    What ended longer ago than the controller remembers is not there.
+
+    Raises:
+        SchedulerError: if the controller does not answer (``transient``), or says what we do not know.
+    """
+    if not job_ids:
+        return {}
+    where = [f"--clusters={cluster}"] if cluster else []
+    options = ["--noheader", "--array", "--states=all", "--format=%F|%K|%T|%r", f"--jobs={','.join(sorted(job_ids))}"]
+    try:
+        return parse_queue(call(["squeue", *options, *where]))
+    except SchedulerError as exc:
+        if _UNKNOWN_ID in str(exc):
+            return {}
+        raise
+
+
+def find_by_name(name: str, *, cluster: str | None = None) -> str | None:
+    """The id of the job or array of that name, if the controller knows one.
+
+    Raises:
+        SchedulerError: if the controller does not answer.
+    """
+    where = [f"--clusters={cluster}"] if cluster else []
+    answer = call(["squeue", "--noheader", "--states=all", "--format=%F", f"--name={name}", *where])
+    return min((line for line in answer.split() if line.isdigit()), key=int, default=None)
+
+
+def parse_queue(text: str) -> dict[str, Place]:
+    """Places by job id, from ``squeue --noheader --array --format=%F|%K|%T|%r``.
+
+    Raises:
+        SchedulerError: if a line is none of squeue's, or has a state we do not know.
+    """
+    places = {}
+    for line in text.splitlines():
+        if line.startswith("CLUSTER:") or not line.strip():
+            continue
+        try:
+            array, index, word, why = line.split("|", 3)
+        except ValueError:
+            raise SchedulerError(f"squeue answered {line!r}; expected 4 fields. Please report it") from None
+        job_id = array if index in ("", "N/A") else f"{array}_{index}"
+        places[job_id] = Place(state=parse_state(word), word=word, why="" if why == "None" else why)
+    return places
+
+
+def cancel(job_ids: Collection[str], *, cluster: str | None = None) -> None:
+    """Cancel jobs, arrays or elements of arrays; those that have ended are left alone.
+
+    Raises:
+        SchedulerError: if the controller does not answer.
+    """
+    if job_ids:
+        where = [f"--clusters={cluster}"] if cluster else []
+        call(["scancel", "--quiet", *where, *sorted(job_ids)])
