@@ -34,12 +34,24 @@ def render_job_script(
     Raises:
         RunnerError: if an option, a word or a variable cannot be written in such a script.
     """
-    asked = _directives(job_name, allocation, gpu_model=gpu_model, account=account) | dict(options)
-    header = [_render_directive(name, value) for name, value in asked.items() if name not in without]
-    return "\n".join(["#!/bin/bash", *header, "", *render_body(launch, command=launch.argv)]) + "\n"
+    asked = build_options(job_name, allocation, gpu_model=gpu_model, account=account) | dict(options)
+    header = render_header({name: value for name, value in asked.items() if name not in without})
+    return "\n".join([*header, "", *render_body(launch, command=launch.argv)]) + "\n"
 
 
-def _directives(job_name: str, allocation: Allocation, *, gpu_model: str | None, account: str | None) -> dict[str, str]:
+def render_header(options: Mapping[str, str]) -> list[str]:
+    """The first lines of a script for ``sbatch``.
+
+    Raises:
+        RunnerError: if an option cannot be written there.
+    """
+    return ["#!/bin/bash", *(_render_directive(name, value) for name, value in options.items())]
+
+
+def build_options(
+    job_name: str, allocation: Allocation, *, gpu_model: str | None = None, account: str | None = None
+) -> dict[str, str]:
+    """An allocation as ``sbatch`` is asked for it, by long names."""
     gpus = f"{gpu_model}:{allocation.gpus}" if gpu_model else str(allocation.gpus)
     directives = {
         "job-name": _clean_name(job_name),
