@@ -10,10 +10,11 @@ from functools import partial
 
 from foretell.errors import SchedulerError
 
-# Times as sacct is asked for and answers them: one form, whatever the user's own environment says.
-_OUR_WAY = {"SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
+# Times as sacct is asked for and answers them: one form, whatever the user's own environment says. And all elements of
+# an array that wait, however long their list: it would end in "..." after 64 characters.
+_OUR_WAY = {"SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0"}
 # What a user may have set to change what these programs print or do by default.
-_THEIR_WAY = re.compile(r"(SACCT|SQUEUE|SINFO|SBATCH|SCANCEL)_.*|SLURM_(CLUSTERS|BITSTR_LEN|JOB_NAME)")
+_THEIR_WAY = re.compile(r"(SACCT|SQUEUE|SINFO|SBATCH|SCANCEL)_.*|SLURM_(CLUSTERS|JOB_NAME)")
 _TIMEOUT_S = 120.0
 _BLOCK = 1 << 20
 _TRY_AGAIN = re.compile(
