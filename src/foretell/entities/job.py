@@ -47,6 +47,20 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a batch stands: of its ``unfinished`` runs some are ``queued`` (``why`` they wait), some ``running``.
+
+    The rest has ended, and accounting is still to say how.
+    """
+
+    batch: Batch
+    unfinished: int
+    queued: int
+    running: int
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What accounting says of a job, or of one element of an array, its steps folded in.
 

@@ -21,7 +21,10 @@ class Runner(abc.ABC):
     **The run's fault.** A command that does not exist, fails or exceeds its limits is a run in that state with its
     reason, not an error. An error means that the runner itself could not do its work.
     **Nothing stays.** When a run is final no process of it is left; after :meth:`stop` none of any run is.
+    **What lasts.** Runs of a runner that is :attr:`lasting` go on when it is closed, and can be followed again later.
     """
+
+    lasting = False
 
     @property
     @abc.abstractmethod
@@ -32,6 +35,11 @@ class Runner(abc.ABC):
     @abc.abstractmethod
     def running(self) -> tuple[RunSpec, ...]:
         """Runs that were started and not yet given by :meth:`poll`."""
+
+    @property
+    def queued(self) -> int:
+        """How many of the running ones wait for their turn."""
+        return 0
 
     @abc.abstractmethod
     def fits(self, spec: RunSpec) -> bool:
@@ -61,10 +69,19 @@ class Runner(abc.ABC):
     def stop(self) -> None:
         """Kill what still runs and forget it. Calling it again does nothing."""
 
+    def close(self) -> None:
+        """Leave: what does not last is stopped."""
+        if not self.lasting:
+            self.stop()
+
+    def take_notes(self) -> list[str]:
+        """What a user should know, in plain sentences, since this was last asked."""
+        return []
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
+        self.close()

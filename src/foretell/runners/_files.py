@@ -13,6 +13,7 @@ from foretell.entities.run import Run
 from foretell.errors import RunnerError
 
 STDOUT, STDERR, SETUP, CLEANUP, RECORD = "stdout.log", "stderr.log", "setup.log", "cleanup.log", "run.json"
+JOB_RECORD, SAMPLE = "job.txt", "sample.json"  # of a run that is a job of a scheduler
 
 _TAIL_LINES = 40
 _TAIL_BYTES = 1 << 14
@@ -36,7 +37,7 @@ def prepare_run_directory(directory: Path) -> None:
     """
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        for name in (RECORD, SETUP, CLEANUP):
+        for name in (RECORD, SETUP, CLEANUP, JOB_RECORD, SAMPLE):
             (directory / name).unlink(missing_ok=True)
         for name in (STDOUT, STDERR):
             (directory / name).write_bytes(b"")

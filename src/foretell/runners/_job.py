@@ -5,7 +5,6 @@ import errno
 import os
 import queue
 import shlex
-import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -14,12 +13,12 @@ from pathlib import Path
 
 from foretell.entities.app import Phase
 from foretell.entities.run import Launch, Machine, Run, RunSpec, State, Usage
-from foretell.entities.units import render_bytes, render_duration
 from foretell.probes.gpus import Gpu
 from foretell.probes.machine import RUN_DIRECTORY, RUN_ID, kill_leftovers, read_busy_s
 from foretell.probes.phases import read_phases
 from foretell.probes.process import Command, CpuLedger, Ending, Limits, Measurement, ProcessProbe
 from foretell.runners._files import CLEANUP, SETUP, STDERR, STDOUT, read_tail, write_finished, writing
+from foretell.runners._reasons import render_exit, render_memory_limit, render_time_limit
 
 _SHORTEST_LOAD_S = 0.2  # the kernel counts busy time in ticks of 10 ms; over less than this it says nothing
 _CLEANUP_AFTER_STOP_S = 5.0
@@ -139,7 +138,7 @@ class Job(threading.Thread):
             file.write(f"$ {shlex.join(argv)}\n")
         measurement = self._follow(argv, stdout=log, stderr=log, limits=limits)
         if measurement.exit_code != 0:
-            raise _StepError(f"{shlex.join(argv)} ended with {_render_exit(measurement.exit_code)}")
+            raise _StepError(f"{shlex.join(argv)} {render_exit(measurement.exit_code)}")
 
     def _run_command(self) -> Run:
         limits = Limits(time_s=self._time_limit_s(), memory_bytes=self.spec.allocation.memory_bytes)
@@ -166,13 +165,13 @@ class Job(threading.Thread):
             assert limits.time_s is not None
             # How long it took to die says nothing of how long it would have run.
             usage = dataclasses.replace(usage, elapsed_s=min(usage.elapsed_s, limits.time_s))
-            reason = f"stopped at its time limit of {render_duration(limits.time_s)}"
+            reason = render_time_limit(limits.time_s)
             return self._build_run(State.TIMED_OUT, reason=reason, usage=usage, exit_code=code)
         if measurement.ending is Ending.MEMORY_LIMIT:
-            reason = f"used more than the {render_bytes(limits.memory_bytes or 0)} of memory it asked for"
+            reason = render_memory_limit(limits.memory_bytes or 0)
             return self._build_run(State.OUT_OF_MEMORY, reason=reason, usage=usage, exit_code=code)
         if code != 0:
-            return self._build_run(State.FAILED, reason=f"ended with {_render_exit(code)}", usage=usage, exit_code=code)
+            return self._build_run(State.FAILED, reason=render_exit(code), usage=usage, exit_code=code)
         phases, complaints = read_phases(self._phases, run_directory=self._directory, output=self._directory / STDOUT)
         reason = "; ".join(complaints)
         return Run(spec=self.spec, state=State.COMPLETED, usage=usage, phases=phases, exit_code=code, reason=reason)
@@ -231,14 +230,3 @@ def _start(command: Command, *, limits: Limits, gpus: Sequence[Gpu], ledger: Cpu
     except (OSError, ValueError) as exc:
         cause = _START_ERRORS.get(exc.errno or 0) if isinstance(exc, OSError) else None
         raise _StepError(f"{command.argv[0]!r} cannot be started: {cause or exc}") from exc
-
-
-def _render_exit(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    hint = " (perhaps the machine ran out of memory)" if -code == signal.SIGKILL else ""
-    return f"{name}{hint}"

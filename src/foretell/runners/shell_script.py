@@ -41,9 +41,9 @@ def render_body(launch: Launch, *, command: Sequence[str]) -> Iterator[str]:
     yield "set -e"  # not -u: what sites source (modules, conda) does not survive it
     yield ""
     for name, value in {**launch.environment, RUN_DIRECTORY: launch.run_directory}.items():
-        yield f"export {_check_variable(name)}={_quote(value)}"
-    yield f"mkdir -p -- {_quote(launch.run_directory)}"
-    yield f"cd -- {_quote(launch.working_directory)}"
+        yield f"export {_check_variable(name)}={quote(value)}"
+    yield f"mkdir -p -- {quote(launch.run_directory)}"
+    yield f"cd -- {quote(launch.working_directory)}"
     if launch.cleanup:
         yield from ("", "cleanup() {", *(f"  {render_words(argv)} || true" for argv in launch.cleanup), "}")
         yield "trap cleanup EXIT"
@@ -64,19 +64,24 @@ def render_words(words: Sequence[str]) -> str:
     return " ".join([_quote_command(words[0]), *_quote_all(words[1:])])
 
 
+def quote(word: str) -> str:
+    """A word as a shell reads it back unchanged.
+
+    Raises:
+        RunnerError: if it holds a NUL.
+    """
+    if "\0" in word:
+        raise RunnerError(f"{word!r} holds a NUL character, which no command can be given; remove it")
+    return shlex.quote(word)
+
+
 def _quote_command(word: str) -> str:
-    plain = _quote(word)
+    plain = quote(word)
     return f"'{word}'" if plain == word and ("=" in word or word in _RESERVED) else plain
 
 
 def _quote_all(words: Iterable[str]) -> Iterator[str]:
-    return map(_quote, words)
-
-
-def _quote(word: str) -> str:
-    if "\0" in word:
-        raise RunnerError(f"{word!r} holds a NUL character, which no command can be given; remove it")
-    return shlex.quote(word)
+    return map(quote, words)
 
 
 def _check_variable(name: str) -> str:

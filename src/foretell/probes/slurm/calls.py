@@ -4,9 +4,10 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 
 from foretell.errors import SchedulerError
 
@@ -25,15 +26,23 @@ _TRY_AGAIN = re.compile(
 )
 
 
-def call(argv: Sequence[str], *, timeout_s: float = _TIMEOUT_S) -> str:
-    """What the program printed.
+def call(
+    argv: Sequence[str], *, timeout_s: float = _TIMEOUT_S, environment: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """What the program printed; ``environment`` is added to ours.
 
     Raises:
         SchedulerError: if it is not there, fails, or does not answer in time; ``transient`` where waiting may help.
     """
     try:
         done = subprocess.run(
-            argv, capture_output=True, stdin=subprocess.DEVNULL, env=_environment(), timeout=timeout_s, check=False
+            argv,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env=_environment() | dict(environment),
+            timeout=timeout_s,
+            check=False,
+            start_new_session=True,  # Ctrl-C is for us: what was asked is answered
         )
     except FileNotFoundError:
         raise _missing(argv[0]) from None

@@ -1,0 +1,90 @@
+"""Runs of one allocation as a job array: a script for ``sbatch``, and one for each element."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from foretell.entities.job import Batch
+from foretell.entities.run import Allocation, Launch
+from foretell.runners._files import JOB_RECORD, STDERR, STDOUT
+from foretell.runners.shell_script import quote, render_body
+from foretell.runners.slurm.script import build_options, render_header
+
+SCRIPT, ENDED, LOGS, FIRST = "array.sbatch", "ended", "logs", "job"
+_GRACE_S = 5
+_MARGIN_S = 60.0  # for what a job does beside its command; Slurm counts in minutes anyway
+
+
+def render_array_script(batch: Batch, *, allocation: Allocation, gpu_model: str | None = None) -> str:
+    """A script for ``sbatch`` that runs each element's own script.
+
+    Raises:
+        RunnerError: if an option cannot be written in such a script.
+    """
+    options = build_options(batch.name, allocation, gpu_model=gpu_model, account=batch.submission.account)
+    del options["output"]  # it is a path: sbatch is given it in a word of its own
+    asked = options | {"array": f"0-{len(batch.run_ids) - 1}", "requeue": ""} | dict(batch.submission.options)
+    if batch.submission.cluster:
+        asked["clusters"] = batch.submission.cluster
+    lines = [
+        *render_header(asked),
+        "",
+        f"batch={quote(batch.directory)}",
+        "# Submitted again, because an answer was lost? Then only the one that starts first goes on.",
+        f'ln -s "$SLURM_ARRAY_JOB_ID" "$batch/{FIRST}" 2>/dev/null ||',
+        f'  [ "$(readlink "$batch/{FIRST}")" = "$SLURM_ARRAY_JOB_ID" ] || exit 0',
+        '. "$batch/task-$SLURM_ARRAY_TASK_ID.sh"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple[str, ...] = ()) -> str:
+    """What one element does: the run in its directory, with what it printed and a record of when and where.
+
+    Raises:
+        RunnerError: if a word or a variable cannot be written in a shell script.
+    """
+    command = (*sampler, *launch.argv)
+    limit_s = find_own_limit_s(launch, allocation)
+    if limit_s is not None:
+        command = ("timeout", f"--kill-after={_GRACE_S}", str(limit_s), *command)
+    body = [line and f"  {line}" for line in render_body(launch, command=command)]
+    lines = [
+        f"run={quote(launch.run_directory)}",
+        'mkdir -p -- "$run"',
+        f': >"$run/{STDOUT}"; : >"$run/{STDERR}"',
+        f'exec >>"$run/{STDOUT}" 2>>"$run/{STDERR}"',
+        f'note() {{ printf \'%s=%s\\n\' "$@" >>"$run/{JOB_RECORD}"; }}',
+        f'rm -f -- "$run/{JOB_RECORD}"',
+        'note job "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" host "${SLURMD_NODENAME:-$(uname -n)}" \\',
+        '  cpu "$(sed -n \'s/^model name[^:]*: *//p; T; q\' /proc/cpuinfo)" started "$(date +%s.%N)"',
+        "(",
+        *body,
+        ")",
+        "code=$?",
+        'note code "$code" ended "$(date +%s.%N)"',
+        f': >"$batch/{ENDED}/$SLURM_ARRAY_TASK_ID"',
+        'exit "$code"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def find_own_limit_s(launch: Launch, allocation: Allocation) -> float | None:
+    """The limit an element's script holds its command to; ``None`` where the walltime asked for is the only one."""
+    return launch.time_limit_s if allocation.walltime_s is None else None
+
+
+def find_walltime_s(launch: Launch, allocation: Allocation) -> float | None:
+    """The walltime to ask for: what the allocation says, or the run's own limit and a little more."""
+    if allocation.walltime_s is not None or launch.time_limit_s is None:
+        return allocation.walltime_s
+    return math.ceil((launch.time_limit_s + _GRACE_S + _MARGIN_S) / 60) * 60.0
+
+
+def read_job_record(run_directory: Path) -> Mapping[str, str]:
+    """What the element's script noted: ``job``, ``host``, ``cpu``, ``started``, and in the end ``code``, ``ended``."""
+    try:
+        text = (run_directory / JOB_RECORD).read_text("utf-8", errors="replace")
+    except OSError:
+        return {}
+    return {name: value for name, equals, value in (line.partition("=") for line in text.splitlines()) if equals}

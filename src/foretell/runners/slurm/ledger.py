@@ -1,0 +1,37 @@
+"""Where batches are written down before they are submitted, so that no crash loses or doubles one."""
+
+import abc
+from collections.abc import Sequence
+from dataclasses import replace
+
+from foretell.entities.job import Batch
+from foretell.entities.run import RunSpec
+
+
+class Ledger(abc.ABC):
+    """Keeps batches. What it was told outlives this process, as far as its kind can."""
+
+    @abc.abstractmethod
+    def open(self, batch: Batch, specs: Sequence[RunSpec]) -> Batch:
+        """Write a batch down before it is submitted; it comes back with those runs that are its own to make."""
+
+    @abc.abstractmethod
+    def keep_job_id(self, batch: Batch, job_id: str) -> None:
+        """Write down what the scheduler called it."""
+
+    @abc.abstractmethod
+    def release(self, batch: Batch) -> None:
+        """Forget a batch that will not be submitted: its runs are anybody's."""
+
+
+class Unwritten(Ledger):
+    """Keeps nothing: batches are known to this process only."""
+
+    def open(self, batch: Batch, specs: Sequence[RunSpec]) -> Batch:
+        return replace(batch, run_ids=tuple(spec.id for spec in specs))
+
+    def keep_job_id(self, batch: Batch, job_id: str) -> None:
+        pass
+
+    def release(self, batch: Batch) -> None:
+        pass
