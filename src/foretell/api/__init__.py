@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from foretell.api.exchange import import_runs, list_runs
     from foretell.api.explaining import explain
     from foretell.api.learning import ask, build, predict
-    from foretell.api.places import find_site, list_sites
+    from foretell.api.places import discover_site, find_site, list_sites
     from foretell.api.proof import summarise, verify
     from foretell.api.workspace import load_app
     from foretell.apps.tables import Columns, read_table
@@ -26,6 +26,7 @@ __all__ = [
     "build",
     "choose_policy",
     "describe_machine",
+    "discover_site",
     "explain",
     "find_site",
     "generate",
@@ -52,7 +53,7 @@ _HOMES = {
     "foretell.api.exchange": ("import_runs", "list_runs"),
     "foretell.api.explaining": ("explain",),
     "foretell.api.learning": ("ask", "build", "predict"),
-    "foretell.api.places": ("find_site", "list_sites"),
+    "foretell.api.places": ("discover_site", "find_site", "list_sites"),
     "foretell.api.proof": ("summarise", "verify"),
     "foretell.api.workspace": ("load_app",),
     "foretell.apps.tables": ("Columns", "read_table"),

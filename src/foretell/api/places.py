@@ -1,14 +1,17 @@
 """Sites by name: this machine, the catalogue, the user's own."""
 
 from collections.abc import Collection
+from datetime import date
 from pathlib import Path
 
 from foretell.entities.site import Site
 from foretell.errors import NotFoundError
+from foretell.machines.discover import build_site
 from foretell.machines.local import LOCAL, build_local_site
 from foretell.machines.sites import get_site
 from foretell.machines.sites import list_sites as list_known_sites
 from foretell.probes.machine import detect_machine
+from foretell.probes.slurm.cluster import read_cluster
 
 
 def find_site(name: str, *, files: Collection[Path] = ()) -> Site:
@@ -36,3 +39,12 @@ def list_sites(*, files: Collection[Path] = ()) -> tuple[Site, ...]:
         SiteError: if a file has mistakes.
     """
     return (find_site(LOCAL), *list_known_sites(extra_files=files))
+
+
+def discover_site(*, name: str | None = None, cluster: str | None = None) -> Site:
+    """The Slurm cluster this machine belongs to, or the joined one of that name, as a site; prices are not known.
+
+    Raises:
+        SchedulerError: if Slurm is not there, does not answer, or no partition is open.
+    """
+    return build_site(read_cluster(cluster=cluster), name=name, as_of=date.today(), elsewhere=cluster is not None)

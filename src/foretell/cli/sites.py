@@ -1,12 +1,18 @@
 """The command ``foretell sites``."""
 
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli._common import JsonOption, SiteFileOption, find_site_files, show, show_json
+from foretell.cli._common import JsonOption, SiteFileOption, find_site_files, note, show, show_json, write_text
+from foretell.errors import Mistake, OutputError, SpecError
 
-app = typer.Typer(help="List and show the sites jobs can be placed on.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from foretell.entities.site import Site
+
+app = typer.Typer(help="List, show and discover the sites jobs can be placed on.", no_args_is_help=True)
 
 
 @app.command("list", epilog="Example: foretell sites list")
@@ -39,3 +45,64 @@ def show_site(
         show_json(build_site_record(site))
     else:
         show([render_site(site)])
+
+
+@app.command("discover", epilog="Example: foretell sites discover --name campus")
+def discover_site(
+    name: Annotated[
+        str | None, typer.Option(help="The site's name; default: the cluster's.", show_default=False)
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Another cluster this one is joined with; default: this one.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The site file; default: NAME.toml in ~/.config/foretell/sites.", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a site file for the Slurm cluster here; its prices are left for you to fill in."""
+    from foretell import api
+    from foretell.machines.discover import render_site_file
+    from foretell.reports.records import build_site_record
+    from foretell.reports.text_sites import render_site
+
+    site = api.discover_site(name=name, cluster=cluster)
+    _check_name(site.name)
+    path = output or _find_folder() / f"{site.name}.toml"
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists already; pass --force to replace it with all that was filled in, or --output")
+    write_text(path, render_site_file(site))
+    if as_json:
+        show_json({"file": str(path), "site": build_site_record(site)})
+        return
+    show([render_site(site)])
+    _tell_what_next(site, path, found=output is None)
+
+
+def _check_name(name: str) -> None:
+    from foretell.machines.local import LOCAL
+    from foretell.machines.site_keys import A_NAME, NAME
+
+    if not NAME.fullmatch(name) or name == LOCAL:
+        expected = f"{A_NAME}; not {LOCAL!r}, which is this machine"
+        raise SpecError("options", [Mistake(place="--name", found=repr(name), expected=expected)])
+
+
+def _find_folder() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "foretell" / "sites"
+
+
+def _tell_what_next(site: "Site", path: Path, *, found: bool) -> None:
+    from foretell.machines.discover import list_unknown_memory
+    from foretell.machines.sites import list_sites as list_shipped_sites
+
+    note(f"Wrote {path}. Fill in what an hour costs: the lines with # under [sites.{site.name}.defaults].")
+    unknown = list_unknown_memory(site)
+    if unknown:
+        note(f"Fill in the memory of {', '.join(unknown)}, too: Slurm does not know it.")
+    if site.name in {shipped.name for shipped in list_shipped_sites()}:
+        note(f"It takes the place of the site {site.name} that ships with Foretell; keep both with another --name.")
+    named = "" if found else f" --site-file {path}"
+    note(f"Then: foretell recommend APP --site {site.name}{named}")
