@@ -2,17 +2,26 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.entities.run import Allocation, Launch
+from foretell.api import find_site, open_store, render_script
+from foretell.entities.app import App, Domain, Parameter, ParameterType, Submission
+from foretell.entities.job import Batch
+from foretell.entities.prediction import Estimate, Offer, Prediction, Request
+from foretell.entities.run import Allocation, Launch, Owner
 from foretell.errors import RunnerError
 from foretell.runners.shell_script import render_shell_script, render_words
+from foretell.runners.slurm.array import ENDED, SCRIPT, render_array_script, render_task_script
 from foretell.runners.slurm.script import render_job_script
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -67,7 +76,9 @@ def test_full_shell_script():
     check_golden("job_full.sh", render_shell_script(FULL, allocation=LARGE))
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.glob("job_*")))
+@pytest.mark.parametrize(
+    "name", sorted(str(path.relative_to(GOLDEN)) for path in (*GOLDEN.glob("job_*"), *GOLDEN.glob("scripts/*")))
+)
 def test_shells_can_read_them(name):
     subprocess.run(["bash", "-n", GOLDEN / name], check=True)
 
@@ -109,7 +120,21 @@ def test_every_job_name_is_one_harmless_line(name):
 
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
-ODD = TEXT | st.sampled_from(["$(touch pwned)", "'", '"', "\n", "`id`", "a\nb", "\\", "!!", "~", "*", "-e", "", "\r"])
+ODD = TEXT | st.sampled_from(
+    [
+        "$(touch pwned)", "`id`", "${HOME}", "$'\\n'", "'", '"', "\\", "\\\n", "\n", "a\nb", "\nEOF\n", "\r", "\t", " ", "",
+        "!!", "~", "*", "-e", "--", "-n -x", "=", "a=b", "--x=$(y)", "#SBATCH --reservation=root", "\n#SBATCH --hold\n",
+        "{epochs}", "%j", ";", "&& true", "\N{RIGHT-TO-LEFT OVERRIDE}", "naïve 日本", "\x7f", "\x1b[31m",
+    ]
+)  # fmt: skip
+ENVIRONMENT = st.dictionaries(st.from_regex(r"T_[A-Za-z0-9_]{0,5}", fullmatch=True), ODD, min_size=1, max_size=4)
+# What arrives, as bytes: encodings must not help.
+TELL = """
+import json, os, sys
+seen = [[os.fsencode(word).hex() for word in sys.argv[1:]], {k.decode(): v.hex() for k, v in os.environb.items()}]
+print(json.dumps([*seen, os.getcwdb().hex()]))
+"""
+TELLER = (sys.executable, "-I", "-S", "-c", TELL)
 
 
 def run_script(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
@@ -118,28 +143,163 @@ def run_script(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", script], cwd=directory, capture_output=True, encoding="utf-8", timeout=60)
 
 
-@settings(max_examples=25, deadline=None)
-@given(words=st.lists(ODD, max_size=5), variable=ODD, folder=st.sampled_from(["plain", "it's", "a b\n$(c)", "-d"]))
-@pytest.mark.parametrize("kind", ["sbatch", "sh"])
-def test_odd_words_arrive_unharmed(tmp_path_factory, kind, words, variable, folder):
+def run_array(launch: Launch, job_name: str, directory: Path) -> str:
+    """What the only element of an array printed, with sbatch's part played by us."""
+    batch = Batch(
+        id="b",
+        app="app",
+        name=job_name,
+        directory=str(directory),
+        submission=Submission(),
+        run_ids=("r",),
+        submitter=Owner(token="t", hostname="h", boot_id="b", pid=1, started_at=0.0),
+        created_at=datetime(2026, 1, 15, tzinfo=UTC),
+    )
+    (directory / ENDED).mkdir()
+    (directory / SCRIPT).write_bytes(render_array_script(batch, allocation=Allocation()).encode())
+    (directory / "task-0.sh").write_bytes(render_task_script(launch, allocation=Allocation()).encode())
+    environment = {**os.environ, "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "0"}
+    subprocess.run(["bash", directory / SCRIPT], cwd=directory, env=environment, timeout=60, check=True)
+    return Path(launch.run_directory, "stdout.log").read_text("utf-8")
+
+
+def check_arrived(told: str, *, words: list[str], environment: Mapping[str, str], folder: Path) -> None:
+    argv, variables, directory = json.loads(told)
+    assert argv == [word.encode().hex() for word in words]
+    assert {name: variables[name] for name in environment} == {
+        name: value.encode().hex() for name, value in environment.items()
+    }
+    assert directory == os.fsencode(folder).hex()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    words=st.lists(ODD, max_size=5),
+    environment=ENVIRONMENT,
+    folder=st.sampled_from(["plain", "it's", "a b\n$(c)", "-d"]),
+)
+@pytest.mark.parametrize("kind", ["sbatch", "array", "sh"])
+def test_odd_words_arrive_unharmed(tmp_path_factory, kind, words, environment, folder):
     directory = tmp_path_factory.mktemp("job")
-    code = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['ODD'], os.getcwd()]))"
+    (name, *_) = environment.values()
     launch = Launch(
-        argv=(sys.executable, "-I", "-S", "-c", code, *words),
-        environment={"ODD": variable},
+        argv=(*TELLER, *words),
+        environment=environment,
         working_directory=str(directory / folder),
         run_directory=str(directory / folder),
         setup=(("true", *words),),
         cleanup=(("true", *words),),
     )
     allocation = Allocation(walltime_s=60)
-    if kind == "sbatch":
-        text = render_job_script(launch, job_name=variable, allocation=allocation)
+    if kind == "array":
+        told = run_array(launch, name, directory)
+    elif kind == "sbatch":
+        told = run_script(render_job_script(launch, job_name=name, allocation=allocation), directory).stdout
     else:
-        text = render_shell_script(launch, allocation=allocation)
-    answer = run_script(text, directory)
-    assert json.loads(answer.stdout) == [words, variable, str(directory / folder)]
-    assert {path.name for path in directory.iterdir()} == {"job", folder}
+        told = run_script(render_shell_script(launch, allocation=allocation), directory).stdout
+    check_arrived(told, words=words, environment=environment, folder=directory / folder)
+    ours = {"job", SCRIPT, "task-0.sh", ENDED}
+    assert {path.name for path in directory.iterdir()} - ours == {folder}
+
+
+def make_offer(site: str, allocation: Allocation, parameters: Mapping[str, str]) -> Offer:
+    guess = Estimate(value=3000, low=2500, high=3500, level=0.9)
+    prediction = Prediction(
+        parameters=parameters,
+        allocation=allocation,
+        elapsed_s=guess,
+        peak_memory_bytes=None,
+        request=Request(walltime_s=3600, memory_bytes=None),
+        basic=guess,
+    )
+    nothing = Decimal(0)
+    return Offer(
+        site=site,
+        prediction=prediction,
+        cost=nothing,
+        cost_at_request=nothing,
+        currency="USD",
+        risk=0.05,
+        pareto=True,
+        measured=True,
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(value=ODD, other=ODD)
+@pytest.mark.parametrize("site", ["pitzer", "local"])
+def test_any_parameter_arrives_unharmed(tmp_path_factory, site, value, other):
+    directory = tmp_path_factory.mktemp("app")
+    text = Domain(values=("x",))
+    app = App(
+        name="odd",
+        command=(*(word.replace("{", "{{").replace("}", "}}") for word in TELLER), "--name={name}", "{other}"),
+        parameters=tuple(Parameter(name=name, type=ParameterType.TEXT, full_scale=text) for name in ("name", "other")),
+        environment={"SAID": "{name}:{other}"},
+        working_directory="{app_dir}",
+        directory=str(directory),
+    )
+    parameters = {"name": value, "other": other}
+    offer = make_offer(site, Allocation(partition="cpu", node_type="pitzer-cpu", walltime_s=3600), parameters)
+    script = render_script(app, offer, find_site(site), store=directory / "store.db", account="PAS1234")
+    expected = {"PARAM_name": value, "PARAM_other": other, "SAID": f"{value}:{other}"}
+    told = run_script(script, directory).stdout
+    check_arrived(told, words=[f"--name={value}", other], environment=expected, folder=directory)
+    assert "pwned" not in {path.name for path in directory.iterdir()}
+
+
+# Sites by name, as they ship: what their users' scripts must say, and must not.
+# https://www.osc.edu/resources/technical_support/supercomputers/pitzer/batch_limit_rules
+# https://docs.tacc.utexas.edu/hpc/stampede3/#table-common-sbatch-options
+ASKED = {
+    "osc_some_cores": ("osc", "pitzer-cpu", {"cores": 4, "memory_bytes": 20 * GIGABYTE}),
+    "osc_memory_by_cores": ("osc", "cardinal-cpu", {"cores": 16}),
+    "osc_gpus": ("osc", "pitzer-gpu", {"cores": 10, "gpus": 2, "memory_bytes": 90 * GIGABYTE}),
+    "osc_nodes": ("osc", "cardinal-cpu", {"cores": 96, "nodes": 2}),
+    "osc_one_cluster": ("ascend", "ascend-nextgen", {"cores": 60, "gpus": 1}),
+    "tacc_whole_node": ("tacc", "stampede3-skx", {"cores": 48, "memory_bytes": 100 * GIGABYTE}),
+    "tacc_gpus": ("tacc", "stampede3-h100", {"cores": 96, "gpus": 4, "memory_bytes": 200 * GIGABYTE}),
+    "tacc_nodes": ("vista", "vista-gh", {"cores": 72, "gpus": 1, "nodes": 8}),
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with open_store(tmp_path_factory.mktemp("scripts") / "store.db") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_scripts_of_real_sites(name, store):
+    place, node_type, asked = ASKED[name]
+    site = find_site(place)
+    partition = site.find_node_type(node_type).partition
+    allocation = Allocation(partition=partition, node_type=node_type, walltime_s=26 * 3600, **asked)
+    app = App(
+        name="train",
+        command=("python", "train.py", "--epochs", "{epochs}", "--note", "{note}"),
+        parameters=tuple(
+            Parameter(name=name, type=ParameterType.TEXT, full_scale=Domain(values=("x",)))
+            for name in ("epochs", "note")
+        ),
+        environment={"OMP_NUM_THREADS": "{cores}"},
+        directory="/home/ada/project",
+    )
+    offer = make_offer(place, allocation, {"epochs": "100", "note": "it's $HOME"})
+    text = render_script(app, offer, site, store=store, account="PAS1234" if site.currency == "USD" else "ABC-23001")
+    check_golden(f"scripts/{name}.sbatch", text)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_sites_are_not_asked_for_what_they_refuse(name):
+    options = set(re.findall(r"^#SBATCH --([a-z-]+)", (GOLDEN / f"scripts/{name}.sbatch").read_text(), re.M))
+    assert {"account", "partition", "nodes", "ntasks-per-node", "time"} <= options
+    if name.startswith("tacc"):
+        assert not options & {"mem", "mem-per-cpu", "gpus-per-node", "gres", "array", "export", "clusters"}
+    else:
+        assert "clusters" in options  # one login node serves several
+        assert ("mem" in options) == ("memory_bytes" in ASKED[name][2])  # else memory follows the cores
+        assert ("gpus-per-node" in options) == ("gpus" in ASKED[name][2])
 
 
 @pytest.mark.parametrize("word", ["time", "if", "A=b", "for"])
