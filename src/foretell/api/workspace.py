@@ -60,3 +60,8 @@ def resolve_app(app: App | str | Path, store: RunStore) -> App:
 
 def _looks_like_a_file(app: str | Path) -> bool:
     return isinstance(app, Path) or app.endswith((".yaml", ".yml")) or "/" in app
+
+
+def run_directory(app: App, run_id: str) -> Path:
+    """Where a run of the app keeps its logs."""
+    return Path(app.directory).absolute() / FOLDER / "runs" / app.name / run_id

@@ -80,6 +80,34 @@ class Phase:
     combine: Combine = Combine.MEAN
 
 
+RUNNERS = ("local", "slurm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """How runs are handed to Slurm.
+
+    ``options`` are further ``sbatch`` options by their long names; an empty value is a flag. ``sample``: a sampler runs
+    beside each command, for what accounting does not tell (memory over time, GPUs).
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    cluster: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    sample: bool = False
+
+    def over(self, base: "Submission") -> "Submission":
+        """What is said here, and else what is said there."""
+        return Submission(
+            partition=self.partition or base.partition,
+            account=self.account or base.account,
+            cluster=self.cluster or base.cluster,
+            options={**base.options, **self.options},
+            sample=self.sample or base.sample,
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
     """A command with named parameters.
@@ -87,7 +115,7 @@ class App:
     ``command`` is a list of words with ``{parameter}`` holes. ``shell`` is the explicit opt-in for a shell string:
     it has no holes; parameters reach it as environment variables ``PARAM_name``, so that no value is ever spliced
     into a shell. An app that came from imported runs has neither. ``per`` is a formula that the time is known to be in
-    proportion to.
+    proportion to. ``runner`` says where its runs are made, one of :data:`RUNNERS`.
     """
 
     name: str
@@ -106,6 +134,8 @@ class App:
     phases: tuple[Phase, ...] = ()
     estimate: str | None = None
     per: str | None = None
+    runner: str = "local"
+    submission: Submission = field(default_factory=Submission)
 
     def parameter_names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)

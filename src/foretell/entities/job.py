@@ -1,25 +1,10 @@
-"""What is told a scheduler, what it was given together, and what its accounting says came of it."""
+"""What a scheduler was given together, how that stands, and what its accounting says came of it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from foretell.entities.app import Submission
 from foretell.entities.run import Allocation, Owner, State, Usage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """How runs are handed to Slurm.
-
-    ``options`` are further ``sbatch`` options by their long names; an empty value is a flag. ``sample``: a sampler runs
-    beside each command, for what accounting does not tell (memory over time, GPUs).
-    """
-
-    partition: str | None = None
-    account: str | None = None
-    cluster: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    sample: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from foretell.entities.job import Standing
 from foretell.entities.prediction import Prediction
 from foretell.entities.run import Run, RunSpec, State
 
@@ -52,8 +53,8 @@ class Plan:
 class Progress:
     """A campaign under way. ``last`` is the run that has just ended, if that is what happened.
 
-    It has been so for ``used_s``. An adaptive one has the ``width`` of its answers before the runs under way, and what
-    is expected of it after them.
+    It has been so for ``used_s``; of those ``running``, ``queued`` wait for their turn. An adaptive one has the
+    ``width`` of its answers before the runs under way, and what is expected of it after them.
     """
 
     total: int
@@ -64,6 +65,7 @@ class Progress:
     last: Run | None = None
     note: str = ""
     used_s: float = 0.0
+    queued: int = 0
     width: float | None = None
     width_after: float | None = None
 
@@ -72,7 +74,8 @@ class Progress:
 class CampaignResult:
     """What a campaign did. ``completed`` and ``failed`` count this campaign's runs only.
 
-    An adaptive one says why it ended, and how wide the answers are then.
+    ``submitted`` ones are with the scheduler, as ``jobs``; ``held_back`` ones it would not take yet. An adaptive one
+    says why it ended, and how wide the answers are then.
     """
 
     app: str
@@ -84,6 +87,21 @@ class CampaignResult:
     stopped: str = ""
     ending: Ending | None = None
     width: float | None = None
+    submitted: int = 0
+    held_back: int = 0
+    jobs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignStatus:
+    """How an app's runs stand: what is stored by state, what is with the scheduler, what this look has brought."""
+
+    app: str
+    counts: Mapping[State, int]
+    batches: tuple[Standing, ...] = ()
+    collected: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

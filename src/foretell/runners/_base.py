@@ -22,9 +22,11 @@ class Runner(abc.ABC):
     reason, not an error. An error means that the runner itself could not do its work.
     **Nothing stays.** When a run is final no process of it is left; after :meth:`stop` none of any run is.
     **What lasts.** Runs of a runner that is :attr:`lasting` go on when it is closed, and can be followed again later.
+    **Where.** Runs that name no partition run in :attr:`partition`, where there are any.
     """
 
     lasting = False
+    partition: str | None = None
 
     @property
     @abc.abstractmethod
@@ -39,6 +41,11 @@ class Runner(abc.ABC):
     @property
     def queued(self) -> int:
         """How many of the running ones wait for their turn."""
+        return 0
+
+    @property
+    def held_back(self) -> int:
+        """How many of the running ones could not be handed over yet."""
         return 0
 
     @abc.abstractmethod

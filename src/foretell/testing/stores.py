@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from foretell.entities.app import App, Domain, Parameter, ParameterType, Phase, ResourceSweep, Scale
-from foretell.entities.job import Batch, Submission
+from foretell.entities.app import App, Domain, Parameter, ParameterType, Phase, ResourceSweep, Scale, Submission
+from foretell.entities.job import Batch
 from foretell.entities.learned import Judgement, ModelCard, ModelRecord, Scores, Standing
 from foretell.entities.run import RETRIABLE, Allocation, Machine, Owner, Run, RunSpec, State, Usage
 from foretell.errors import NotFoundError, StoreError

@@ -20,7 +20,7 @@ class Ledger(abc.ABC):
         """Write down what the scheduler called it."""
 
     @abc.abstractmethod
-    def release(self, batch: Batch) -> None:
+    def forget(self, batch: Batch) -> None:
         """Forget a batch that will not be submitted: its runs are anybody's."""
 
 
@@ -33,5 +33,5 @@ class Unwritten(Ledger):
     def keep_job_id(self, batch: Batch, job_id: str) -> None:
         pass
 
-    def release(self, batch: Batch) -> None:
+    def forget(self, batch: Batch) -> None:
         pass

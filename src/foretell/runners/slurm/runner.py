@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from foretell.entities.app import Phase
-from foretell.entities.job import Batch, Job, Standing, Submission
+from foretell.entities.app import Phase, Submission
+from foretell.entities.job import Batch, Job, Standing
 from foretell.entities.run import Allocation, Launch, Run, RunSpec, State
 from foretell.errors import RunnerError, SchedulerError
 from foretell.probes.machine import build_owner, is_alive
@@ -83,6 +83,7 @@ class SlurmRunner(Runner):
         self._submission = submission or Submission()
         self._cluster = read_cluster(cluster=self._submission.cluster)
         self._room = Room(self._cluster, self._submission.partition)
+        self.partition = self._room.partition
         self._directory = directory.absolute()
         self._ledger = ledger or Unwritten()
         self._most = self._find_most()
@@ -92,11 +93,6 @@ class SlurmRunner(Runner):
         self._notes: dict[str, bool] = {}
         self._pace = Pace(shortest_s)
         self._refused = False
-
-    @property
-    def partition(self) -> str:
-        """The partition of runs that name none."""
-        return self._room.partition
 
     @property
     def width(self) -> int:
@@ -165,6 +161,10 @@ class SlurmRunner(Runner):
     def queued(self) -> int:
         return len(self._waiting) + sum(standing.queued for standing in self.list_standings())
 
+    @property
+    def held_back(self) -> int:
+        return len(self._waiting)
+
     def stop(self) -> None:
         self._waiting.clear()
         self._settle_lost(submit_lost=False)
@@ -210,7 +210,7 @@ class SlurmRunner(Runner):
         except QuotaError as exc:
             self._take_back(followed, exc)
         except RunnerError:
-            self._ledger.release(batch)
+            self._ledger.forget(batch)
             raise
 
     def _build_batch(self, app: str) -> Batch:
@@ -254,7 +254,7 @@ class SlurmRunner(Runner):
 
     def _take_back(self, followed: _Followed, exc: QuotaError) -> None:
         """Fewer at once; if it is not even one, wait until some have ended."""
-        self._ledger.release(followed.batch)
+        self._ledger.forget(followed.batch)
         shutil.rmtree(followed.directory, ignore_errors=True)
         self._waiting |= {task.spec.id: task for task in followed.tasks.values()}
         if len(followed.tasks) > 1:
@@ -371,7 +371,7 @@ class SlurmRunner(Runner):
         if (followed.directory / SCRIPT).exists():
             self._hand_over(followed)
             return
-        self._ledger.release(followed.batch)  # killed before it was written: its runs are anybody's
+        self._ledger.forget(followed.batch)  # killed before it was written: its runs are anybody's
         self._note(f"batch {followed.batch.name} was never submitted; its {len(followed.tasks)} runs are free again")
 
     def _is_being_submitted(self, batch: Batch) -> bool:

@@ -1,0 +1,109 @@
+"""Who has taken a run on, so that nobody else makes it: this process, or a batch that the scheduler has."""
+
+import abc
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from foretell.entities.job import Batch
+from foretell.entities.run import Launch, Owner, Run, RunSpec, State
+from foretell.errors import StoreError
+from foretell.probes.machine import OWNER
+from foretell.runners.slurm.ledger import Ledger
+from foretell.stores import RunStore
+
+
+class Claims(abc.ABC):
+    """Takes runs on, and keeps what came of them only while they are its own; ``retry``: final ones taken on anew."""
+
+    def __init__(self, store: RunStore, *, retry: frozenset[State]) -> None:
+        self._store = store
+        self._retry = retry
+
+    @abc.abstractmethod
+    def take(self, spec: RunSpec) -> bool:
+        """Whether the run is ours to start."""
+
+    @abc.abstractmethod
+    def keep(self, runs: Collection[Run]) -> set[str]:
+        """Store runs that ended; the ids of those that were ours."""
+
+    @abc.abstractmethod
+    def release(self, specs: Iterable[RunSpec]) -> None:
+        """Leave runs to others."""
+
+    @abc.abstractmethod
+    def beat(self) -> None:
+        """Give a sign of life."""
+
+    @abc.abstractmethod
+    def mark(self, launch: Launch) -> Launch:
+        """The launch, so marked that what is left of it can be told from others'."""
+
+
+class OwnClaims(Claims):
+    """Of a process: they are given up when it ends."""
+
+    def __init__(self, store: RunStore, owner: Owner, *, retry: frozenset[State]) -> None:
+        super().__init__(store, retry=retry)
+        self._owner = owner
+
+    def take(self, spec: RunSpec) -> bool:
+        return self._store.claim(spec, self._owner, retry=self._retry)
+
+    def keep(self, runs: Collection[Run]) -> set[str]:
+        return self._store.finish_all(runs, self._owner)
+
+    def release(self, specs: Iterable[RunSpec]) -> None:
+        with suppress(StoreError):  # why we let go matters more, and claims of a process that ended are given up
+            for spec in specs:
+                self._store.release(spec.id, self._owner)
+
+    def beat(self) -> None:
+        self._store.heartbeat(self._owner)
+
+    def mark(self, launch: Launch) -> Launch:
+        return replace(launch, environment={**launch.environment, OWNER: self._owner.token})
+
+
+class BatchClaims(Claims, Ledger):
+    """Of batches: they are made as a batch is written down, and last until its runs have ended."""
+
+    def __init__(self, store: RunStore, *, retry: frozenset[State]) -> None:
+        super().__init__(store, retry=retry)
+        self._owners: dict[str, Owner] = {}
+
+    def take(self, spec: RunSpec) -> bool:
+        return True  # it is only when its batch is opened
+
+    def keep(self, runs: Collection[Run]) -> set[str]:
+        by_owner: dict[Owner, list[Run]] = defaultdict(list)
+        for run in runs:
+            by_owner[self._owners[run.id]].append(run)
+        kept = (self._store.finish_all(ended, owner) for owner, ended in by_owner.items())
+        return set().union(*kept)
+
+    def release(self, specs: Iterable[RunSpec]) -> None:
+        pass  # what the scheduler has, it keeps
+
+    def beat(self) -> None:
+        pass  # the scheduler knows whether its jobs live
+
+    def mark(self, launch: Launch) -> Launch:
+        return launch
+
+    def adopt(self, batch: Batch) -> None:
+        """Keep the runs of a batch that somebody opened before."""
+        self._owners |= dict.fromkeys(batch.run_ids, batch.owner)
+
+    def open(self, batch: Batch, specs: Sequence[RunSpec]) -> Batch:
+        opened = self._store.open_batch(batch, specs, retry=self._retry)
+        self.adopt(opened)
+        return opened
+
+    def keep_job_id(self, batch: Batch, job_id: str) -> None:
+        self._store.keep_job_id(batch.id, job_id)
+
+    def forget(self, batch: Batch) -> None:
+        self._store.release_all(batch.owner)

@@ -1,0 +1,91 @@
+"""Where an app's runs are made: the runner, and who takes runs on there."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from foretell.api.claims import BatchClaims, Claims, OwnClaims
+from foretell.api.planning import UNASKED
+from foretell.api.workspace import FOLDER, run_directory
+from foretell.apps.command import build_launch
+from foretell.entities.app import RUNNERS, App, Submission
+from foretell.entities.run import RunSpec, State
+from foretell.errors import NotFoundError
+from foretell.probes.machine import build_owner
+from foretell.runners import Runner
+from foretell.runners.local import LocalRunner
+from foretell.runners.slurm.collect import Task
+from foretell.runners.slurm.runner import SlurmRunner
+from foretell.stores import RunStore
+
+AT_WORK: set[str] = set()  # tokens of the owners under way in this process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Where runs are made: as the app says, but for what is said here. ``jobs``: at most so many at once, locally."""
+
+    runner: str | None = None
+    submission: Submission = field(default_factory=Submission)
+    jobs: int | None = None
+
+    @contextmanager
+    def open(
+        self, app: App, store: RunStore, *, retry: frozenset[State] = frozenset()
+    ) -> Iterator[tuple[Runner, Claims]]:
+        """The runner, and claims on the app's runs; ``retry`` are states to make again beside those made unasked.
+
+        Raises:
+            NotFoundError: if there is no runner or partition of that name.
+            RunnerError: if it cannot be used here.
+        """
+        name = self.runner or app.runner
+        if name not in RUNNERS:
+            raise NotFoundError("runner", name, known=RUNNERS)
+        anew = retry | UNASKED
+        if name == "local":
+            with _open_local(store, jobs=self.jobs, retry=anew) as (runner, claims):
+                yield runner, claims
+        else:
+            with open_slurm(app, store, self.submission.over(app.submission), retry=anew) as (runner, claims):
+                yield runner, claims
+
+
+@contextmanager
+def _open_local(store: RunStore, *, jobs: int | None, retry: frozenset[State]) -> Iterator[tuple[Runner, Claims]]:
+    owner = replace(build_owner(), token=uuid.uuid4().hex)
+    AT_WORK.add(owner.token)
+    claims = OwnClaims(store, owner, retry=retry)
+    try:
+        with LocalRunner(jobs=jobs) as runner:
+            try:
+                yield runner, claims
+            finally:
+                running = runner.running
+                runner.stop()
+                claims.release(running)
+    finally:
+        AT_WORK.discard(owner.token)
+
+
+@contextmanager
+def open_slurm(
+    app: App, store: RunStore, submission: Submission, *, retry: frozenset[State] = UNASKED
+) -> Iterator[tuple[SlurmRunner, BatchClaims]]:
+    """The runner, with what was handed to Slurm before already followed."""
+    claims = BatchClaims(store, retry=retry)
+    folder = Path(app.directory).absolute() / FOLDER / "batches" / app.name
+    with SlurmRunner(submission, directory=folder, ledger=claims) as runner:
+        unfinished = {claim.spec.id: claim.spec for claim in store.claims(app.name) if claim.owner.is_batch}
+        for batch in store.batches(app.name):
+            claims.adopt(batch)
+            tasks = {run_id: _build_task(app, unfinished[run_id]) for run_id in batch.run_ids if run_id in unfinished}
+            runner.adopt(batch, tasks)
+        yield runner, claims
+
+
+def _build_task(app: App, spec: RunSpec) -> Task:
+    launch = build_launch(app, spec, run_directory=run_directory(app, spec.id))
+    return Task(spec=spec, launch=launch, phases=app.phases)
