@@ -122,9 +122,10 @@ def test_every_job_name_is_one_harmless_line(name):
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 ODD = TEXT | st.sampled_from(
     [
-        "$(touch pwned)", "`id`", "${HOME}", "$'\\n'", "'", '"', "\\", "\\\n", "\n", "a\nb", "\nEOF\n", "\r", "\t", " ", "",
-        "!!", "~", "*", "-e", "--", "-n -x", "=", "a=b", "--x=$(y)", "#SBATCH --reservation=root", "\n#SBATCH --hold\n",
-        "{epochs}", "%j", ";", "&& true", "\N{RIGHT-TO-LEFT OVERRIDE}", "naïve 日本", "\x7f", "\x1b[31m",
+        "$(touch pwned)", "`id`", "${HOME}", "$'\\n'", "'", '"', "\\", "\\\n", "\n", "a\nb", "\nEOF\n", "\r", "\t", " ",
+        "", "!!", "~", "*", "-e", "--", "-n -x", "=", "a=b", "--x=$(y)", "#SBATCH --reservation=root",
+        "\n#SBATCH --hold\n", "{epochs}", "%j", ";", "&& true", "\N{RIGHT-TO-LEFT OVERRIDE}", "naïve 日本",
+        "\x7f", "\x1b[31m",
     ]
 )  # fmt: skip
 ENVIRONMENT = st.dictionaries(st.from_regex(r"T_[A-Za-z0-9_]{0,5}", fullmatch=True), ODD, min_size=1, max_size=4)
