@@ -80,6 +80,8 @@ def open_slurm(
     with SlurmRunner(submission, directory=folder, ledger=claims) as runner:
         unfinished = {claim.spec.id: claim.spec for claim in store.claims(app.name) if claim.owner.is_batch}
         for batch in store.batches(app.name):
+            if batch.submission.cluster != submission.cluster:
+                continue
             claims.adopt(batch)
             tasks = {run_id: _build_task(app, unfinished[run_id]) for run_id in batch.run_ids if run_id in unfinished}
             runner.adopt(batch, tasks)

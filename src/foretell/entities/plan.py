@@ -105,6 +105,16 @@ class CampaignStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cancellation:
+    """What was cancelled: ``cancelled`` runs in ``jobs`` of the scheduler; ``collected`` ones had ended before."""
+
+    app: str
+    jobs: tuple[str, ...]
+    cancelled: int
+    collected: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
     """What came of an import. ``skipped`` says why rows were left out, and which."""
 

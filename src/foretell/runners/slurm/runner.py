@@ -5,7 +5,6 @@ import shutil
 import sys
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,15 @@ from foretell.probes.slurm.queue import Place
 from foretell.probes.slurm.submission import QuotaError, find_submitted, stop_submitters, submit
 from foretell.runners._base import Runner
 from foretell.runners._files import prepare_run_directory, writing
-from foretell.runners.slurm.array import ENDED, LOGS, SCRIPT, find_walltime_s, render_array_script, render_task_script
+from foretell.runners.slurm.array import (
+    ENDED,
+    LOGS,
+    SCRIPT,
+    find_walltime_s,
+    read_job_record,
+    render_array_script,
+    render_task_script,
+)
 from foretell.runners.slurm.collect import Task, build_job_without_accounting, build_run
 from foretell.runners.slurm.ledger import Ledger, Unwritten
 from foretell.runners.slurm.pace import Pace
@@ -37,6 +44,7 @@ _OUTAGE_S = 600.0  # it may also be down for a while
 _SILENT_AFTER = timedelta(minutes=2)  # a submitter on another machine is given up
 _STOP_S = 60.0
 _MOST_ASKED = 2000  # elements named in one question
+_PARTS = 4  # what the site's quota holds back goes on in so large parts of it, not one by one
 
 
 @dataclass(slots=True)
@@ -86,13 +94,14 @@ class SlurmRunner(Runner):
         self.partition = self._room.partition
         self._directory = directory.absolute()
         self._ledger = ledger or Unwritten()
-        self._most = self._find_most()
+        self._most = self._most_at_first = self._find_most()
+        self._largest_array = max(1, min(self._cluster.max_array_tasks, self._cluster.max_array_size))
+        self._chunk = self._largest_array
         self._waiting: dict[str, Task] = {}
         self._followed: dict[str, _Followed] = {}
         self._places: Mapping[str, Place] = {}
         self._notes: dict[str, bool] = {}
         self._pace = Pace(shortest_s)
-        self._refused = False
 
     @property
     def width(self) -> int:
@@ -107,7 +116,7 @@ class SlurmRunner(Runner):
         return self._room.find_obstacle(spec.allocation) is None
 
     def has_room(self, spec: RunSpec) -> bool:
-        return self.fits(spec) and not self._refused and len(self.running) < self._most
+        return self.fits(spec) and len(self.running) < self._most
 
     def start(self, spec: RunSpec, launch: Launch, *, phases: Sequence[Phase] = ()) -> None:
         obstacle = self._room.find_obstacle(spec.allocation)
@@ -185,16 +194,17 @@ class SlurmRunner(Runner):
     # Submitting
 
     def _submit_waiting(self) -> None:
-        if not self._waiting:
-            return
-        groups: dict[Allocation, list[Task]] = defaultdict(list)
-        for task in self._waiting.values():
-            groups[self._allocation_of(task)].append(task)
-        size = max(1, min(self._cluster.max_array_tasks or 1, self._cluster.max_array_size or 1, self._most))
-        for allocation, tasks in groups.items():
-            for first in range(0, len(tasks), size):
-                if not self._refused:
-                    self._submit(allocation, tasks[first : first + size])
+        while self._waiting and (room := self._find_room()):
+            allocation = self._allocation_of(next(iter(self._waiting.values())))
+            tasks = [task for task in self._waiting.values() if self._allocation_of(task) == allocation]
+            self._submit(allocation, tasks[:room])
+
+    def _find_room(self) -> int:
+        """How many may be submitted now as one array; none while only a few could go, unless those are all."""
+        under_way = len(self.running) - len(self._waiting)
+        room = min(self._most - under_way, self._chunk)
+        wanted = min(len(self._waiting), self._chunk, max(1, self._most // _PARTS))
+        return room if room >= wanted or (room > 0 and not under_way) else 0
 
     def _submit(self, allocation: Allocation, tasks: Sequence[Task]) -> None:
         batch = self._ledger.open(self._build_batch(tasks[0].spec.app), [task.spec for task in tasks])
@@ -253,16 +263,15 @@ class SlurmRunner(Runner):
             self._ledger.keep_job_id(batch, job_id)
 
     def _take_back(self, followed: _Followed, exc: QuotaError) -> None:
-        """Fewer at once; if it is not even one, wait until some have ended."""
+        """Try fewer at once; if it is not even one, so many as are there now are the most."""
         self._ledger.forget(followed.batch)
         shutil.rmtree(followed.directory, ignore_errors=True)
+        under_way = len(self.running) - len(self._waiting)
         self._waiting |= {task.spec.id: task for task in followed.tasks.values()}
-        if len(followed.tasks) > 1:
-            self._most = len(self.running) - len(self._waiting) + len(followed.tasks) // 2
-            self._submit_waiting()
-        else:
-            self._refused = True
-            self._note(f"{exc}: {len(self._waiting)} runs wait for that")
+        self._chunk = len(followed.tasks) // 2
+        if self._chunk == 0:
+            self._chunk, self._most = self._largest_array, under_way
+            self._note(f"{exc}; {len(self._waiting)} runs wait for that")
 
     # Following
 
@@ -295,9 +304,9 @@ class SlurmRunner(Runner):
             if run is not None:
                 del followed.tasks[index]
                 runs.append(run)
-        for batch_id in [batch_id for batch_id, followed in self._followed.items() if not followed.tasks]:
-            del self._followed[batch_id]
-        self._refused = self._refused and not runs
+        self._followed = {batch_id: followed for batch_id, followed in self._followed.items() if followed.tasks}
+        if not self._followed:
+            self._most = self._most_at_first  # whoever else had jobs there may have none now
         return runs
 
     def _list_ended(self, places: Mapping[str, Place]) -> Iterator[tuple[_Followed, int]]:
@@ -333,13 +342,23 @@ class SlurmRunner(Runner):
         log, node = followed.log(index), self._room.find_node(task.spec.allocation)
         if job is not None and job.state.final and job.ended_at is not None:
             return build_run(task, job, log=log, node=node)
-        waited_s = time.monotonic() - followed.gone_at[index]
-        if self._cluster.accounting and waited_s < (_LAG_S if answered else _OUTAGE_S):
+        if self._cluster.accounting and self._gone_for_s(followed, index, place) < (_LAG_S if answered else _OUTAGE_S):
             return None
         word = place.word if place is not None and place.state.final else ""
         state = place.state if word and place is not None else State.CANCELLED
         guess = build_job_without_accounting(followed.element(index), word=word, state=state, task=task)
         return build_run(task, guess, log=log, node=node, doubt=self._explain_doubt(answered))
+
+    def _gone_for_s(self, followed: _Followed, index: int, place: Place | None) -> float:
+        """For how long it is known to have ended, by us, by its script, or because even the queue has forgotten it."""
+        known = [time.monotonic() - followed.gone_at[index]]
+        record = read_job_record(followed.tasks[index].directory)
+        if record.get("job") == followed.element(index) and "ended" in record:
+            known.append(time.time() - float(record["ended"]))
+        if place is None:
+            age = datetime.now(UTC) - followed.batch.created_at
+            known.append(min(age.total_seconds(), self._cluster.min_job_age_s))
+        return max(known)
 
     def _explain_doubt(self, answered: bool) -> str:
         if not self._cluster.accounting:
@@ -369,7 +388,11 @@ class SlurmRunner(Runner):
     def _submit_again(self, followed: _Followed) -> None:
         del self._followed[followed.batch.id]
         if (followed.directory / SCRIPT).exists():
-            self._hand_over(followed)
+            try:
+                self._hand_over(followed)
+            except QuotaError as exc:
+                self._followed[followed.batch.id] = followed
+                self._note(f"{exc}; {len(followed.tasks)} runs wait for that")
             return
         self._ledger.forget(followed.batch)  # killed before it was written: its runs are anybody's
         self._note(f"batch {followed.batch.name} was never submitted; its {len(followed.tasks)} runs are free again")

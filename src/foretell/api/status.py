@@ -1,0 +1,66 @@
+"""How an app's runs stand with the scheduler, and how to have them cancelled."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from foretell.api.claims import BatchClaims
+from foretell.api.runners import open_slurm
+from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
+from foretell.entities.app import App
+from foretell.entities.job import Standing
+from foretell.entities.plan import CampaignStatus, Cancellation
+from foretell.runners.slurm.runner import SlurmRunner
+from foretell.stores import RunStore
+
+
+def status(app: App | str | Path, *, store: StoreLike = None) -> CampaignStatus:
+    """How the app's runs stand; what has ended with the scheduler is stored on the way.
+
+    Raises:
+        NotFoundError: if there is no such app.
+        SchedulerError: if runs are with Slurm, and it does not answer.
+    """
+    with using_store(store, directory_of(app)) as opened:
+        known = resolve_app(app, opened)
+        collected = 0
+        batches: list[Standing] = []
+        notes: list[str] = []
+        for runner, claims in _open_each(known, opened):
+            collected += len(claims.keep(runner.look()))
+            batches += runner.list_standings()
+            notes += runner.take_notes()
+        return CampaignStatus(
+            app=known.name,
+            counts=opened.count_runs(known.name),
+            batches=tuple(batches),
+            collected=collected,
+            notes=tuple(notes),
+        )
+
+
+def cancel(app: App | str | Path, *, store: StoreLike = None) -> Cancellation:
+    """Cancel what the scheduler has of the app's runs; what had ended is stored, the rest can be made again.
+
+    Raises:
+        NotFoundError: if there is no such app.
+        SchedulerError: if Slurm does not answer; then nothing has changed.
+    """
+    with using_store(store, directory_of(app)) as opened:
+        known = resolve_app(app, opened)
+        collected = released = 0
+        jobs: list[str] = []
+        for runner, claims in _open_each(known, opened):
+            collected += len(claims.keep(runner.look()))
+            batches = [standing.batch for standing in runner.list_standings()]
+            runner.stop()
+            jobs += [batch.job_id for batch in batches if batch.job_id]
+            released += sum(opened.release_all(batch.owner) for batch in batches)
+        return Cancellation(app=known.name, jobs=tuple(jobs), cancelled=released, collected=collected)
+
+
+def _open_each(app: App, store: RunStore) -> Iterator[tuple[SlurmRunner, BatchClaims]]:
+    """A runner for each cluster that has runs of the app, with these followed."""
+    clusters = {batch.submission.cluster: batch.submission for batch in store.batches(app.name)}
+    for submission in clusters.values():
+        with open_slurm(app, store, submission) as (runner, claims):
+            yield runner, claims
