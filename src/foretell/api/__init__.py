@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from foretell.api.learning import ask, build, predict
     from foretell.api.places import discover_site, find_site, list_sites
     from foretell.api.proof import summarise, verify
+    from foretell.api.status import cancel, status
     from foretell.api.workspace import load_app
     from foretell.apps.tables import Columns, read_table
     from foretell.stores import open_store
@@ -24,6 +25,7 @@ __all__ = [
     "ask",
     "bench_machine",
     "build",
+    "cancel",
     "choose_policy",
     "describe_machine",
     "discover_site",
@@ -40,6 +42,7 @@ __all__ = [
     "read_table",
     "recommend",
     "render_script",
+    "status",
     "summarise",
     "verify",
 ]
@@ -55,6 +58,7 @@ _HOMES = {
     "foretell.api.learning": ("ask", "build", "predict"),
     "foretell.api.places": ("discover_site", "find_site", "list_sites"),
     "foretell.api.proof": ("summarise", "verify"),
+    "foretell.api.status": ("cancel", "status"),
     "foretell.api.workspace": ("load_app",),
     "foretell.apps.tables": ("Columns", "read_table"),
     "foretell.stores": ("open_store",),

@@ -10,6 +10,7 @@ from foretell.apps._commands import CommandReader
 from foretell.apps._nodes import LARGEST_FILE, Entry, compose_entry
 from foretell.apps._parameters import read_parameters, read_resources
 from foretell.apps._phases import read_estimate, read_per, read_phases
+from foretell.apps._slurm import read_runner, read_submission
 from foretell.apps._values import parse_count
 from foretell.apps._words import RUN_FOLDER
 from foretell.entities.app import App, Domain, ResourceSweep
@@ -20,7 +21,7 @@ MOST_RUNS = 1_000_000
 
 _KEYS = (
     "name", "command", "shell", "parameters", "resources", "environment", "working_directory",
-    "setup", "cleanup", "repetitions", "time_limit", "phases", "estimate", "per",
+    "setup", "cleanup", "repetitions", "time_limit", "phases", "estimate", "per", "runner", "slurm",
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -86,6 +87,8 @@ def _read_app(root: Entry, directory: Path) -> App | None:
         phases=phases,
         estimate=read_estimate(fields.get("estimate"), phases=phases, parameters=parameters),
         per=read_per(fields.get("per"), parameters=parameters),
+        runner=read_runner(fields.get("runner")),
+        submission=read_submission(fields.get("slurm")),
     )
     _check_command(root, fields)
     if "command" in fields and not any(mistake.place.startswith("command") for mistake in root.mistakes):

@@ -13,6 +13,8 @@ from foretell.errors import Mistake, NotFoundError, OutputError, SpecError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from foretell.entities.app import Submission
+
 T = TypeVar("T")
 
 APP_FILE, FOLDER = "foretell.yaml", ".foretell"
@@ -49,6 +51,33 @@ SiteFileOption = Annotated[
     list[Path] | None,
     typer.Option("--site-file", help="A site file of your own; repeatable. [env: FORETELL_SITES]"),
 ]
+PartitionOption = Annotated[
+    str | None, typer.Option(help="The partition of the cluster; default: the app file's, or the cluster's own.")
+]
+AccountOption = Annotated[
+    str | None, typer.Option(help="The account that pays for the jobs.", envvar="SBATCH_ACCOUNT", show_envvar=True)
+]
+SbatchOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="A further option of sbatch, such as qos=long; repeatable."),
+]
+SampleOption = Annotated[
+    bool, typer.Option("--sample", help="Sample memory over time and GPUs inside the jobs, beside accounting.")
+]
+
+
+def build_submission(
+    *, partition: str | None, account: str | None, options: Iterable[str] | None, sample: bool = False
+) -> "Submission":
+    """How runs are handed to Slurm.
+
+    Raises:
+        SpecError: if an option is none.
+    """
+    from foretell.entities.app import Submission
+
+    further = {name: value for name, _, value in (word.partition("=") for word in options or ())}
+    return Submission(partition=partition, account=account, options=further, sample=sample)
 
 
 def find_app_file(start: Path | None = None) -> Path | None:

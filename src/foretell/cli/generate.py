@@ -1,14 +1,20 @@
 """The command ``foretell generate``."""
 
+import re
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foretell.cli._common import (
+    AccountOption,
     AppArgument,
     JsonOption,
+    PartitionOption,
+    SampleOption,
+    SbatchOption,
     StoreOption,
+    build_submission,
     find_app,
     find_store,
     open_console,
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "Examples: foretell generate --dry-run | foretell generate --budget 10m | foretell generate --retry-failed | "
-    "foretell generate --adaptive --until 10%"
+    "foretell generate --adaptive --until 10% | foretell generate --runner slurm --partition cpu --account PAS1234"
 )
 
 
@@ -42,6 +48,17 @@ def generate(
     until: Annotated[
         str | None, typer.Option(help="Adaptive, and end when predictions are this sure on average, for example 10%.")
     ] = None,
+    runner: Annotated[
+        str | None, typer.Option(help="Where to run: local or slurm; default: as the app file says, or local.")
+    ] = None,
+    partition: PartitionOption = None,
+    account: AccountOption = None,
+    option: SbatchOption = None,
+    sample: SampleOption = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Follow the jobs until they have ended; without it, they go on by themselves."),
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -59,6 +76,8 @@ def generate(
         "jobs": jobs,
         "adaptive": adaptive,
         "until": None if until is None else parse_option("--until", parse_share, until),
+        "runner": runner,
+        "submission": build_submission(partition=partition, account=account, options=option, sample=sample),
     }
     if dry_run or not as_json:
         planned = api.plan(name, **asked)
@@ -70,7 +89,7 @@ def generate(
         return
     display = _Display() if not as_json else None
     with display or nullcontext():
-        result = api.generate(name, **asked, on_progress=display.update if display else lambda _: None)
+        result = api.generate(name, **asked, wait=wait, on_progress=display.update if display else lambda _: None)
     if as_json:
         show_json(build_result_record(result))
     else:
@@ -91,7 +110,7 @@ class _Display:
     def __init__(self) -> None:
         from rich.live import Live
 
-        self._warned = False
+        self._told: set[str] = set()
         self._console = open_console(stderr=True)
         self._live = (
             Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
@@ -113,6 +132,11 @@ class _Display:
             self._live.update(render_progress(progress))
         if progress.last is not None and (self._live is None or progress.last.state != "completed"):
             self._console.print(render_outcome(progress.last))
-        if progress.note and not self._warned:
-            self._console.print(f"Note: {progress.note}", style="yellow")
-            self._warned = True
+        if progress.note and _kind(progress.note) not in self._told:
+            self._console.print(f"Note: {progress.note}", style="yellow", markup=False)
+            self._told.add(_kind(progress.note))
+
+
+def _kind(note: str) -> str:
+    """What is said, whatever its numbers: once is enough."""
+    return re.sub(r"\d+", "", note)

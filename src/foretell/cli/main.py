@@ -5,7 +5,21 @@ import sys
 
 import typer
 
-from foretell.cli import build, check, explain, generate, init, machine, predict, recommend, report, runs, sites, verify
+from foretell.cli import (
+    build,
+    check,
+    explain,
+    generate,
+    init,
+    machine,
+    predict,
+    recommend,
+    report,
+    runs,
+    sites,
+    status,
+    verify,
+)
 from foretell.errors import ForetellError
 
 app = typer.Typer(
@@ -21,6 +35,8 @@ app = typer.Typer(
 app.command(epilog=init.EXAMPLES)(init.init)
 app.command(epilog=check.EXAMPLES)(check.check)
 app.command(epilog=generate.EXAMPLES)(generate.generate)
+app.command(epilog=status.STATUS_EXAMPLES)(status.status)
+app.command(epilog=status.CANCEL_EXAMPLES)(status.cancel)
 app.command(epilog=build.EXAMPLES)(build.build)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=explain.EXAMPLES)(explain.explain)

@@ -116,7 +116,8 @@ def _build_counts(progress: Progress, ended: int) -> Text:
     left = "" if progress.left_s is None else f", {render_duration(progress.left_s)} left"
     counts = Text(f"{ended:,}/{progress.total:,}: {progress.done:,} done, ", no_wrap=True, overflow="ellipsis")
     counts.append(f"{progress.failed:,} failed", style=BAD if progress.failed else "")
-    return counts.append(f", {len(progress.running)} running{left}")
+    queued = f", {progress.queued:,} queued" if progress.queued else ""
+    return counts.append(f", {len(progress.running) - progress.queued:,} running{queued}{left}")
 
 
 def _render_adaptive(progress: Progress) -> str:
@@ -145,12 +146,24 @@ def render_campaign_result(result: CampaignResult) -> Group:
     return stack(
         build_line(f"{result.app}: {made} in {render_duration(result.elapsed_s)}", HEADING),
         Text(recovered) if result.recovered else None,
+        _build_submitted(result) if result.submitted or result.held_back else None,
         build_line(f"Stopped: {result.stopped}", "yellow") if result.stopped else None,
         build_line(f"Ended: {_ENDINGS[result.ending]}", "") if result.ending else None,
         Text(f"Answers: {_render_widths(result.width, None)}, the mean of half a 90 % interval")
         if result.width
         else None,
         _build_failures(result.failures) if result.failures else None,
+    )
+
+
+def _build_submitted(result: CampaignResult) -> Group:
+    jobs = f" (job {', '.join(filter(None, result.jobs))})" if any(result.jobs) else ""
+    held = f"{count(result.held_back, 'run')} could not be submitted yet: the site takes no more at once."
+    hint = "'foretell status' shows how they stand, 'foretell generate' collects them and submits what is left."
+    return stack(
+        Text(f"With Slurm: {count(result.submitted, 'run')}{jobs}. You may close the terminal."),
+        Text(held, style="yellow") if result.held_back else None,
+        Text(hint, style=QUIET),
     )
 
 
