@@ -1,5 +1,6 @@
 """A cluster becomes a site file that reads back as the same site."""
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
@@ -79,13 +80,22 @@ class TestSite:
         assert make_node(max_walltime_s=3 * 366 * 86400.0).max_walltime_s is None
 
     def test_the_most_common_kind_stands_for_a_mixed_partition(self) -> None:
-        site = build_site(make_cluster(Partition(name="all", node_groups=(FAT, GPU, THIN))), as_of=TODAY)
+        small = NodeGroup(count=5, up=5, cores=8, memory_bytes=32 * GIGABYTE)
+        site = build_site(make_cluster(Partition(name="all", node_groups=(FAT, small, THIN))), as_of=TODAY)
         (node,) = site.node_types
         assert (node.cores, node.memory_bytes, node.gpus) == (48, 180 * GIGABYTE, 0)
         assert node.max_nodes == 42  # those with more memory can stand in, those with fewer cores cannot
-        assert (
-            "Behind all, too: 4 nodes with 32 cores, 250 GB and 2 x v100, 2 nodes with 48 cores, 720 GB." in site.notes
-        )
+        assert "Behind all, too: 5 nodes with 8 cores, 32 GB, 2 nodes with 48 cores, 720 GB." in site.notes
+
+    def test_nodes_with_gpus_and_without_are_two_node_types(self) -> None:
+        other = replace(GPU, count=1, gpu_model="p100")
+        mixed = Partition(name="all", node_groups=(THIN, GPU, other), max_nodes=3)
+        taken = Partition(name="all-gpu", node_groups=(GPU,))
+        site = build_site(make_cluster(mixed, taken), as_of=TODAY)
+        assert [(node.name, node.partition, node.gpus, node.max_nodes) for node in site.node_types] == [
+            ("all", "all", 0, 3), ("all-gpu-2", "all", 2, 3), ("all-gpu", "all-gpu", 2, 4),
+        ]  # fmt: skip
+        assert "Behind all, too: 1 node with 32 cores, 250 GB and 2 x p100." in site.notes
 
     def test_nodes_that_differ_in_features_alone_are_one_kind(self) -> None:
         others = NodeGroup(count=3, up=0, cores=48, memory_bytes=180 * GIGABYTE, features=("rack2",))

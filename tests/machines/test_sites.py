@@ -174,6 +174,13 @@ class TestParsing:
         text = MINIMAL + '[sites.mine.nodes.fat]\npartition = "thin"\ncores = 8\nmemory = "1GB"\n'
         assert mistakes_of(text) == {"site mine": "2 node types behind partition thin"}
 
+    def test_unless_the_gpus_asked_for_tell_them_apart(self) -> None:
+        text = MINIMAL + '[sites.mine.nodes.gpu]\npartition = "thin"\ncores = 8\nmemory = "1GB"\ngpus = 2\n'
+        (site,) = parse_sites(text, source="my.toml")
+        assert [(node.name, node.partition) for node in site.node_types] == [("thin", "thin"), ("gpu", "thin")]
+        more = text + '[sites.mine.nodes.more]\npartition = "thin"\ncores = 8\nmemory = "1GB"\ngpus = 4\n'
+        assert mistakes_of(more) == {"site mine": "2 node types behind partition thin"}
+
     @pytest.mark.parametrize(
         "text",
         [

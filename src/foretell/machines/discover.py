@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import date
 from decimal import Decimal
+from itertools import chain, count
 from typing import Any
 
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
@@ -30,7 +31,8 @@ _PRICES = """\
 def build_site(cluster: Cluster, *, name: str | None = None, as_of: date, elsewhere: bool = False) -> Site:
     """The cluster as a site without prices: a node type for each partition users' jobs can start in.
 
-    A partition's most common kind of node is its node type; the notes tell of others, and of what was left out.
+    It is the partition's most common kind of node; where some have GPUs and some not, the most common of each are two.
+    The notes tell of other kinds, and of what was left out.
     ``elsewhere``: it is not the cluster of the machine jobs are submitted from, so scripts must name it.
 
     Raises:
@@ -43,7 +45,7 @@ def build_site(cluster: Cluster, *, name: str | None = None, as_of: date, elsewh
         name=clean_name(cluster.name) if name is None else name,
         title=f"Cluster {cluster.name}",
         scheduler="slurm",
-        node_types=tuple(map(_build_node_type, used)),
+        node_types=tuple(_build_node_types(used)),
         as_of=as_of.isoformat(),
         source=f"sinfo and scontrol of {cluster.name}, Slurm {cluster.version}",
         notes="\n".join(_list_notes(cluster, used)),
@@ -69,13 +71,34 @@ def _why_not(partition: Partition) -> str:
     return "" if NAME.fullmatch(partition.name) else "with a name no site file takes"
 
 
-def _build_node_type(partition: Partition) -> NodeType:
-    kind, *others = _list_kinds(partition)
-    at_least = [other for other in others if _has_all_of(other, kind)]
-    nodes = kind.count + sum(other.count for other in at_least)
+def _build_node_types(partitions: Sequence[Partition]) -> Iterator[NodeType]:
+    taken = {partition.name for partition in partitions}
+    for partition in partitions:
+        first, *second = _choose_kinds(partition)
+        yield _build_node_type(partition, first, name=partition.name)
+        for kind in second:
+            name = _find_free_name(f"{partition.name[:50]}-{'gpu' if kind.gpus else 'cpu'}", taken)
+            taken.add(name)
+            yield _build_node_type(partition, kind, name=name)
+
+
+def _choose_kinds(partition: Partition) -> list[NodeGroup]:
+    """The most common kind, and the most common of those with GPUs if it has none, or without if it has."""
+    first, *others = _list_kinds(partition)
+    second = next((kind for kind in others if bool(kind.gpus) != bool(first.gpus)), None)
+    return [first, second] if second else [first]
+
+
+def _find_free_name(name: str, taken: Container[str]) -> str:
+    numbered = (f"{name}-{number}" for number in count(2))
+    return next(one for one in chain([name], numbered) if one not in taken)
+
+
+def _build_node_type(partition: Partition, kind: NodeGroup, *, name: str) -> NodeType:
+    nodes = sum(other.count for other in _list_kinds(partition) if _has_all_of(other, kind))
     limit = partition.max_walltime_s
     return NodeType(
-        name=partition.name,
+        name=name,
         partition=partition.name,
         cores=kind.cores,
         memory_bytes=kind.memory_bytes,
@@ -101,7 +124,7 @@ def _list_kinds(partition: Partition) -> list[NodeGroup]:
             memory_bytes=min(group.memory_bytes, partition.max_memory_per_node_bytes or group.memory_bytes),
         )
         kinds[kind] = kinds.get(kind, 0) + group.count
-    return sorted((replace(kind, count=count) for kind, count in kinds.items()), key=lambda kind: -kind.count)
+    return sorted((replace(kind, count=nodes) for kind, nodes in kinds.items()), key=lambda kind: -kind.count)
 
 
 def _has_all_of(node: NodeGroup, other: NodeGroup) -> bool:
@@ -112,9 +135,11 @@ def _has_all_of(node: NodeGroup, other: NodeGroup) -> bool:
 def _list_notes(cluster: Cluster, used: Sequence[Partition]) -> Iterator[str]:
     yield "Slurm knows no prices: until they are filled in, every job here costs nothing."
     for partition in used:
-        kind, *others = _list_kinds(partition)
-        if kind.threads_per_core > 1:
-            yield f"Cores of {partition.name} are hardware threads, {kind.threads_per_core} of each core."
+        chosen = _choose_kinds(partition)
+        threads = max(kind.threads_per_core for kind in chosen)
+        if threads > 1:
+            yield f"Cores of {partition.name} are hardware threads, {threads} of each core."
+        others = [kind for kind in _list_kinds(partition) if kind not in chosen]
         if others:
             yield f"Behind {partition.name}, too: {', '.join(map(_describe, others))}."
     left_out = [f"{partition.name} ({why})" for partition in cluster.partitions if (why := _why_not(partition))]
@@ -124,8 +149,8 @@ def _list_notes(cluster: Cluster, used: Sequence[Partition]) -> Iterator[str]:
 
 def _describe(kind: NodeGroup) -> str:
     gpus = f" and {kind.gpus} x {kind.gpu_model or 'GPU'}" if kind.gpus else ""
-    count = "1 node" if kind.count == 1 else f"{kind.count} nodes"
-    return f"{count} with {kind.cores} cores, {render_bytes(kind.memory_bytes)}{gpus}"
+    nodes = "1 node" if kind.count == 1 else f"{kind.count} nodes"
+    return f"{nodes} with {kind.cores} cores, {render_bytes(kind.memory_bytes)}{gpus}"
 
 
 def render_site_file(site: Site) -> str:

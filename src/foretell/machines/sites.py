@@ -198,12 +198,14 @@ class _Reader:
                 self._add(f"{place}, {name}", found="nothing", expected=key.expected)
 
     def _check_partitions(self, nodes: Iterable[NodeType], *, place: str) -> None:
-        taken = Counter((node.cluster, node.partition) for node in nodes)
-        for (cluster, partition), count in taken.items():
+        # The GPUs a job asks for tell the scheduler which of two kinds is meant; nothing else it asks for does.
+        taken = Counter((node.cluster, node.partition, node.gpus > 0) for node in nodes)
+        for (cluster, partition, _), count in taken.items():
             if count > 1:
                 where = f" of cluster {cluster}" if cluster else ""
                 found = f"{count} node types behind partition {partition}{where}"
-                self._add(place, found=found, expected="one node type behind each partition")
+                expected = "one node type behind each partition, or one with GPUs and one without"
+                self._add(place, found=found, expected=expected)
 
     def _add(self, place: str, *, found: str, expected: str) -> None:
         self.mistakes.append(Mistake(place=place, found=found, expected=expected))
