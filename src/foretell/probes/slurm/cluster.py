@@ -259,8 +259,9 @@ def _find_association(
     rows: Sequence[Mapping[str, str]], account: str | None, partition: str | None
 ) -> Mapping[str, str]:
     """An association of that account: the one for that partition alone, if there is one."""
+    named = account and account.lower()  # as Slurm keeps and shows them, however users write them
     matching = [
-        row for row in rows if account in (None, row["Account"]) and row.get("Partition", "") in ("", partition)
+        row for row in rows if named in (None, row["Account"].lower()) and row.get("Partition", "") in ("", partition)
     ]
     return max(matching, key=lambda row: row.get("Partition", ""), default={})
 
