@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 
 import numpy as np
 
@@ -91,12 +90,11 @@ def _offer(choice: Choice, ranking: Ranking, row: int, risk: float) -> Offer:
         allocation=allocation,
         request=_round(choice.predictions[row].request, node, walltime_s, memory),
     )
-    hourly = node.price_per_hour(allocation)
     return Offer(
         site=choice.site.name,
         prediction=prediction,
-        cost=_charge(hourly, prediction.elapsed_s.value),
-        cost_at_request=_charge(hourly, walltime_s),
+        cost=node.charge(allocation, prediction.elapsed_s.value),
+        cost_at_request=node.charge(allocation, walltime_s),
         currency=choice.site.currency,
         risk=risk,
         pareto=bool(ranking.pareto[row]),
@@ -115,10 +113,6 @@ def _round(request: Request, node: NodeType, walltime_s: float, memory: int | No
         retries_walltime_s=tuple(sorted(time for time in times if time > walltime_s)),
         retries_memory=tuple(sorted(size for size in sizes if size > (memory or 0))),
     )
-
-
-def _charge(hourly: Decimal, seconds: float) -> Decimal:
-    return (hourly * Decimal(repr(seconds)) / 3600).quantize(Decimal("0.000000001"))
 
 
 def _reject(choice: Choice, ranking: Ranking, row: int) -> Rejection:

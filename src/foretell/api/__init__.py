@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from foretell.api.bench import bench_machine, describe_machine
     from foretell.api.campaign import generate, plan
     from foretell.api.exchange import import_runs, list_runs
+    from foretell.api.execution import JobRequest, preview, run
     from foretell.api.explaining import explain
     from foretell.api.learning import ask, build, predict
     from foretell.api.places import discover_site, find_site, list_sites
@@ -22,6 +23,7 @@ __all__ = [
     "Cheapest",
     "Columns",
     "Fastest",
+    "JobRequest",
     "ask",
     "bench_machine",
     "build",
@@ -39,9 +41,11 @@ __all__ = [
     "open_store",
     "plan",
     "predict",
+    "preview",
     "read_table",
     "recommend",
     "render_script",
+    "run",
     "status",
     "summarise",
     "verify",
@@ -53,6 +57,7 @@ _HOMES = {
     "foretell.api.advice": ("recommend", "render_script"),
     "foretell.api.bench": ("bench_machine", "describe_machine"),
     "foretell.api.campaign": ("generate", "plan"),
+    "foretell.api.execution": ("JobRequest", "preview", "run"),
     "foretell.api.exchange": ("import_runs", "list_runs"),
     "foretell.api.explaining": ("explain",),
     "foretell.api.learning": ("ask", "build", "predict"),

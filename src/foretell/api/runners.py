@@ -1,14 +1,13 @@
 """Where an app's runs are made: the runner, and who takes runs on there."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from foretell.api.claims import BatchClaims, Claims, OwnClaims
 from foretell.api.planning import UNASKED
-from foretell.api.workspace import FOLDER, run_directory
+from foretell.api.workspace import batch_directory, run_directory
 from foretell.apps.command import build_launch
 from foretell.entities.app import RUNNERS, App, Submission
 from foretell.entities.run import RunSpec, State
@@ -33,9 +32,16 @@ class Where:
 
     @contextmanager
     def open(
-        self, app: App, store: RunStore, *, retry: frozenset[State] = frozenset()
+        self,
+        app: App,
+        store: RunStore,
+        *,
+        retry: frozenset[State] = frozenset(),
+        only: Collection[str] | None = None,
     ) -> Iterator[tuple[Runner, Claims]]:
         """The runner, and claims on the app's runs; ``retry`` are states to make again beside those made unasked.
+
+        What was handed to a scheduler before is followed; if there are ``only`` some runs to care for, no others.
 
         Raises:
             NotFoundError: if there is no runner or partition of that name.
@@ -49,7 +55,8 @@ class Where:
             with _open_local(store, jobs=self.jobs, retry=anew) as (runner, claims):
                 yield runner, claims
         else:
-            with open_slurm(app, store, self.submission.over(app.submission), retry=anew) as (runner, claims):
+            submission = self.submission.over(app.submission)
+            with open_slurm(app, store, submission, retry=anew, only=only) as (runner, claims):
                 yield runner, claims
 
 
@@ -72,19 +79,28 @@ def _open_local(store: RunStore, *, jobs: int | None, retry: frozenset[State]) -
 
 @contextmanager
 def open_slurm(
-    app: App, store: RunStore, submission: Submission, *, retry: frozenset[State] = UNASKED
+    app: App,
+    store: RunStore,
+    submission: Submission,
+    *,
+    retry: frozenset[State] = UNASKED,
+    only: Collection[str] | None = None,
 ) -> Iterator[tuple[SlurmRunner, BatchClaims]]:
     """The runner, with what was handed to Slurm before already followed."""
     claims = BatchClaims(store, retry=retry)
-    folder = Path(app.directory).absolute() / FOLDER / "batches" / app.name
-    with SlurmRunner(submission, directory=folder, ledger=claims) as runner:
-        unfinished = {claim.spec.id: claim.spec for claim in store.claims(app.name) if claim.owner.is_batch}
+    with SlurmRunner(submission, directory=batch_directory(app), ledger=claims) as runner:
+        unfinished = {
+            claim.spec.id: claim.spec
+            for claim in store.claims(app.name)
+            if claim.owner.is_batch and (only is None or claim.spec.id in only)
+        }
         for batch in store.batches(app.name):
             if batch.submission.cluster != submission.cluster:
                 continue
             claims.adopt(batch)
             tasks = {run_id: _build_task(app, unfinished[run_id]) for run_id in batch.run_ids if run_id in unfinished}
-            runner.adopt(batch, tasks)
+            if tasks:
+                runner.adopt(batch, tasks)
         yield runner, claims
 
 

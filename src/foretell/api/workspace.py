@@ -65,3 +65,8 @@ def _looks_like_a_file(app: str | Path) -> bool:
 def run_directory(app: App, run_id: str) -> Path:
     """Where a run of the app keeps its logs."""
     return Path(app.directory).absolute() / FOLDER / "runs" / app.name / run_id
+
+
+def batch_directory(app: App) -> Path:
+    """Where the scripts of what was handed to a scheduler are kept."""
+    return Path(app.directory).absolute() / FOLDER / "batches" / app.name

@@ -13,6 +13,7 @@ import pandas as pd
 from foretell.entities.app import App, Domain, Parameter, ParameterType, Scale, Value
 from foretell.entities.formula import Formula
 from foretell.entities.run import (
+    JOB_COLUMNS,
     LAST_COLUMNS,
     RESOURCE_COLUMNS,
     USAGE_COLUMNS,
@@ -105,7 +106,7 @@ def _for_own_export(frame: pd.DataFrame, columns: Columns) -> Columns:
     names = {str(name) for name in frame.columns}
     if not names.issuperset(LAST_COLUMNS):
         return columns
-    known = {*USAGE_COLUMNS, *LAST_COLUMNS, *RESOURCE_COLUMNS} - {*_RESOURCES}
+    known = {*USAGE_COLUMNS, *JOB_COLUMNS, *LAST_COLUMNS, *RESOURCE_COLUMNS} - {*_RESOURCES}
     told = {name for name in names if name in known or name.startswith(("phase_", "machine_"))}
     named = replace(
         columns,

@@ -1,6 +1,5 @@
 """The command ``foretell generate``."""
 
-import re
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,14 +16,14 @@ from foretell.cli._common import (
     build_submission,
     find_app,
     find_store,
-    open_console,
     parse_option,
     show,
     show_json,
 )
+from foretell.cli._display import Display
 
 if TYPE_CHECKING:
-    from foretell.entities.plan import CampaignResult, Progress
+    from foretell.entities.plan import CampaignResult
 
 EXAMPLES = (
     "Examples: foretell generate --dry-run | foretell generate --budget 10m | foretell generate --retry-failed | "
@@ -87,7 +86,7 @@ def generate(
             show([render_plan(planned)])
     if dry_run:
         return
-    display = _Display() if not as_json else None
+    display = Display() if not as_json else None
     with display or nullcontext():
         result = api.generate(name, **asked, wait=wait, on_progress=display.update if display else lambda _: None)
     if as_json:
@@ -102,41 +101,3 @@ def _exit_as(result: "CampaignResult") -> None:
         raise typer.Exit(130)
     if result.failed and not result.completed:
         raise typer.Exit(1)
-
-
-class _Display:
-    """A live line at a terminal; elsewhere a line for each run that ended."""
-
-    def __init__(self) -> None:
-        from rich.live import Live
-
-        self._told: set[str] = set()
-        self._console = open_console(stderr=True)
-        self._live = (
-            Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
-        )
-
-    def __enter__(self) -> "_Display":
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
-
-    def update(self, progress: "Progress") -> None:
-        from foretell.reports.text_runs import render_outcome, render_progress
-
-        if self._live:
-            self._live.update(render_progress(progress))
-        if progress.last is not None and (self._live is None or progress.last.state != "completed"):
-            self._console.print(render_outcome(progress.last))
-        if progress.note and _kind(progress.note) not in self._told:
-            self._console.print(f"Note: {progress.note}", style="yellow", markup=False)
-            self._told.add(_kind(progress.note))
-
-
-def _kind(note: str) -> str:
-    """What is said, whatever its numbers: once is enough."""
-    return re.sub(r"\d+", "", note)

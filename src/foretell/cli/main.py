@@ -15,6 +15,7 @@ from foretell.cli import (
     predict,
     recommend,
     report,
+    run,
     runs,
     sites,
     status,
@@ -41,6 +42,7 @@ app.command(epilog=build.EXAMPLES)(build.build)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=explain.EXAMPLES)(explain.explain)
 app.command(epilog=recommend.EXAMPLES)(recommend.recommend)
+app.command(epilog=run.EXAMPLES)(run.run)
 app.command(epilog=verify.EXAMPLES)(verify.verify)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.add_typer(runs.app, name="runs")

@@ -88,7 +88,8 @@ class Submission:
     """How runs are handed to Slurm.
 
     ``options`` are further ``sbatch`` options by their long names; an empty value is a flag. ``sample``: a sampler runs
-    beside each command, for what accounting does not tell (memory over time, GPUs).
+    beside each command, for what accounting does not tell (memory over time, GPUs). ``without`` are options that the
+    site's scheduler does not take.
     """
 
     partition: str | None = None
@@ -96,6 +97,7 @@ class Submission:
     cluster: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     sample: bool = False
+    without: tuple[str, ...] = ()
 
     def over(self, base: "Submission") -> "Submission":
         """What is said here, and else what is said there."""
@@ -105,6 +107,7 @@ class Submission:
             cluster=self.cluster or base.cluster,
             options={**base.options, **self.options},
             sample=self.sample or base.sample,
+            without=(*base.without, *self.without),
         )
 
 

@@ -210,3 +210,4 @@ class Launch:
 RESOURCE_COLUMNS = ("cores", "memory_bytes", "gpus", "nodes", "partition", "node_type")
 USAGE_COLUMNS = tuple(Usage.__dataclass_fields__)
 LAST_COLUMNS = ("state", "scale", "repetition", "exit_code", "reason", "started_at", "ended_at", "source", "app", "id")
+JOB_COLUMNS = ("job_id",)  # of runs that were a scheduler's jobs

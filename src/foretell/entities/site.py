@@ -82,6 +82,10 @@ class NodeType:
         gpus = self.gpus if whole else allocation.gpus
         return (cores * self.price_per_core_h + gpus * self.price_per_gpu_h) * allocation.nodes
 
+    def charge(self, allocation: Allocation, seconds: float) -> Decimal:
+        """What this allocation costs for so long."""
+        return (self.price_per_hour(allocation) * Decimal(repr(seconds)) / 3600).quantize(Decimal("0.000000001"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:

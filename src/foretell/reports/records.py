@@ -7,18 +7,19 @@ from typing import Any
 
 import pandas as pd
 
+from foretell.entities.execution import Execution
 from foretell.entities.explanation import Explanation
 from foretell.entities.learned import ModelCard
 from foretell.entities.plan import CampaignResult, Plan
 from foretell.entities.prediction import Offer, Prediction, Recommendation
 from foretell.entities.records import to_record
-from foretell.entities.run import LAST_COLUMNS, RESOURCE_COLUMNS, USAGE_COLUMNS, Machine, Run, RunSpec
+from foretell.entities.run import JOB_COLUMNS, LAST_COLUMNS, RESOURCE_COLUMNS, USAGE_COLUMNS, Machine, Run, RunSpec
 from foretell.entities.site import NodeType, Site
 
 Record = dict[str, Any]
 
 _MACHINE = tuple(name for name in Machine.__dataclass_fields__ if name != "extra")
-_OWN_COLUMNS = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, *LAST_COLUMNS})
+_OWN_COLUMNS = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, *JOB_COLUMNS, *LAST_COLUMNS})
 
 
 def render_json(value: Any) -> str:
@@ -49,6 +50,24 @@ def build_recommendation_record(recommendation: Recommendation) -> Record:
 
 def build_offer_record(offer: Offer) -> Record:
     return _record(offer) | {"cost": _money(offer.cost), "cost_at_request": _money(offer.cost_at_request)}
+
+
+def build_execution_record(done: Execution) -> Record:
+    """What was offered, each attempt with its request, run and bill, and what was paid in all."""
+    return {
+        "app": done.app,
+        "completed": done.completed,
+        "why_stopped": done.why_stopped,
+        "offer": build_offer_record(done.offer),
+        "why": done.why,
+        "attempts": [
+            {"asked": to_record(attempt.asked), "run": build_run_record(attempt.run), "bill": _money(attempt.bill)}
+            for attempt in done.attempts
+        ],
+        "paid": _money(done.paid),
+        "currency": done.offer.currency,
+        "by_accounting": done.by_accounting,
+    }
 
 
 def build_card_record(card: ModelCard) -> Record:
@@ -82,7 +101,7 @@ def build_run_record(run: Run) -> Record:
     row |= {f"machine_{name}": value for name, value in machine.extra.items() if name not in _MACHINE}
     row |= {"state": run.state, "exit_code": run.exit_code, "reason": run.reason, "source": run.source}
     row |= {"scale": run.spec.scale, "repetition": run.spec.repetition, "app": run.spec.app, "id": run.id}
-    row |= {"started_at": run.started_at, "ended_at": run.ended_at}
+    row |= {"started_at": run.started_at, "ended_at": run.ended_at, "job_id": run.job_id}
     return {str(name): to_record(value) for name, value in row.items()}
 
 
@@ -97,7 +116,7 @@ def _order_columns(names: Iterable[str]) -> list[str]:
     found = dict.fromkeys(names)
     phases = [name for name in found if name.startswith("phase_")]
     machine = [name for name in found if name.startswith("machine_")]
-    own = dict.fromkeys((*RESOURCE_COLUMNS, *USAGE_COLUMNS, *phases, *machine, *LAST_COLUMNS))
+    own = dict.fromkeys((*RESOURCE_COLUMNS, *USAGE_COLUMNS, *phases, *machine, *JOB_COLUMNS, *LAST_COLUMNS))
     return [*(name for name in found if name not in own), *own]
 
 

@@ -1,17 +1,22 @@
 """Runs of one allocation as a job array: a script for ``sbatch``, and one for each element."""
 
 import math
+import uuid
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
+from foretell.entities.app import Submission
 from foretell.entities.job import Batch
 from foretell.entities.run import Allocation, Launch
+from foretell.probes.machine import build_owner
 from foretell.runners._files import JOB_RECORD, STDERR, STDOUT
 from foretell.runners.shell_script import quote, render_body
 from foretell.runners.slurm.script import build_options, render_header
 
 SCRIPT, ENDED, LOGS, FIRST = "array.sbatch", "ended", "logs", "job"
 _GRACE_S = 5
+_LONGEST_APP = 40
 _MARGIN_S = 60.0  # for what a job does beside its command; Slurm counts in minutes anyway
 
 
@@ -27,7 +32,7 @@ def render_array_script(batch: Batch, *, allocation: Allocation, gpu_model: str 
     if batch.submission.cluster:
         asked["clusters"] = batch.submission.cluster
     lines = [
-        *render_header(asked),
+        *render_header({name: value for name, value in asked.items() if name not in batch.submission.without}),
         "",
         f"batch={quote(batch.directory)}",
         "# Submitted again, because an answer was lost? Then only the one that starts first goes on.",
@@ -67,6 +72,21 @@ def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple
         'exit "$code"',
     ]
     return "\n".join(lines) + "\n"
+
+
+def build_batch(app: str, *, directory: Path, submission: Submission, run_ids: tuple[str, ...] = ()) -> Batch:
+    """A new batch below that directory, with a name that fits whatever Slurm does with names."""
+    batch_id = uuid.uuid4().hex[:16]
+    return Batch(
+        id=batch_id,
+        app=app,
+        name=f"{app[:_LONGEST_APP]}-{batch_id}",
+        directory=str(directory.absolute() / batch_id),
+        submission=submission,
+        run_ids=run_ids,
+        submitter=build_owner(),
+        created_at=datetime.now(UTC),
+    )
 
 
 def find_own_limit_s(launch: Launch, allocation: Allocation) -> float | None:

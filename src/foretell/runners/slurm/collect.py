@@ -140,9 +140,13 @@ def _read_phases(task: Task, state: State) -> tuple[dict[str, float], Sequence[s
 
 
 def _find_moments(job: Job, record: Mapping[str, str]) -> tuple[datetime | None, datetime | None]:
-    started_s, ended_s = _find_seconds(record, "started"), _find_seconds(record, "ended")
-    started = datetime.fromtimestamp(started_s, UTC) if started_s is not None else job.started_at
-    return started, datetime.fromtimestamp(ended_s, UTC) if ended_s is not None else job.ended_at
+    """What accounting says, because that is what is paid for."""
+    return job.started_at or _find_moment(record, "started"), job.ended_at or _find_moment(record, "ended")
+
+
+def _find_moment(record: Mapping[str, str], name: str) -> datetime | None:
+    seconds = _find_seconds(record, name)
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _find_span_s(record: Mapping[str, str]) -> float | None:

@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 import time
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from foretell.entities.app import Phase, Submission
 from foretell.entities.job import Batch, Job, Standing
 from foretell.entities.run import Allocation, Launch, Run, RunSpec, State
 from foretell.errors import RunnerError, SchedulerError
-from foretell.probes.machine import build_owner, is_alive
+from foretell.probes.machine import is_alive
 from foretell.probes.slurm import queue
 from foretell.probes.slurm.accounting import read_jobs
 from foretell.probes.slurm.cluster import read_cluster, read_submit_limit
@@ -27,6 +26,7 @@ from foretell.runners.slurm.array import (
     ENDED,
     LOGS,
     SCRIPT,
+    build_batch,
     find_walltime_s,
     read_job_record,
     render_array_script,
@@ -207,7 +207,8 @@ class SlurmRunner(Runner):
         return room if room >= wanted or (room > 0 and not under_way) else 0
 
     def _submit(self, allocation: Allocation, tasks: Sequence[Task]) -> None:
-        batch = self._ledger.open(self._build_batch(tasks[0].spec.app), [task.spec for task in tasks])
+        new = build_batch(tasks[0].spec.app, directory=self._directory, submission=self._submission)
+        batch = self._ledger.open(new, [task.spec for task in tasks])
         own = {task.spec.id: task for task in tasks if task.spec.id in set(batch.run_ids)}
         for task in tasks:
             del self._waiting[task.spec.id]  # what is not ours is somebody else's
@@ -222,19 +223,6 @@ class SlurmRunner(Runner):
         except RunnerError:
             self._ledger.forget(batch)
             raise
-
-    def _build_batch(self, app: str) -> Batch:
-        batch_id = uuid.uuid4().hex[:16]
-        return Batch(
-            id=batch_id,
-            app=app,
-            name=f"{app}-{batch_id}",
-            directory=str(self._directory / batch_id),
-            submission=self._submission,
-            run_ids=(),
-            submitter=build_owner(),
-            created_at=datetime.now(UTC),
-        )
 
     def _write(self, followed: _Followed, allocation: Allocation) -> None:
         sampler = _build_sampler() if self._samples else ()

@@ -1,0 +1,217 @@
+"""Recommends a request, submits it, raises what was too small, and keeps what happened."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+
+from foretell.advisor.policy import choose_policy
+from foretell.advisor.repair import Ceiling, Doubling, LeastCost, raise_request
+from foretell.api.advice import recommend
+from foretell.api.campaign import Campaign
+from foretell.api.learning import Configuration
+from foretell.api.places import find_site
+from foretell.api.runners import Where
+from foretell.api.workspace import StoreLike, batch_directory, directory_of, resolve_app, run_directory, using_store
+from foretell.apps.command import build_launch
+from foretell.entities.app import App, Submission
+from foretell.entities.execution import Attempt, Execution
+from foretell.entities.plan import Progress
+from foretell.entities.prediction import Offer, Recommendation
+from foretell.entities.run import RETRIABLE, Allocation, Run, RunSpec, State
+from foretell.entities.site import NodeType, Site
+from foretell.entities.units import render_money
+from foretell.errors import NotFoundError, RunnerError
+from foretell.machines.local import LOCAL
+from foretell.runners.shell_script import render_shell_script
+from foretell.runners.slurm.array import build_batch, find_walltime_s, render_array_script, render_task_script
+from foretell.stores import RunStore
+
+ON_LIMIT = ("least-cost", "double", "stop")
+_SHELL = "shell"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """What a user wants run, and within which limits.
+
+    ``walltime_s`` and ``memory_bytes`` are asked for at first in place of what is recommended. ``on_limit`` says what
+    to do where that was too small: ask for the next request of least expected cost, for twice as much, or stop.
+    """
+
+    configuration: Configuration
+    site: Site | str = LOCAL
+    max_time_s: float | None = None
+    max_cost: Decimal | None = None
+    prefer: str = "auto"
+    risk: float | None = None
+    walltime_s: float | None = None
+    memory_bytes: int | None = None
+    on_limit: str = ON_LIMIT[0]
+    submission: Submission = field(default_factory=Submission)
+
+
+def run(
+    app: App | str | Path,
+    request: JobRequest,
+    *,
+    store: StoreLike = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_start: Callable[[Recommendation, Allocation], None] = lambda *_: None,
+) -> Execution:
+    """Recommend, submit, wait; where time or memory ran out, ask for more of it; store the run.
+
+    Raises:
+        InfeasibleError: if nothing works, or nothing within the limits.
+        NotFoundError: if there is no such app or site, no model yet, or no such way to go on.
+        RunnerError: if it cannot be submitted.
+    """
+    with using_store(store, directory_of(app)) as opened:
+        job = _prepare(app, request, opened)
+        on_start(job.recommendation, job.asked)
+        return _see_through(job, opened, on_progress)
+
+
+def preview(app: App | str | Path, request: JobRequest, *, store: StoreLike = None) -> tuple[Recommendation, str]:
+    """What :func:`run` would do: the recommendation, and the scripts it would submit.
+
+    Raises:
+        InfeasibleError: if nothing works, or nothing within the limits.
+        NotFoundError: if there is no such app or site, or no model yet.
+    """
+    with using_store(store, directory_of(app)) as opened:
+        job = _prepare(app, request, opened)
+        return job.recommendation, job.render()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    app: App
+    request: JobRequest
+    site: Site
+    node: NodeType
+    recommendation: Recommendation
+    asked: Allocation
+
+    @property
+    def offer(self) -> Offer:
+        return self.recommendation.picked
+
+    @property
+    def ceiling(self) -> Ceiling:
+        limits = [limit for limit in (self.node.max_walltime_s, self.request.max_time_s) if limit is not None]
+        return Ceiling(walltime_s=min(limits, default=None), memory_bytes=self.node.memory_bytes)
+
+    @property
+    def where(self) -> Where:
+        if self.site.scheduler == _SHELL:
+            return Where(runner="local")
+        cluster = self.node.cluster or self.site.name
+        options = {name: value.replace("{cluster}", cluster) for name, value in self.site.script.items()}
+        base = Submission(cluster=options.pop("clusters", None), options=options, without=self.site.refuses)
+        return Where(runner="slurm", submission=self.request.submission.over(base))
+
+    def specify(self, asked: Allocation, *, repetition: int = 0) -> RunSpec:
+        # On this machine there is one place, and the runs of campaigns name none.
+        allocation = replace(asked, partition=None, node_type=None) if self.site.scheduler == _SHELL else asked
+        parameters = self.offer.prediction.parameters
+        return RunSpec(app=self.app.name, parameters=parameters, allocation=allocation, repetition=repetition)
+
+    def render(self) -> str:
+        """The scripts as they would be submitted."""
+        spec = self.specify(self.asked)
+        launch = build_launch(self.app, spec, run_directory=run_directory(self.app, spec.id))
+        if self.site.scheduler == _SHELL:
+            return render_shell_script(launch, allocation=spec.allocation)
+        submission = self.where.submission.over(self.app.submission)
+        batch = build_batch(
+            self.app.name, directory=batch_directory(self.app), submission=submission, run_ids=(spec.id,)
+        )
+        allocation = replace(spec.allocation, walltime_s=find_walltime_s(launch, spec.allocation))
+        array = render_array_script(batch, allocation=allocation)
+        return f"{array}\n# ---- task-0.sh ----\n{render_task_script(launch, allocation=spec.allocation)}"
+
+    def bill(self, run: Run, asked: Allocation) -> Decimal:
+        """For what it was given, as long as it had it; what nobody accounts for is taken as asked and measured."""
+        if run.allocated is not None and run.started_at is not None and run.ended_at is not None:
+            return self.node.charge(run.allocated, (run.ended_at - run.started_at).total_seconds())
+        return self.node.charge(asked, run.usage.elapsed_s if run.usage is not None else 0.0)
+
+
+def _prepare(app: App | str | Path, request: JobRequest, store: RunStore) -> _Job:
+    if request.on_limit not in ON_LIMIT:
+        raise NotFoundError("way to go on at a limit", request.on_limit, known=ON_LIMIT)
+    known = resolve_app(app, store)
+    site = find_site(request.site) if isinstance(request.site, str) else request.site
+    policy = choose_policy(max_time_s=request.max_time_s, max_cost=request.max_cost, prefer=request.prefer)
+    recommendation = recommend(known, request.configuration, site=site, policy=policy, store=store, risk=request.risk)
+    asked = recommendation.picked.allocation
+    node = site.find_node_type(asked.node_type)
+    assert node is not None  # the offer came from there
+    asked = replace(
+        asked,
+        walltime_s=request.walltime_s or asked.walltime_s,
+        memory_bytes=request.memory_bytes or asked.memory_bytes,
+    )
+    return _Job(app=known, request=request, site=site, node=node, recommendation=recommendation, asked=asked)
+
+
+def _see_through(job: _Job, store: RunStore, on_progress: Callable[[Progress], None]) -> Execution:
+    attempts: list[Attempt] = []
+    asked = job.asked
+    while True:
+        try:
+            run = _submit(job, asked, store, on_progress)
+        except KeyboardInterrupt:
+            why_stopped = _explain_leaving(job)
+            break
+        attempts.append(Attempt(asked=asked, run=run, bill=job.bill(run, asked)))
+        further = _ask_again(job, attempts)
+        if isinstance(further, str):
+            why_stopped = further
+            break
+        asked = further
+    return Execution(
+        app=job.app.name,
+        offer=job.offer,
+        why=job.recommendation.why,
+        attempts=tuple(attempts),
+        why_stopped=why_stopped,
+        by_accounting=bool(attempts) and all(attempt.run.allocated is not None for attempt in attempts),
+    )
+
+
+def _submit(job: _Job, asked: Allocation, store: RunStore, on_progress: Callable[[Progress], None]) -> Run:
+    """One attempt, followed to its end; one that an earlier call left behind is gone on with."""
+    states = store.known_ids(job.app.name)
+    spec = job.specify(asked)
+    while states.get(spec.id) is State.COMPLETED:  # one more repetition of what was run before
+        spec = replace(spec, repetition=spec.repetition + 1)
+    with job.where.open(job.app, store, retry=RETRIABLE, only={spec.id}) as (runner, claims):
+        campaign = Campaign(app=job.app, store=store, runner=runner, claims=claims, on_progress=on_progress, total=1)
+        campaign.make([] if spec in runner.running else [spec])
+    if not campaign.finished:
+        raise RunnerError(f"run {spec.id} of {spec.app!r} is being made by somebody else; try again when it has ended")
+    return campaign.finished[-1]
+
+
+def _ask_again(job: _Job, attempts: list[Attempt]) -> Allocation | str:
+    """The next request; or why there is none, which is nothing to explain where the job has completed."""
+    last = attempts[-1]
+    if job.request.on_limit == "stop":
+        return "" if last.run.state is State.COMPLETED else "asked to stop where a request is too small"
+    by = Doubling() if job.request.on_limit == "double" else LeastCost(job.offer.prediction.request)
+    further = raise_request(last.asked, last.run.state, by=by, ceiling=job.ceiling)
+    if isinstance(further, str) or job.request.max_cost is None or further.walltime_s is None:
+        return further
+    cost = sum((attempt.bill for attempt in attempts), job.node.charge(further, further.walltime_s))
+    if cost <= job.request.max_cost:
+        return further
+    most = render_money(job.request.max_cost, job.site.currency)
+    return f"asking for more could cost {render_money(cost, job.site.currency)} in all, and {most} is the limit"
+
+
+def _explain_leaving(job: _Job) -> str:
+    if job.site.scheduler == _SHELL:
+        return "interrupted; run the same command again to start anew"
+    return "you left; the job goes on: the same command goes on with it, 'foretell cancel' cancels it"

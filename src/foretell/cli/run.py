@@ -1,0 +1,122 @@
+"""The command ``foretell run``."""
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foretell.cli._common import (
+    AccountOption,
+    AppArgument,
+    JsonOption,
+    RiskOption,
+    SampleOption,
+    SbatchOption,
+    SetOption,
+    SiteFileOption,
+    StoreOption,
+    build_submission,
+    find_app,
+    find_site_files,
+    find_store,
+    note,
+    parse_option,
+    parse_settings,
+    show,
+    show_json,
+)
+from foretell.cli._display import Display
+
+if TYPE_CHECKING:
+    from foretell.api.execution import JobRequest
+    from foretell.entities.prediction import Recommendation
+    from foretell.entities.run import Allocation
+
+EXAMPLES = (
+    "Examples: foretell run myapp --set epochs=100 --site mycluster --max-time 2h --max-cost 5 | "
+    "foretell run --set n=4000 --dry-run"
+)
+_FEW = 3  # offers shown above a script
+
+
+def run(
+    app: AppArgument = None,
+    settings: SetOption = None,
+    site: Annotated[str, typer.Option(help="Where it should run; 'foretell sites list' names them.")] = "local",
+    site_file: SiteFileOption = None,
+    max_time: Annotated[str | None, typer.Option(help="The most time it may take.")] = None,
+    max_cost: Annotated[str | None, typer.Option(help="The most it may cost, all attempts together.")] = None,
+    prefer: Annotated[str, typer.Option(help="cheapest, fastest, or auto, as for recommend.")] = "auto",
+    time: Annotated[str | None, typer.Option(help="Ask for this time at first, not for what is recommended.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Ask for this memory at first, for example 4GB.")] = None,
+    on_limit: Annotated[
+        str,
+        typer.Option(help="Where a request was too small: least-cost (the next that costs least), double, or stop."),
+    ] = "least-cost",
+    account: AccountOption = None,
+    option: SbatchOption = None,
+    sample: SampleOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the script that would be submitted, and stop.")
+    ] = False,
+    risk: RiskOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Recommend a request, submit it, wait; ask for more of what ran out, and store what happened."""
+    from foretell import api
+    from foretell.entities.units import parse_bytes, parse_duration, parse_money, parse_share
+    from foretell.reports.records import build_execution_record
+    from foretell.reports.text_execution import render_execution
+
+    name = find_app(app)
+    request = api.JobRequest(
+        configuration=parse_settings(settings),
+        site=api.find_site(site, files=find_site_files(site_file)),
+        max_time_s=None if max_time is None else parse_option("--max-time", parse_duration, max_time),
+        max_cost=None if max_cost is None else parse_option("--max-cost", parse_money, max_cost),
+        prefer=prefer,
+        risk=None if risk is None else parse_option("--risk", parse_share, risk),
+        walltime_s=None if time is None else parse_option("--time", parse_duration, time),
+        memory_bytes=None if memory is None else parse_option("--memory", parse_bytes, memory),
+        on_limit=on_limit,
+        submission=build_submission(partition=None, account=account, options=option, sample=sample),
+    )
+    address = find_store(store, name)
+    if dry_run:
+        _show_preview(name, request, address, as_json=as_json)
+        return
+    display = Display() if not as_json else None
+    with display or nullcontext():
+        done = api.run(
+            name,
+            request,
+            store=address,
+            on_progress=display.update if display else lambda _: None,
+            on_start=_announce if not as_json else lambda *_: None,
+        )
+    if as_json:
+        show_json(build_execution_record(done))
+    else:
+        show([render_execution(done)])
+    if not done.completed:
+        raise typer.Exit(1 if done.attempts else 130)
+
+
+def _show_preview(name: str, request: "JobRequest", store: str, *, as_json: bool) -> None:
+    from foretell import api
+    from foretell.reports.records import build_recommendation_record
+    from foretell.reports.text_offers import render_recommendation
+
+    recommendation, script = api.preview(name, request, store=store)
+    if as_json:
+        show_json({**build_recommendation_record(recommendation), "script": script})
+        return
+    show([render_recommendation(recommendation, rows=_FEW)])
+    typer.echo(script)
+
+
+def _announce(recommendation: "Recommendation", asked: "Allocation") -> None:
+    from foretell.reports.text_execution import render_start
+
+    note(render_start(recommendation, asked))
