@@ -18,6 +18,10 @@ from unittest import mock
 import pytest
 from hypothesis import settings
 
+# Modules that tests share are found from the repository's root.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+pytest_plugins = ["tests.slurm.fixtures"]
+
 # The same examples each time: a test that fails for somebody else must fail here, too.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
