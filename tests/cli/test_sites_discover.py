@@ -109,3 +109,14 @@ def test_without_slurm(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     outcome = foretell("sites", "discover", folder=tmp_path, environment={"PATH": str(tmp_path)})
     assert outcome.code == 1
     assert "no machine of a Slurm cluster" in outcome.err
+
+
+@pytest.mark.slurm
+@pytest.mark.usefixtures("slurm_environment")
+def test_on_a_real_cluster(tmp_path: Path, foretell: Callable[..., Any]) -> None:
+    said = foretell("sites", "discover", "--json", folder=tmp_path)
+    assert said.code == 0, said.err
+    nodes = {node["name"]: node for node in said.record["site"]["node_types"]}
+    assert (nodes["owens"]["cores"], nodes["owens"]["max_nodes"]) == (28, 2)
+    assert (nodes["pitzer-gpu"]["gpus"], nodes["pitzer-gpu"]["gpu_model"]) == (2, "v100")
+    assert foretell("sites", "show", "osctest", "--json", folder=tmp_path).record == said.record["site"]

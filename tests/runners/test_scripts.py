@@ -203,6 +203,34 @@ def test_odd_words_arrive_unharmed(tmp_path_factory, kind, words, environment, f
     assert {path.name for path in directory.iterdir()} - ours == {folder}
 
 
+@pytest.mark.slurm
+def test_odd_words_arrive_through_a_real_sbatch(slurm_environment, tmp_path):
+    words = [
+        "$(touch pwned)",
+        "it's",
+        "two\nlines\n",
+        "",
+        "-x",
+        "a=b",
+        "naïve 日本",
+        "\\",
+        "\n#SBATCH --hold\n",
+        "%j",
+        "\r",
+    ]
+    environment = {"T_A": "`id` $HOME", "T_B": "a\nb'\"", "T_C": ""}
+    launch = Launch(
+        argv=(*TELLER, *words), environment=environment, working_directory=str(tmp_path), run_directory=str(tmp_path)
+    )
+    allocation = Allocation(partition="debug", walltime_s=60)
+    script = tmp_path / "job.sbatch"
+    options = {"output": f"{tmp_path}/told"}
+    text = render_job_script(launch, job_name=words[0], allocation=allocation, account="PAS0001", options=options)
+    script.write_bytes(text.encode())
+    slurm_environment.run("sbatch", "--wait", str(script))
+    check_arrived((tmp_path / "told").read_text(), words=words, environment=environment, folder=tmp_path)
+
+
 def make_offer(site: str, allocation: Allocation, parameters: Mapping[str, str]) -> Offer:
     guess = Estimate(value=3000, low=2500, high=3500, level=0.9)
     prediction = Prediction(

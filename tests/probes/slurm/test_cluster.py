@@ -203,6 +203,7 @@ class TestSubmitLimit:
         ("account", "partition", "qos", "partition_qos", "expected"),
         [
             pytest.param("lab42", None, None, None, 500, id="of the association"),
+            pytest.param("LAB42", None, None, None, 500, id="of the association, however it is written"),
             pytest.param("lab42", "gpu", None, None, 64, id="of the association for that partition"),
             pytest.param("lab42", "thin", None, "thin_limits", 1000, id="the partition's QOS comes first"),
             pytest.param("lab42", "gpu", "gpu_high", "thin_limits", 200, id="unless the job's is put over it"),
@@ -287,6 +288,24 @@ class TestPrograms:
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(SchedulerError, match="no machine of a Slurm cluster"):
             read_cluster()
+
+
+@pytest.mark.slurm
+@pytest.mark.usefixtures("slurm_environment")
+class TestRealCluster:
+    def test_what_it_says_of_itself(self) -> None:
+        cluster = read_cluster()
+        assert cluster.max_array_size == 1001
+        assert cluster.accounting
+        assert cluster.limits_enforced
+        assert {"owens", "pitzer-gpu"} <= {partition.name for partition in cluster.partitions}
+        found = cluster.find_partition("pitzer-gpu")
+        assert found is not None
+        assert [(group.cores, group.gpus, group.gpu_model) for group in found.node_groups] == [(48, 2, "v100")]
+
+    def test_how_many_jobs_may_be_submitted(self) -> None:
+        assert read_submit_limit(account="small") == 20
+        assert read_submit_limit(account="PAS0001") is None
 
 
 def write(path: Path, script: str) -> None:
