@@ -64,7 +64,7 @@ def real_slurm() -> Cluster:
     with (cluster.folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not cluster.is_running(cluster.daemons[-1]):
-            _start(cluster, owner=int(os.environ[_OWNER]))
+            start(cluster, owner=int(os.environ[_OWNER]))
     return cluster
 
 
@@ -124,14 +124,15 @@ def _name_folder() -> str:
 
 
 def _lend(cluster: Cluster) -> Iterator[Cluster]:
-    _start(cluster, owner=os.getpid())
+    start(cluster, owner=os.getpid())
     try:
         yield cluster
     finally:
         cluster.remove()
 
 
-def _start(cluster: Cluster, *, owner: int) -> None:
+def start(cluster: Cluster, *, owner: int) -> None:
+    """Start a cluster for as long as a process lives; skip or, in CI, fail where there can be none."""
     reason = ensure_installed()
     if reason is not None:
         if os.environ.get("CI") == "true":

@@ -1,9 +1,11 @@
 """The Debian packages a cluster is made of, installed where that is possible."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,8 @@ PROGRAMS = {
     "sbatch": "slurm-client",
 }
 PLUGINS = ("slurm-wlm-mysql-plugin",)
+_ATTEMPTS = 4
+_PAUSE_S = 10.0
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
 
@@ -25,7 +29,8 @@ def ensure_installed() -> str | None:
     if os.geteuid() != 0:
         return "a Slurm cluster of one's own needs root"
     if _find_missing() and shutil.which("apt-get"):
-        _install()
+        with _alone():
+            _install_missing()
     missing = _find_missing()
     return f"{', '.join(missing)} cannot be installed here" if missing else None
 
@@ -37,6 +42,24 @@ def _find_missing() -> list[str]:
 
 def _is_plugin_there(package: str) -> bool:
     return Path(f"/var/lib/dpkg/info/{package}.list").exists()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Let one worker after another install; the second finds all there."""
+    with (Path(tempfile.gettempdir()) / "slurm-packages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _install_missing() -> None:
+    # Tests of other parts may call apt-get at the same time, and its lock on the lists waits for nobody.
+    for _ in range(_ATTEMPTS):
+        if not _find_missing():
+            return
+        _install()
+        if _find_missing():
+            time.sleep(_PAUSE_S)
 
 
 def _install() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.fake_slurm.cluster import FakeSlurm
-from tests.slurm.cluster import NODES, Cluster
-from tests.slurm.fixtures import Slurm
+from tests.slurm.cluster import NODES, Cluster, ClusterError
+from tests.slurm.fixtures import Slurm, start
 
 EAT = "b = bytearray(300 << 20); b[::4096] = b'1' * len(b[::4096]); import time; time.sleep(20)"
 
@@ -419,3 +419,18 @@ def test_a_cluster_ends_with_the_process_it_was_started_for(real_slurm: Cluster,
     cluster = Cluster(folder)
     wait_for(lambda: not folder.exists())
     assert not any(cluster.is_running(name) for name in ("slurmctld", *NODES))
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_where_there_can_be_no_cluster_tests_are_skipped_but_not_in_ci(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ci: str, outcome: type[BaseException]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match="needs root"):
+        start(Cluster(tmp_path), owner=os.getpid())
+
+
+def test_a_folder_whose_sockets_would_have_too_long_names_is_refused() -> None:
+    with pytest.raises(ClusterError, match="short, plain, absolute path"):
+        Cluster(Path("/tmp") / ("x" * 80))
