@@ -7,9 +7,9 @@ from tests.fake_slurm.machine import PARTITIONS, Partition
 from tests.fake_slurm.options import parse_options
 from tests.fake_slurm.state import Refusal, State
 
-NAMES = "format partition"
-FLAGS = "noheader Node all"
-SHORT = "h=noheader o=format p=partition N=Node a=all"
+NAMES = "format partition clusters"
+FLAGS = "noheader Node all exact"
+SHORT = "h=noheader o=format p=partition N=Node a=all e=exact M=clusters"
 _HEADERS = {
     "P": "PARTITION",
     "R": "PARTITION",
@@ -25,6 +25,8 @@ _HEADERS = {
     "F": "NODES(A/I/O/T)",
     "C": "CPUS(A/I/O/T)",
     "T": "STATE",
+    "t": "STATE",
+    "z": "S:C:T",
     "X": "SOCKETS",
     "Y": "CORES",
     "Z": "THREADS",
@@ -61,6 +63,8 @@ def _describe(partition: Partition, nodes: tuple[str, ...]) -> dict[str, str]:
         "F": f"0/{count}/0/{count}",
         "C": f"0/{cpus}/0/{cpus}",
         "T": "down" if nodes[0] in down else "idle",
+        "t": "down" if nodes[0] in down else "idle",
+        "z": f"2:{partition.cpus // 2}:1",
         "X": "2",
         "Y": str(partition.cpus // 2),
         "Z": "1",

@@ -167,6 +167,7 @@ def _follow(batch: Batch, task: Task, pid: int) -> tuple[str | None, int, resour
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
             _kill(pid)
+            _kill_strays(task)
             return why, status, usage
         if why is None:
             why = _find_reason_to_stop(batch, task, pid, deadline)
@@ -212,6 +213,17 @@ def _measure_kb(session: int) -> int:
 def _kill(session: int, number: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(session, number)
+
+
+def _kill_strays(task: Task) -> None:
+    """Kill what left the task's session: it still has its environment."""
+    marks = [f"SLURM_JOB_ID={task.raw_id}".encode(), f"FAKE_SLURM={os.environ['FAKE_SLURM']}".encode()]
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and int(name) != os.getpid():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+                words = file.read().split(b"\0")
+                if all(mark in words for mark in marks):
+                    os.kill(int(name), signal.SIGKILL)
 
 
 def _tell(batch: Batch, task: Task, why: str) -> None:

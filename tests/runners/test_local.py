@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,23 @@ class TestLocalRunner(RunnerContract):
     def runner(self) -> Iterator[Runner]:
         with LocalRunner() as runner:
             yield runner
+
+    def test_runs_never_share_cores(self, runner: Runner, start: Callable[..., RunSpec], tmp_path: Path) -> None:
+        code = (
+            "import json, os, time; begin = time.time(); time.sleep(0.2); "
+            "print(json.dumps([begin, time.time(), sorted(os.sched_getaffinity(0))]))"
+        )
+        for number in range(6):
+            while not runner.has_room(build_spec({"number": number})):
+                runner.poll(1.0)
+            start(code, number=number)
+        poll_all(runner)
+        spans = [json.loads((tmp_path / str(number) / "stdout.log").read_text()) for number in range(6)]
+        for number, (begin, end, cpus) in enumerate(spans):
+            assert len(cpus) == 1
+            for other_begin, other_end, other_cpus in spans[:number]:
+                apart_in_time = other_end <= begin or end <= other_begin
+                assert apart_in_time or not set(cpus) & set(other_cpus)
 
 
 @pytest.fixture

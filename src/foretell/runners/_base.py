@@ -14,7 +14,7 @@ class Runner(abc.ABC):
 
     **Room.** What :meth:`fits` refuses can never run here. What fits may have to wait until :meth:`has_room`; room is
     made by :meth:`poll`, never behind the caller's back.
-    **Alone.** No two runs share a core, a GPU or a run directory at the same time.
+    **Alone.** Each run has the cores, the GPUs and the run directory it asked for to itself.
     **Once.** Every run that was started is given by exactly one :meth:`poll`, in a final state, unless :meth:`stop`
     came first.
     **Files.** What a run prints is in ``stdout.log`` and ``stderr.log`` of its run directory, which is created.
@@ -58,7 +58,7 @@ class Runner(abc.ABC):
 
     @abc.abstractmethod
     def start(self, spec: RunSpec, launch: Launch, *, phases: Sequence[Phase] = ()) -> None:
-        """Start a run and return at once.
+        """Start a run and return at once; it begins with the next :meth:`poll` at the latest.
 
         Raises:
             RunnerError: if it does not fit, there is no room now, or its run directory cannot be written.
