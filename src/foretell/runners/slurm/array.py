@@ -35,9 +35,13 @@ def render_array_script(batch: Batch, *, allocation: Allocation, gpu_model: str 
         *render_header({name: value for name, value in asked.items() if name not in batch.submission.without}),
         "",
         f"batch={quote(batch.directory)}",
+        "id=$SLURM_ARRAY_JOB_ID",
         "# Submitted again, because an answer was lost? Then only the one that starts first goes on.",
-        f'ln -s "$SLURM_ARRAY_JOB_ID" "$batch/{FIRST}" 2>/dev/null ||',
-        f'  [ "$(readlink "$batch/{FIRST}")" = "$SLURM_ARRAY_JOB_ID" ] || exit 0',
+        f'if [ ! -e "$batch/{FIRST}/$id" ]; then',
+        '  mkdir -p -- "$batch/of-$id" && : >"$batch/of-$id/$id"',
+        f'  ln -s "of-$id" "$batch/{FIRST}" 2>/dev/null',
+        f'  [ -e "$batch/{FIRST}/$id" ] || exit 0',
+        "fi",
         '. "$batch/task-$SLURM_ARRAY_TASK_ID.sh"',
     ]
     return "\n".join(lines) + "\n"
@@ -56,18 +60,21 @@ def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple
     body = [line and f"  {line}" for line in render_body(launch, command=command)]
     lines = [
         f"run={quote(launch.run_directory)}",
-        'mkdir -p -- "$run"',
-        f': >"$run/{STDOUT}"; : >"$run/{STDERR}"',
+        '[ -d "$run" ] || mkdir -p -- "$run"',
+        f': >"$run/{STDOUT}"; : >"$run/{STDERR}"; : >"$run/{JOB_RECORD}"',
         f'exec >>"$run/{STDOUT}" 2>>"$run/{STDERR}"',
         f'note() {{ printf \'%s=%s\\n\' "$@" >>"$run/{JOB_RECORD}"; }}',
-        f'rm -f -- "$run/{JOB_RECORD}"',
-        'note job "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" host "${SLURMD_NODENAME:-$(uname -n)}" \\',
-        '  cpu "$(sed -n \'s/^model name[^:]*: *//p; T; q\' /proc/cpuinfo)" started "$(date +%s.%N)"',
+        # Without another program where bash can: a thousand short runs should not feel it.
+        "now() { now=${EPOCHREALTIME:-$(date +%s.%N)}; }",
+        'while IFS=: read -r name cpu; do case $name in "model name"*) break;; esac; cpu=; done </proc/cpuinfo',
+        "now",
+        'note job "${id}_$SLURM_ARRAY_TASK_ID" host "${SLURMD_NODENAME:-$HOSTNAME}" cpu "${cpu# }" started "$now"',
         "(",
         *body,
         ")",
         "code=$?",
-        'note code "$code" ended "$(date +%s.%N)"',
+        "now",
+        'note code "$code" ended "$now"',
         f': >"$batch/{ENDED}/$SLURM_ARRAY_TASK_ID"',
         'exit "$code"',
     ]
@@ -107,4 +114,7 @@ def read_job_record(run_directory: Path) -> Mapping[str, str]:
         text = (run_directory / JOB_RECORD).read_text("utf-8", errors="replace")
     except OSError:
         return {}
-    return {name: value for name, equals, value in (line.partition("=") for line in text.splitlines()) if equals}
+    record = {name: value for name, equals, value in (line.partition("=") for line in text.splitlines()) if equals}
+    for name in {"started", "ended"} & record.keys():
+        record[name] = record[name].replace(",", ".")  # bash writes numbers as the user's language does
+    return record
