@@ -13,17 +13,17 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-
-import psutil
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
 
 from foretell.entities.run import Usage
-from foretell.probes.gpus import Gpu, sample_gpus
+from foretell.probes.gpus import Gpu, GpuSample, sample_gpus
 from foretell.probes.procfs import Stat, find_children, find_high_water_bytes, find_io, find_stat
 from foretell.probes.starter import Command, get_starter
 
-__all__ = ["Command", "CpuLedger", "Ending", "Limits", "Measurement", "ProcessProbe"]
+__all__ = ["Command", "CpuLedger", "Ending", "Limits", "Measurement", "ProcessProbe", "TreeProbe"]
 
 _CPU_SHARE = 0.0045  # of a core, for sampling one tree; the first millisecond is free, so that short runs are seen
 _FREE_CPU_S = 0.001
@@ -71,8 +71,147 @@ class CpuLedger:
             self.total_s += seconds
 
 
-class ProcessProbe:
-    """Starts a command in a session of its own and measures its process tree.
+class Process(Protocol):
+    """A process that was started, a zombie until it is reaped.
+
+    ``started_s`` is by ``time.perf_counter``; the kernel counts ``inherited_bytes`` as its memory whatever it does.
+    """
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def started_s(self) -> float: ...
+
+    @property
+    def inherited_bytes(self) -> int: ...
+
+    def reap(self) -> tuple[int, resource.struct_rusage]: ...
+
+
+class TreeProbe:
+    """Measures the process tree of what ``start`` gives; it neither limits nor ends anything.
+
+    ``start`` is given what to call with the seconds the process took, when it has ended.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[Callable[[float], None]], Process],
+        *,
+        gpus: Sequence[Gpu] = (),
+        ledger: CpuLedger | None = None,
+    ) -> None:
+        self._gpus = gpus
+        self._ledger = ledger or CpuLedger()
+        self._exited = threading.Event()
+        self._ending = Ending.EXITED
+        self._elapsed_s = 0.0
+        self._process = start(self._note_exit)
+        self._tree = _Tree(self._process.pid)
+        self._gpu = _GpuTotals()
+        self._sampling_s = self._last_sampling_s = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        """For how long it runs now."""
+        return time.perf_counter() - self._process.started_s
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the tree held when it was looked at last."""
+        return self._tree.resident_bytes
+
+    @property
+    def gpu(self) -> GpuSample | None:
+        """What the tree's GPUs did when they were looked at last."""
+        return self._gpu.last
+
+    @property
+    def usage(self) -> Usage:
+        """What is known of it while it runs."""
+        return self._build_usage(
+            elapsed_s=self.elapsed_s, cpu_s=self._tree.cpu_s, peak_memory_bytes=self._tree.peak_bytes or None
+        )
+
+    def wait(self) -> Measurement:
+        """Sample until the first process ends."""
+        started_s = time.thread_time()
+        while not self._exited.wait(self._pause_s()):
+            self._sample()
+            self._after_sample()
+            spent_s = time.thread_time() - started_s  # waking up included, which costs as much as looking
+            self._last_sampling_s, self._sampling_s = spent_s - self._sampling_s, spent_s
+        self._sample()
+        self._after_end()
+        return self._reap()
+
+    def _note_exit(self, elapsed_s: float) -> None:
+        self._elapsed_s = elapsed_s
+        self._exited.set()
+
+    def _after_sample(self) -> None:
+        """What else is to be done each time it was looked at."""
+
+    def _after_end(self) -> None:
+        """What is to be done before its pid can mean another process."""
+
+    def _pause_s(self) -> float:
+        elapsed_s = self.elapsed_s
+        longest_s = self._longest_pause_s()
+        usual_s = max(min(elapsed_s / 2, _EARLY_PAUSE_S), min(elapsed_s / 50, longest_s), _SHORTEST_PAUSE_S)
+        affordable_s = (self._sampling_s + self._last_sampling_s - _FREE_CPU_S) / _CPU_SHARE - elapsed_s
+        return max(usual_s, affordable_s)
+
+    def _longest_pause_s(self) -> float:
+        return _LONGEST_PAUSE_S
+
+    def _sample(self) -> None:
+        known_cpu_s = self._tree.cpu_s
+        self._tree.sample(self._process.inherited_bytes)
+        self._ledger.add(self._tree.cpu_s - known_cpu_s)
+        if self._gpus:
+            self._gpu.add(self._gpus, pids=self._tree.pids, at_s=time.perf_counter())
+
+    def _reap(self) -> Measurement:
+        usage = self._build_usage(elapsed_s=self._elapsed_s, cpu_s=None, peak_memory_bytes=None)
+        exit_code, spent = self._process.reap()
+        cpu_s = max(spent.ru_utime + spent.ru_stime, self._tree.cpu_s)
+        self._ledger.add(cpu_s - self._tree.cpu_s)
+        return Measurement(
+            usage=replace(
+                usage,
+                cpu_s=cpu_s,
+                peak_memory_bytes=self._peak_memory_bytes(spent),
+                context_switches=spent.ru_nvcsw + spent.ru_nivcsw,
+            ),
+            exit_code=exit_code,
+            ending=self._ending,
+            sampling_s=self._sampling_s,
+        )
+
+    def _build_usage(self, *, elapsed_s: float, cpu_s: float | None, peak_memory_bytes: int | None) -> Usage:
+        moved = find_io(self._process.pid)
+        return Usage(
+            elapsed_s=elapsed_s,
+            cpu_s=cpu_s,
+            peak_memory_bytes=peak_memory_bytes,
+            read_bytes=moved[0] if moved else None,
+            written_bytes=moved[1] if moved else None,
+            gpu_utilisation=self._gpu.mean_utilisation,
+            gpu_memory_bytes=self._gpu.peak_bytes,
+        )
+
+    def _peak_memory_bytes(self, spent: resource.struct_rusage) -> int | None:
+        largest_bytes = spent.ru_maxrss * 1024
+        known_bytes = largest_bytes if largest_bytes > self._process.inherited_bytes else 0
+        return max(known_bytes, self._tree.peak_bytes) or None
+
+
+class ProcessProbe(TreeProbe):
+    """Starts a command in a session of its own, measures its process tree, and holds it to its limits.
+
+    When the first process has ended, whatever is left of its group is killed.
 
     Raises:
         OSError: if the command cannot be started.
@@ -88,64 +227,17 @@ class ProcessProbe:
         ledger: CpuLedger | None = None,
     ) -> None:
         self._limits = limits or Limits()
-        self._gpus = gpus
-        self._ledger = ledger or CpuLedger()
         self._lock = threading.Lock()
         self._reaped = False
-        self._exited = threading.Event()
-        self._elapsed_s = 0.0
-        starter = get_starter()
-        self._process = starter.start(command, on_exit=self._note_exit)
-        self._started_s = time.perf_counter()  # a little late, so that no limit comes too soon
-        self._inherited_bytes = find_high_water_bytes(starter.pid) or 0  # which the kernel counts as the child's
-        self._tree = _Tree(self._process.pid)
-        self._gpu = _GpuTotals()
-        self._sampling_s = self._last_sampling_s = 0.0
-        self._ending = Ending.EXITED
         self._kill_at_s = 0.0
-
-    def wait(self) -> Measurement:
-        """Sample until the first process ends; then whatever is left of its group is killed."""
-        started_s = time.thread_time()
-        while not self._exited.wait(self._pause_s()):
-            self._sample()
-            self._enforce()
-            spent_s = time.thread_time() - started_s  # waking up included, which costs as much as looking
-            self._last_sampling_s, self._sampling_s = spent_s - self._sampling_s, spent_s
-        self._sample()
-        self.kill()  # before its pid can mean another process
-        return self._reap()
+        super().__init__(partial(get_starter().start, command), gpus=gpus, ledger=ledger)
 
     def kill(self) -> None:
         """Kill the process and its group; may be called from any thread, at any time."""
         self._signal(signal.SIGKILL)
 
-    def _note_exit(self, elapsed_s: float) -> None:
-        self._elapsed_s = elapsed_s
-        self._exited.set()
-
-    def _pause_s(self) -> float:
-        elapsed_s = time.perf_counter() - self._started_s
-        longest_s = _LONGEST_PAUSE_S if self._limits.memory_bytes is None else _LONGEST_PAUSE_WITH_LIMIT_S
-        usual_s = max(min(elapsed_s / 2, _EARLY_PAUSE_S), min(elapsed_s / 50, longest_s), _SHORTEST_PAUSE_S)
-        affordable_s = (self._sampling_s + self._last_sampling_s - _FREE_CPU_S) / _CPU_SHARE - elapsed_s
-        return min(max(usual_s, affordable_s), self._next_deadline_s(elapsed_s))
-
-    def _next_deadline_s(self, elapsed_s: float) -> float:
-        deadline_s = self._limits.time_s if self._ending is Ending.EXITED else self._kill_at_s
-        if deadline_s is None or deadline_s > elapsed_s + threading.TIMEOUT_MAX / 2:
-            return threading.TIMEOUT_MAX
-        return max(deadline_s - elapsed_s, _SHORTEST_PAUSE_S)
-
-    def _sample(self) -> None:
-        known_cpu_s = self._tree.cpu_s
-        self._tree.sample(self._inherited_bytes)
-        self._ledger.add(self._tree.cpu_s - known_cpu_s)
-        if self._gpus:
-            self._gpu.add(self._gpus, pids=self._tree.pids, at_s=time.perf_counter())
-
-    def _enforce(self) -> None:
-        elapsed_s = time.perf_counter() - self._started_s
+    def _after_sample(self) -> None:
+        elapsed_s = self.elapsed_s
         limits = self._limits
         if self._ending is not Ending.EXITED:
             if elapsed_s >= self._kill_at_s:
@@ -158,38 +250,30 @@ class ProcessProbe:
             self._kill_at_s = elapsed_s + limits.grace_s
             self._signal(signal.SIGTERM)
 
+    def _after_end(self) -> None:
+        self.kill()
+
+    def _pause_s(self) -> float:
+        return min(super()._pause_s(), self._next_deadline_s(self.elapsed_s))
+
+    def _longest_pause_s(self) -> float:
+        return _LONGEST_PAUSE_S if self._limits.memory_bytes is None else _LONGEST_PAUSE_WITH_LIMIT_S
+
+    def _next_deadline_s(self, elapsed_s: float) -> float:
+        deadline_s = self._limits.time_s if self._ending is Ending.EXITED else self._kill_at_s
+        if deadline_s is None or deadline_s > elapsed_s + threading.TIMEOUT_MAX / 2:
+            return threading.TIMEOUT_MAX
+        return max(deadline_s - elapsed_s, _SHORTEST_PAUSE_S)
+
     def _signal(self, number: signal.Signals) -> None:
         with self._lock, contextlib.suppress(ProcessLookupError):
             if not self._reaped:
                 os.killpg(self._process.pid, number)
 
     def _reap(self) -> Measurement:
-        moved = find_io(self._process.pid)
         with self._lock:
-            exit_code, spent = self._process.reap()
             self._reaped = True
-        cpu_s = max(spent.ru_utime + spent.ru_stime, self._tree.cpu_s)
-        self._ledger.add(cpu_s - self._tree.cpu_s)
-        return Measurement(
-            usage=Usage(
-                elapsed_s=self._elapsed_s,
-                cpu_s=cpu_s,
-                peak_memory_bytes=self._peak_memory_bytes(spent),
-                read_bytes=moved[0] if moved else None,
-                written_bytes=moved[1] if moved else None,
-                context_switches=spent.ru_nvcsw + spent.ru_nivcsw,
-                gpu_utilisation=self._gpu.mean_utilisation,
-                gpu_memory_bytes=self._gpu.peak_bytes,
-            ),
-            exit_code=exit_code,
-            ending=self._ending,
-            sampling_s=self._sampling_s,
-        )
-
-    def _peak_memory_bytes(self, spent: resource.struct_rusage) -> int | None:
-        largest_bytes = spent.ru_maxrss * 1024
-        known_bytes = largest_bytes if largest_bytes > self._inherited_bytes else 0
-        return max(known_bytes, self._tree.peak_bytes) or None
+        return super()._reap()
 
 
 class _Tree:
@@ -235,6 +319,8 @@ class _Tree:
         children = find_children(pid)
         if children is not None:
             return children
+        import psutil  # slow to import, and not needed with most kernels
+
         with contextlib.suppress(psutil.Error):
             return [child.pid for child in psutil.Process(pid).children()]
         return []
@@ -245,6 +331,7 @@ class _GpuTotals:
     """Samples of GPUs added up, each weighing as long as it stood."""
 
     peak_bytes: int | None = None
+    last: GpuSample | None = None
     _busy_s: float = 0.0
     _seen_s: float = 0.0
     _last_s: float | None = None
@@ -254,7 +341,7 @@ class _GpuTotals:
         return self._busy_s / self._seen_s if self._seen_s else None
 
     def add(self, gpus: Sequence[Gpu], *, pids: Collection[int], at_s: float) -> None:
-        sample = sample_gpus(gpus, pids=pids)
+        sample = self.last = sample_gpus(gpus, pids=pids)
         if sample is None:
             return
         self.peak_bytes = max(self.peak_bytes or 0, sample.memory_bytes)

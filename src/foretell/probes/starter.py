@@ -15,10 +15,13 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from foretell.probes.procfs import find_high_water_bytes
 
 _PROGRAM = Path(__file__).with_name("_starter_main.py")
 _PATIENCE_S = 60.0
@@ -43,6 +46,8 @@ class Started:
 
     def __init__(self, starter: "Starter", key: int, on_exit: Callable[[float], None]) -> None:
         self.pid = 0
+        self.started_s = 0.0
+        self.inherited_bytes = 0
         self._starter = starter
         self._key = key
         self._on_exit = on_exit
@@ -65,6 +70,8 @@ class Started:
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["file"])
         self.pid = answer["pid"]
+        self.started_s = time.perf_counter()  # a little late, so that no limit comes too soon
+        self.inherited_bytes = find_high_water_bytes(self._starter.pid) or 0
 
     def reap(self) -> tuple[int, resource.struct_rusage]:
         """Its exit code (negative: a signal's number), and what it and the children it waited for have used."""

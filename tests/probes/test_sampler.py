@@ -1,0 +1,284 @@
+"""The sampler, around real commands: as if it were not there, but for the record it leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from foretell.probes import recorder
+from foretell.probes.child import Child
+from foretell.probes.gpus import GpuSample
+from foretell.probes.machine import RUN_DIRECTORY
+from foretell.probes.recorder import JobRecorder
+from foretell.probes.sample import SAMPLE, Sample, Series, find_sample, write_sample
+
+MEGABYTE = 2**20
+PYTHON = (sys.executable, "-I", "-S", "-c")
+FORK = "import os, time\ndef fork(work):\n    pid = os.fork()\n    if not pid: work(); os._exit(0)\n    return pid\n"
+LISTEN = "trap 'echo got it; exit 7' {name}; echo ready; while :; do sleep 0.05; done"
+
+
+@pytest.fixture
+def start(tmp_path):
+    def start(*words: str, **options) -> subprocess.Popen:
+        environment = os.environ | {RUN_DIRECTORY: str(tmp_path)} | options.pop("environment", {})
+        words = (sys.executable, "-m", "foretell.probes.sampler", *words)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        return subprocess.Popen(words, env=environment, text=True, **pipes)
+
+    return start
+
+
+@pytest.fixture
+def run(start):
+    def run(*words: str, text: str | None = None, **options) -> subprocess.CompletedProcess:
+        process = start(*words, **options, **({} if text is None else {"stdin": subprocess.PIPE}))
+        out, err = process.communicate(text, timeout=60)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return run
+
+
+@pytest.fixture
+def keep_handlers():
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    yield
+    for number, handler in handlers.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+def test_what_the_command_is_given_and_gives(run, tmp_path):
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    code = 'cat; echo "$0" "$1" "$WORD" "$PWD"; echo loud >&2; exit 3'
+    environment = {"WORD": "a  word", RUN_DIRECTORY: str(tmp_path)}
+    done = run("sh", "-c", code, "me", "--", text="given\n", cwd=folder, environment=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (3, f"given\nme -- a  word {folder}\n", "loud\n")
+    assert find_sample(tmp_path) is not None
+
+
+@pytest.mark.parametrize(("words", "code"), [(("true",), 0), (("--", "false"), 1), (("sh", "-c", "kill -9 $$"), 137)])
+def test_exit_codes(run, tmp_path, words, code):
+    assert run(*words).returncode == code
+    assert find_sample(tmp_path) is not None
+
+
+@pytest.mark.parametrize(("word", "code", "saying"), [("no-such-command", 127, "PATH"), ("/", 126, "cannot be run")])
+def test_what_cannot_be_run(run, tmp_path, word, code, saying):
+    done = run(word)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert repr(word) in done.stderr
+    assert saying in done.stderr
+    assert not (tmp_path / SAMPLE).exists()
+
+
+def test_help(run):
+    assert run("--help").returncode == 0
+    done = run()
+    assert done.returncode == 2
+    assert "Example: python -m foretell.probes.sampler" in done.stderr
+
+
+def test_output_goes_on_where_it_was_and_in_order(run, tmp_path):
+    log = tmp_path / "stdout.log"
+    log.write_text("before\n")
+    with log.open("a") as file:
+        run("sh", "-c", "echo one; echo two >&2; echo three", stdout=file, stderr=file)
+        file.write("after\n")
+    assert log.read_text() == "before\none\ntwo\nthree\nafter\n"
+
+
+def test_a_reader_that_leaves_early_ends_the_command(start):
+    process = start("yes")
+    process.stdout.readline()
+    process.stdout.close()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "USR1"])
+def test_signals_are_passed_on(start, tmp_path, name):
+    with start("sh", "-c", LISTEN.format(name=name)) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.Signals[f"SIG{name}"])
+        out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (7, "got it\n")
+    assert find_sample(tmp_path) is not None
+
+
+def test_ignored_signals_stay_ignored(run):
+    code = "trap '' HUP; exec \"$@\""
+    sampled = (sys.executable, "-m", "foretell.probes.sampler", "sh", "-c", "kill -HUP $PPID; kill -HUP $$; echo here")
+    done = subprocess.run(["sh", "-c", code, "sh", *sampled], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "here\n")
+
+
+def test_what_ends_the_group_ends_the_command_in_it(tmp_path):
+    """As ``timeout`` does in a task's script, when it is told to or when the time has come."""
+    code = "sleep 600 & echo $!; wait"
+    words = ("timeout", "600", sys.executable, "-m", "foretell.probes.sampler", "sh", "-c", code)
+    environment = os.environ | {RUN_DIRECTORY: str(tmp_path)}
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        child = int(process.stdout.readline())
+        process.terminate()
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert find_sample(tmp_path) is not None
+    _await_end(child)
+
+
+def _await_end(pid: int) -> None:
+    until = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and b") Z" not in Path(f"/proc/{pid}/stat").read_bytes():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_memory_over_time_has_a_hump(run, tmp_path):
+    code = "import os, time\nwhile not os.path.exists('sample.json'): time.sleep(0.01)\n"
+    run(*PYTHON, code + "x = b'1' * (300 << 20); time.sleep(0.5); del x; time.sleep(0.5)", cwd=tmp_path)
+    sample = find_sample(tmp_path)
+    moments, sizes = zip(*sample.memory, strict=True)
+    assert list(moments) == sorted(moments)
+    assert moments[-1] <= sample.usage.elapsed_s
+    assert sizes[0] < 50 * MEGABYTE
+    assert 300 * MEGABYTE < max(sizes) < 340 * MEGABYTE
+    assert sizes[-1] < 50 * MEGABYTE
+    assert sample.usage.peak_memory_bytes >= max(sizes)
+
+
+def test_children_count(run, tmp_path):
+    code = (
+        "def work():\n    x = b'1' * (80 << 20)\n    while time.process_time() < 0.4: pass\n    time.sleep(0.6)\n"
+        "fork(work); fork(work); os.wait(); os.wait()"
+    )
+    run(*PYTHON, FORK + code)
+    sample = find_sample(tmp_path)
+    assert sample.usage.cpu_s >= 0.8
+    assert 160 * MEGABYTE <= max(size for _, size in sample.memory) < 260 * MEGABYTE
+
+
+def test_the_node_and_our_own_cost_are_told(run, tmp_path):
+    run("true")
+    sample = find_sample(tmp_path)
+    assert sample.machine.hostname == os.uname().nodename
+    assert sample.machine.memory_bytes > 0
+    assert "physical_cores" in sample.machine.extra
+    assert sample.sampler_cpu_s > 0
+
+
+def test_a_command_shorter_than_our_start_is_timed(keep_handlers):
+    child = Child(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    time.sleep(0.3)
+    late_s = time.perf_counter() - child.started_s
+    told: list[float] = []
+    child.follow(told.append)
+    child.reap()
+    assert 0 < told[0] < late_s
+
+
+@pytest.mark.parametrize("victim", ["child", "sampler"])
+def test_what_is_killed_leaves_a_record(start, tmp_path, victim):
+    with start("sh", "-c", "echo $$; exec sleep 600", stderr=subprocess.DEVNULL) as process:
+        child = int(process.stdout.readline())
+        until = time.monotonic() + 30
+        while not (tmp_path / SAMPLE).exists():
+            assert time.monotonic() < until, "it is to be there while the command runs"
+            time.sleep(0.05)
+        os.kill(child if victim == "child" else process.pid, signal.SIGKILL)
+        code = process.wait(timeout=60)
+        if victim == "sampler":
+            os.kill(child, signal.SIGKILL)
+    assert code == (137 if victim == "child" else -signal.SIGKILL)
+    sample = find_sample(tmp_path)
+    assert sample.usage.elapsed_s >= 1
+    assert sample.memory
+
+
+def test_a_record_of_the_attempt_before_is_not_taken_for_this_one(start, tmp_path):
+    (tmp_path / SAMPLE).write_text("{}")
+    with start("sh", "-c", "echo ready; exec sleep 600") as process:
+        until = time.monotonic() + 30
+        while (tmp_path / SAMPLE).exists() and (tmp_path / SAMPLE).read_text() == "{}":
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        process.terminate()
+
+
+def test_without_a_place_for_the_record_the_command_runs_all_the_same(run, tmp_path):
+    done = run("sh", "-c", "echo here; exit 5", environment={RUN_DIRECTORY: str(tmp_path / "absent")})
+    assert (done.returncode, done.stdout) == (5, "here\n")
+    assert done.stderr.startswith("foretell sampler: there is no record of what 'sh' used: No such file")
+
+
+def test_the_command_does_not_wait_for_our_imports():
+    """Nor is it counted as its memory what they take."""
+    code = "import sys, foretell.probes.sampler as _; print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    slow = {"psutil", "subprocess", "dataclasses", "json", "pynvml", "numpy", "pandas", "sqlalchemy", "typer", "rich"}
+    assert not slow & set(imported)
+
+
+def test_the_sampler_as_a_whole_imports_nothing_heavy():
+    code = "import sys, foretell.probes.recorder; print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "pandas", "sqlalchemy", "typer", "rich", "sklearn"} & set(imported)
+
+
+def test_gpus_over_time(tmp_path, monkeypatch, keep_handlers):
+    """No GPU here: only what is kept of what they say is tested."""
+    monkeypatch.setenv(RUN_DIRECTORY, str(tmp_path))
+    monkeypatch.setattr(recorder, "find_gpus", lambda: ["a GPU"])
+    monkeypatch.setattr(
+        "foretell.probes.process.sample_gpus", lambda gpus, pids: GpuSample(utilisation=0.5, memory_bytes=7)
+    )
+    JobRecorder(Child(["sleep", "0.3"])).record()
+    sample = find_sample(tmp_path)
+    assert {point[1:] for point in sample.gpus} == {(0.5, 7)}
+    assert (sample.usage.gpu_utilisation, sample.usage.gpu_memory_bytes) == (pytest.approx(0.5), 7)
+
+
+def test_series_stay_short_and_keep_their_peaks():
+    series = Series()
+    for second in range(100_000):
+        series.add(float(second), 1000 if second == 77_777 else second % 100, 1 if second == 5 else 0)
+    assert 100 <= len(series.points) <= 200
+    assert (77_777, 1000, 0) in series.points
+    assert max(point[2] for point in series.points) == 1
+    moments = [point[0] for point in series.points]
+    assert moments == sorted(moments)
+
+
+def test_few_points_are_kept_as_they_are():
+    series = Series()
+    points = [(0.1 * count, count) for count in range(150)]
+    for point in points:
+        series.add(*point)
+    assert series.points == points
+
+
+def test_records_are_read_back_as_they_were(run, tmp_path):
+    run("true")
+    sample = find_sample(tmp_path)
+    write_sample(tmp_path, sample)
+    assert find_sample(tmp_path) == sample
+    assert [path.name for path in tmp_path.iterdir()] == [SAMPLE]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"usage": {}, "memory": [], "gpus": []}', "null"])
+def test_what_is_no_record_is_none(tmp_path, text):
+    (tmp_path / SAMPLE).write_text(text)
+    assert find_sample(tmp_path) is None
+
+
+def test_a_record_without_a_machine_is_read(tmp_path):
+    (tmp_path / SAMPLE).write_text(json.dumps({"usage": {"elapsed_s": 2}, "memory": [[1, 5]], "gpus": []}))
+    sample = find_sample(tmp_path)
+    assert isinstance(sample, Sample)
+    assert (sample.usage.elapsed_s, sample.memory) == (2.0, ((1.0, 5.0),))
