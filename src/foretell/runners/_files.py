@@ -11,9 +11,10 @@ from pathlib import Path
 from foretell.entities.records import from_record, to_record
 from foretell.entities.run import Run
 from foretell.errors import RunnerError
+from foretell.probes.sample import SAMPLE
 
 STDOUT, STDERR, SETUP, CLEANUP, RECORD = "stdout.log", "stderr.log", "setup.log", "cleanup.log", "run.json"
-JOB_RECORD, SAMPLE = "job.txt", "sample.json"  # of a run that is a job of a scheduler
+JOB_RECORD = "job.txt"  # of a run that is a job of a scheduler
 
 _TAIL_LINES = 40
 _TAIL_BYTES = 1 << 14

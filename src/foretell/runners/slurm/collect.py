@@ -1,6 +1,5 @@
 """What came of a run that was a job: what accounting says, and what its own script and its logs tell beside it."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +10,10 @@ from typing import TypeVar
 from foretell.entities.app import Phase
 from foretell.entities.cluster import NodeGroup
 from foretell.entities.job import Job
-from foretell.entities.records import from_record
 from foretell.entities.run import Launch, Machine, Run, RunSpec, State, Usage
 from foretell.probes.phases import read_phases
-from foretell.runners._files import SAMPLE, STDERR, STDOUT, read_tail
+from foretell.probes.sample import Sample, find_sample
+from foretell.runners._files import STDERR, STDOUT, read_tail
 from foretell.runners._reasons import render_exit, render_memory_limit, render_time_limit
 from foretell.runners.slurm.array import find_own_limit_s, read_job_record
 
@@ -42,8 +41,9 @@ class Task:
 def build_run(task: Task, job: Job, *, log: Path, node: NodeGroup | None = None, doubt: str = "") -> Run:
     """The run, by what is known of its job; ``doubt`` says what is missing, and why."""
     record = read_job_record(task.directory)
+    sample = find_sample(task.directory)
     state = _find_state(task, job, record=record, log=log)
-    usage = _find_usage(task, job, state=state, record=record)
+    usage = _find_usage(task, job, state=state, record=record, sample=sample)
     phases, complaints = _read_phases(task, state)
     started_at, ended_at = _find_moments(job, record)
     return Run(
@@ -51,7 +51,7 @@ def build_run(task: Task, job: Job, *, log: Path, node: NodeGroup | None = None,
         state=state,
         usage=usage,
         phases=phases,
-        machine=_describe_machine(job, record, node),
+        machine=_describe_machine(job, record, node, sample),
         exit_code=_find_exit_code(job, record),
         log_tail=read_tail([task.directory / STDOUT, task.directory / STDERR, log]),
         reason="; ".join(filter(None, [_explain(task, job, state, record), *complaints, doubt])),
@@ -92,14 +92,18 @@ def _was_stopped_by_us(task: Task, record: Mapping[str, str]) -> bool:
     return limit_s is not None and _find_code(record) in _KILLED_BY_TIMEOUT and (_find_span_s(record) or 0) >= limit_s
 
 
-def _find_usage(task: Task, job: Job, *, state: State, record: Mapping[str, str]) -> Usage | None:
+def _find_usage(
+    task: Task, job: Job, *, state: State, record: Mapping[str, str], sample: Sample | None
+) -> Usage | None:
     span_s = _find_span_s(record)
+    if job.usage is None and span_s is None and sample is not None:  # killed before its script could note its end
+        span_s = sample.usage.elapsed_s
     if job.usage is None and span_s is None:
         return None
     usage = job.usage or Usage(elapsed_s=span_s or 0.0)
     if span_s is not None and abs(span_s - usage.elapsed_s) <= _SAME_S:
         usage = replace(usage, elapsed_s=span_s)
-    usage = _add_sample(usage, task.directory / SAMPLE)
+    usage = _add_sample(usage, sample)
     if state is State.TIMED_OUT and _was_stopped_by_us(task, record):
         usage = replace(usage, elapsed_s=find_own_limit_s(task.launch, task.spec.allocation) or usage.elapsed_s)
     if state is State.OUT_OF_MEMORY:
@@ -108,12 +112,11 @@ def _find_usage(task: Task, job: Job, *, state: State, record: Mapping[str, str]
     return usage
 
 
-def _add_sample(usage: Usage, path: Path) -> Usage:
+def _add_sample(usage: Usage, sample: Sample | None) -> Usage:
     """What the sampler saw, where it is finer or accounting has nothing: elapsed stays what is paid for."""
-    try:
-        seen = from_record(Usage, json.loads(path.read_text("utf-8"))["usage"])
-    except (OSError, ValueError, TypeError, LookupError):
+    if sample is None:
         return usage
+    seen = sample.usage
     return Usage(
         elapsed_s=usage.elapsed_s,
         cpu_s=_largest(usage.cpu_s, seen.cpu_s),
@@ -172,14 +175,18 @@ def _find_exit_code(job: Job, record: Mapping[str, str]) -> int | None:
     return _find_code(record) if job.exit_code is None else job.exit_code
 
 
-def _describe_machine(job: Job, record: Mapping[str, str], node: NodeGroup | None) -> Machine:
+def _describe_machine(job: Job, record: Mapping[str, str], node: NodeGroup | None, sample: Sample | None) -> Machine:
+    """What the sampler found the node to be; what it could not tell, and how many there are of it, Slurm says."""
+    seen = sample.machine if sample else Machine()
     return Machine(
-        hostname=record.get("host") or job.node_list,
-        cpu_model=record.get("cpu", ""),
+        hostname=record.get("host") or job.node_list or seen.hostname,
+        cpu_model=record.get("cpu") or seen.cpu_model,
         cores=node.cores if node else None,
-        memory_bytes=node.memory_bytes if node else None,
-        gpu_model=node.gpu_model if node else None,
-        gpus=node.gpus if node else 0,
+        cpu_mhz=seen.cpu_mhz,
+        memory_bytes=seen.memory_bytes or (node.memory_bytes if node else None),
+        gpu_model=seen.gpu_model or (node.gpu_model if node else None),
+        gpus=node.gpus if node else seen.gpus,
+        extra=seen.extra,
     )
 
 
