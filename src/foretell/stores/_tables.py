@@ -98,3 +98,59 @@ models = sa.Table(
     sa.Column("blob", sa.LargeBinary(), nullable=False),
     sa.Column("run_ids", _JSON, nullable=False),
 )
+
+# A history has millions of jobs: their texts are in kinds, which many share, and their key is their place.
+job_clusters = sa.Table(
+    "job_clusters",
+    metadata,
+    sa.Column("number", _SERIAL, primary_key=True),
+    sa.Column("name", sa.Text(), nullable=False, unique=True),
+)
+
+job_kinds = sa.Table(
+    "job_kinds",
+    metadata,
+    sa.Column("id", _SERIAL, primary_key=True, autoincrement=False),
+    sa.Column("cluster", sa.Text(), nullable=False),
+    sa.Column("user", sa.Text(), nullable=False),
+    sa.Column("account", sa.Text(), nullable=False),
+    sa.Column("partition", sa.Text(), nullable=False),
+    sa.Column("name", sa.Text(), nullable=False),
+    sa.Column("work_directory", sa.Text(), nullable=False),
+    sa.Column("command", sa.Text(), nullable=False),
+    sa.Column("app", sa.Text(), nullable=False),
+    sa.Column("parameters", _JSON, nullable=False),
+)
+sa.Index("job_kinds_by_app", job_kinds.c.app)
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("cluster", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("job", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("task", sa.Integer(), primary_key=True, autoincrement=False),
+    sa.Column("submitted_at", sa.BigInteger(), primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.BigInteger(), nullable=False),
+    sa.Column("state", sa.Text(), nullable=False),
+    sa.Column("started_at", sa.BigInteger()),
+    sa.Column("ended_at", sa.BigInteger()),
+    sa.Column("elapsed_s", sa.BigInteger(), nullable=False),
+    sa.Column("limit_s", sa.BigInteger()),
+    sa.Column("nodes", sa.Integer(), nullable=False),
+    sa.Column("cores", sa.Integer(), nullable=False),
+    sa.Column("gpus", sa.Integer(), nullable=False),
+    sa.Column("memory_bytes", sa.BigInteger()),
+    sa.Column("cpu_s", sa.Double()),
+    sa.Column("peak_memory_bytes", sa.BigInteger()),
+    sa.Column("read_bytes", sa.BigInteger()),
+    sa.Column("written_bytes", sa.BigInteger()),
+    sqlite_with_rowid=False,
+)
+
+# What was read already (files, stretches of time), and the rules in force.
+history_marks = sa.Table(
+    "history_marks",
+    metadata,
+    sa.Column("name", sa.Text(), primary_key=True),
+    sa.Column("value", sa.Text(), nullable=False),
+)

@@ -1,0 +1,215 @@
+"""Lines of accounting → jobs, with their steps folded in; a column at a time, because there are many lines."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import compress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from foretell.entities.history import JobKind, JobRows
+from foretell.history import fields
+from foretell.history.fields import Columns, Field, Fields, Figures, Given, Problems
+from foretell.history.layout import Layout
+from foretell.history.lines import Complaints, Lines, Places
+from foretell.history.numbers import Floats, as_list, belong, has_dot, read_clocks, read_figures, read_moments
+
+_TEXTS = ("Cluster", "User", "Account", "Partition", "JobName", "WorkDir", "SubmitLine")
+_LONGEST_TEXT = 4000
+_MOST_KINDS = 200_000
+_NOTHING = Given(nodes=1, cores=1, gpus=0, memory_bytes=None)
+_LEFT_OUT = "", False
+_HEAD = "JobID"
+NO_JOB = "steps of a job that is not near them"
+
+
+class _Parts(NamedTuple):
+    """Where jobs and steps are, and at which place among the jobs the one of each step is."""
+
+    jobs: Places
+    steps: Places
+    owners: Places
+
+
+class Folder:
+    """Folds the lines of one layout; counts the jobs that are not finished, which come with a later import."""
+
+    def __init__(self, layout: Layout, complaints: Complaints, *, cluster: str = "") -> None:
+        self.unfinished = 0
+        self._layout = layout
+        self._complaints = complaints
+        self._jobs = _JobFields(layout)
+        self._steps = _StepFields(layout)
+        self._kinds = _KindFields(layout, cluster)
+
+    def fold(self, lines: Lines) -> list[JobRows]:
+        """The finished jobs among the lines, by cluster; of several with one key the last counts."""
+        parts = self._split(lines)
+        if not len(parts.jobs):
+            return []
+        problems: Problems = {}
+        jobs = Columns(lines.split(parts.jobs))
+        states, (ids, submitted, *rest) = self._jobs.read(lines, parts.jobs, jobs, problems)
+        usages = self._steps.add_up(lines, parts, problems)
+        for place, reason in sorted(problems.items()):
+            states[place] = _LEFT_OUT
+            if jobs.rows[place][self._layout.job_id] != _HEAD:  # of another file, put behind the first
+                number = lines.numbers[parts.jobs[place]]
+                self._complaints.add(reason, line=number, text="|".join(jobs.rows[place]))
+        words, kept = zip(*states, strict=True)
+        self.unfinished += kept.count(False) - len(problems)
+        clusters, kinds, new = self._kinds.read(jobs)
+        numbers, tasks = zip(*(number if isinstance(number, tuple) else (number, -1) for number in ids), strict=True)
+        rows = zip(numbers, tasks, submitted, kinds, words, *rest, *usages, strict=True)
+        return list(_gather(list(compress(clusters, kept)), list(compress(rows, kept)), new))
+
+    def _split(self, lines: Lines) -> _Parts:
+        """A step belongs to the job before it, or else to any of its name among the lines."""
+        at = self._layout.job_id
+        is_step = has_dot(lines, at)
+        jobs, steps = np.flatnonzero(~is_step), np.flatnonzero(is_step)
+        owners = (np.cumsum(~is_step) - 1)[steps]
+        if len(steps) and (owners[0] < 0 or not belong(lines, at, steps, jobs[owners]).all()):
+            owners = self._find_owners(lines, jobs, steps, owners)
+            steps, owners = steps[owners >= 0], owners[owners >= 0]
+        return _Parts(jobs, steps, owners)
+
+    def _find_owners(self, lines: Lines, jobs: Places, steps: Places, before: Places) -> Places:
+        """The place of each step's job; -1, and told, where it is not there."""
+        at = self._layout.job_id
+        names = [texts[at] for texts in lines.split(jobs)]
+        places = {name: place for place, name in enumerate(names)}
+        owners = []
+        for row, place, texts in zip(steps, before, lines.split(steps), strict=True):
+            name = texts[at].partition(".")[0]
+            owners.append(place if place >= 0 and names[place] == name else places.get(name, -1))
+            if owners[-1] < 0:
+                self._complaints.add(NO_JOB, line=lines.numbers[row], text="|".join(texts))
+        return np.array(owners, dtype=np.intp)
+
+
+def _gather(clusters: Sequence[str], rows: Sequence[tuple[Any, ...]], new: dict[int, JobKind]) -> Iterator[JobRows]:
+    found: dict[str, dict[tuple[int, int, int], tuple[Any, ...]]] = {cluster: {} for cluster in clusters}
+    if len(found) == 1:
+        found[clusters[0]] = {row[:3]: row for row in rows}
+    else:
+        for cluster, row in zip(clusters, rows, strict=True):
+            found[cluster][row[:3]] = row
+    for cluster, jobs in found.items():
+        yield JobRows(cluster=cluster, rows=list(jobs.values()), kinds=new)
+
+
+class _KindFields:
+    """The texts of a job, and the key of those that many share."""
+
+    def __init__(self, layout: Layout, cluster: str) -> None:
+        self._places = [layout.find(name) for name in _TEXTS]
+        self._cluster = cluster
+        self._known: dict[int, int] = {}
+
+    def read(self, jobs: Columns) -> tuple[Sequence[str], list[int], dict[int, JobKind]]:
+        """Of each job its cluster and its kind; and the kinds that were not met before."""
+        missing = [""] * len(jobs)
+        columns = [missing if place is None else jobs.take(place) for place in self._places]
+        if self._places[0] is None:
+            columns[0] = [self._cluster] * len(jobs)
+        new: dict[int, JobKind] = {}
+        return columns[0], [self._find(texts, new) for texts in zip(*columns, strict=True)], new
+
+    def _find(self, texts: tuple[str, ...], new: dict[int, JobKind]) -> int:
+        key = hash(texts)  # keeping the texts themselves would take ten times the memory
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        if len(self._known) >= _MOST_KINDS:
+            self._known.clear()
+        cluster, user, account, partition, name, folder, command = (text[:_LONGEST_TEXT] for text in texts)
+        kind = JobKind(
+            cluster=cluster,
+            user=user,
+            account=account,
+            partition=partition,
+            name=name,
+            work_directory=folder,
+            command=command,
+        )
+        number = self._known[key] = kind.id
+        new[number] = kind
+        return number
+
+
+class _JobFields:
+    """What the line of a job itself tells."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._id = Figures(layout, "JobIDRaw", "JobID", parse=fields.parse_id)
+        self._state = Field(layout, "State", parse=fields.parse_final)
+        self._moments = tuple(
+            Figures(layout, name, parse=fields.parse_moment, read=read_moments) for name in ("Submit", "Start", "End")
+        )
+        self._elapsed = Figures(layout, "ElapsedRaw", "Elapsed", parse=fields.parse_seconds)
+        self._limit = (
+            Field(layout, "Timelimit", parse=fields.parse_seconds)
+            if layout.find("TimelimitRaw") is None
+            else Field(layout, "TimelimitRaw", parse=fields.parse_minutes)
+        )
+        self._given = Fields(layout, *fields.GIVEN_FIELDS, parse=fields.parse_given)
+        self._cpu = Figures(layout, "TotalCPU", parse=fields.parse_seconds, read=read_clocks, whole=False)
+
+    def read(
+        self, lines: Lines, rows: Places, jobs: Columns, problems: Problems
+    ) -> tuple[list[tuple[str, bool]], list[Sequence[Any]]]:
+        """The states, and the other columns of a row in its order, but for the kind and what steps used."""
+        submitted, started, ended = (moments.read(lines, rows, problems) for moments in self._moments)
+        elapsed, limits = self._elapsed.read(lines, rows, problems), self._limit.read(jobs, problems)
+        given = [one or _NOTHING for one in self._given.read(jobs, problems)]
+        figures = [
+            self._id.read(lines, rows, problems),
+            [moment or 0 for moment in submitted],
+            started,
+            ended,
+            [int(time or 0) for time in elapsed],
+            [None if limit is None else int(limit) for limit in limits],
+            *zip(*given, strict=True),
+            self._cpu.read(lines, rows, problems),
+        ]
+        return [*self._state.read(jobs, problems)], figures
+
+
+class _StepFields:
+    """What the lines of its steps tell of a job's usage."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._tasks = layout.find("NTasks")
+        self._nodes = layout.find("AllocNodes", "NNodes")
+        self._sizes = [layout.find(name) for name in ("MaxRSS", "AveDiskRead", "AveDiskWrite")]
+
+    def add_up(self, lines: Lines, parts: _Parts, problems: Problems) -> list[list[int | None]]:
+        """Peak memory of a node, bytes read and bytes written, of each job.
+
+        MaxRSS is of a step's largest task, the disk figures are means over its tasks. Steps may follow one another, so
+        the largest counts for memory; what they read and wrote adds up. Processes that joined by ssh are in the extern
+        step, and count against the job's memory like all others.
+        """
+        read = partial(_read_steps, lines, parts, problems)
+        tasks, nodes = (np.maximum(np.nan_to_num(read(column), nan=1.0), 1.0) for column in (self._tasks, self._nodes))
+        peaks, *disk = (read(column) for column in self._sizes)
+        peak = np.zeros(len(parts.jobs))
+        np.maximum.at(peak, parts.owners, np.nan_to_num(peaks * np.ceil(tasks / nodes)))
+        totals = [_total(sizes * tasks, parts) for sizes in disk]
+        return [as_list(np.where(peak > 0, peak, np.nan)), *map(as_list, totals)]
+
+
+def _read_steps(lines: Lines, parts: _Parts, problems: Problems, column: int | None) -> Floats:
+    if column is None:
+        return np.full(len(parts.steps), np.nan)
+    values, unread = read_figures(lines, column, parts.steps)
+    for place, texts in zip(unread, lines.split(parts.steps[unread]), strict=True):
+        problems[int(parts.owners[place])] = f"{texts[column]!r} is no size as Slurm writes them, for example 3120K"
+    return values
+
+
+def _total(sizes: Floats, parts: _Parts) -> Floats:
+    known, jobs = ~np.isnan(sizes), len(parts.jobs)
+    totals = np.bincount(parts.owners[known], weights=sizes[known], minlength=jobs)
+    return np.where(np.bincount(parts.owners[known], minlength=jobs) > 0, totals, np.nan)
