@@ -4,6 +4,9 @@ Wall time of a child that computes for about two seconds, and of one with twenty
 and waited for plainly, against the time :class:`LocalRunner` reports. Both pinned to the same CPU, in turns, the
 median of each. Beside it the CPU time that starting, sampling and recording took Foretell's own process, as a share
 of a core. The wall times mean something on a quiet machine only.
+
+The same for the sampler that jobs of a scheduler run inside (``job_``): seconds that its start and end add to a job,
+and its CPU time from its first second on as a share of a core. It shares the command's CPU, as in a job of one core.
 """
 
 import os
@@ -12,12 +15,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from foretell.entities.run import Launch, RunSpec
+from foretell.probes.machine import RUN_DIRECTORY
+from foretell.probes.sample import find_sample
 from foretell.runners.local import LocalRunner
 
 _TURNS = 7
+_SAMPLER = (sys.executable, "-m", "foretell.probes.sampler")
 _COMPUTE = "n = {rounds}\nwhile n: n -= 1\n"
 _ONE = (sys.executable, "-I", "-S", "-c", _COMPUTE.format(rounds=30_000_000))
 _MANY = (
@@ -27,6 +35,8 @@ _MANY = (
     "children = [subprocess.Popen(words) for _ in range(20)]\n"
     "assert not any(child.wait() for child in children)\n",
 )  # fmt: skip
+_IDLE_ONE = ("sleep", "10")
+_IDLE_MANY = ("sh", "-c", "for i in $(seq 20); do sleep 10 & done; wait")
 
 
 def run() -> dict[str, float]:
@@ -38,6 +48,21 @@ def run() -> dict[str, float]:
         figures[f"{name}_measured_s"] = statistics.median(turn.measured_s for turn in turns)
         figures[f"{name}_wall_overhead"] = statistics.median(turn.measured_s / turn.plain_s - 1 for turn in turns)
         figures[f"{name}_cpu_share"] = statistics.median(turn.own_cpu_s / turn.measured_s for turn in turns)
+    return figures | _measure_jobs()
+
+
+def _measure_jobs() -> dict[str, float]:
+    start = _take_job_turns(("true",))
+    figures = {
+        "job_start_s": statistics.median(turn.measured_s - turn.plain_s for turn in start),
+        "job_start_cpu_s": statistics.median(turn.own_cpu_s for turn in start),
+    }
+    for name, argv, idle in (("one_process", _ONE, _IDLE_ONE), ("twenty_processes", _MANY, _IDLE_MANY)):
+        turns = _take_job_turns(argv)
+        figures[f"job_{name}_plain_s"] = statistics.median(turn.plain_s for turn in turns)
+        figures[f"job_{name}_sampled_s"] = statistics.median(turn.measured_s for turn in turns)
+        figures[f"job_{name}_added_s"] = statistics.median(turn.measured_s - turn.plain_s for turn in turns)
+        figures[f"job_{name}_cpu_share"] = _measure_share(idle)
     return figures
 
 
@@ -65,11 +90,42 @@ def _take_turns(argv: tuple[str, ...]) -> list[_Turn]:
     return turns
 
 
-def _time_plain(argv: tuple[str, ...], *, cpu: int) -> float:
+def _take_job_turns(argv: tuple[str, ...]) -> list[_Turn]:
+    cpu = max(os.sched_getaffinity(0))
+    turns = []
+    with tempfile.TemporaryDirectory() as folder:
+        before_s = _time_plain(argv, cpu=cpu)
+        for _ in range(_TURNS):
+            measured_s = _time_plain((*_SAMPLER, *argv), cpu=cpu, environment={RUN_DIRECTORY: folder})
+            sample = find_sample(Path(folder))
+            assert sample is not None
+            assert sample.sampler_cpu_s is not None
+            after_s = _time_plain(argv, cpu=cpu)
+            plain_s = (before_s + after_s) / 2
+            turns.append(_Turn(plain_s=plain_s, measured_s=measured_s, own_cpu_s=sample.sampler_cpu_s))
+            before_s = after_s
+    return turns
+
+
+def _measure_share(argv: tuple[str, ...]) -> float:
+    """CPU time of the sampler between its first record and its last, as a share of a core."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen((*_SAMPLER, *argv), env=os.environ | {RUN_DIRECTORY: folder})
+        while (first := find_sample(Path(folder))) is None:
+            time.sleep(0.1)
+        assert process.wait() == 0
+        last = find_sample(Path(folder))
+    assert last is not None
+    assert last.sampler_cpu_s is not None
+    assert first.sampler_cpu_s is not None
+    return (last.sampler_cpu_s - first.sampler_cpu_s) / (last.usage.elapsed_s - first.usage.elapsed_s)
+
+
+def _time_plain(argv: Sequence[str], *, cpu: int, environment: Mapping[str, str] | None = None) -> float:
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     started_s = time.perf_counter()
-    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=os.environ | dict(environment or {}))
     os.sched_setaffinity(0, before)
     _, status, _ = os.wait4(process.pid, 0)
     elapsed_s = time.perf_counter() - started_s
