@@ -10,7 +10,6 @@ from foretell.apps.sweep import build_sweep, pick_within
 from foretell.entities.app import App, Scale
 from foretell.entities.plan import Ending, Plan
 from foretell.entities.run import RETRIABLE, Run, RunSpec, State
-from foretell.predictor.adaptive import list_questions, propose
 from foretell.predictor.durations import estimate_durations
 from foretell.runners import Runner
 from foretell.stores import RunStore
@@ -67,6 +66,8 @@ def plan_round(
     made: Collection[str] = (),
 ) -> Plan:
     """The next round, by what is stored; ``made`` runs of this campaign are not made again."""
+    from foretell.predictor.adaptive import list_questions, propose  # other campaigns need no models
+
     whole = plan_campaign(app, store, runner, budget_s=None, retry_failed=retry_failed, made=made)
     impossible = [spec for spec in whole.specs if not runner.fits(spec)]
     if impossible:  # first, because its error costs nothing yet

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from foretell.entities.run import Run, RunSpec
 from foretell.features.encode import fit_encoder
 from foretell.features.table import build_columns, build_table
-from foretell.models.runs import REGRESSORS
 
 _LEAST_FOR_LAW = 4
 
@@ -21,5 +20,7 @@ def estimate_durations(runs: Sequence[Run], specs: Sequence[RunSpec]) -> NDArray
     encoder = fit_encoder(table.columns)
     if len(np.unique(table.group)) < _LEAST_FOR_LAW:
         return np.full(len(specs), float(np.median(table.elapsed_s)))
+    from foretell.models.runs import REGRESSORS  # a campaign's first runs need not wait for scikit-learn
+
     law = REGRESSORS["law"]().fit(encoder.encode(table.columns, len(table)), table.elapsed_s)
     return law.predict(encoder.encode(build_columns(specs), len(specs)))

@@ -3,9 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from foretell.entities.execution import Execution
 from foretell.entities.explanation import Explanation
@@ -15,6 +13,9 @@ from foretell.entities.prediction import Offer, Prediction, Recommendation
 from foretell.entities.records import to_record
 from foretell.entities.run import JOB_COLUMNS, LAST_COLUMNS, RESOURCE_COLUMNS, USAGE_COLUMNS, Machine, Run, RunSpec
 from foretell.entities.site import NodeType, Site
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Record = dict[str, Any]
 
@@ -105,8 +106,10 @@ def build_run_record(run: Run) -> Record:
     return {str(name): to_record(value) for name, value in row.items()}
 
 
-def build_runs_frame(runs: Iterable[Run]) -> pd.DataFrame:
+def build_runs_frame(runs: Iterable[Run]) -> "pd.DataFrame":
     """Runs as a table for export: parameters, resources, usage, ``phase_`` and ``machine_`` columns, then the rest."""
+    import pandas as pd  # most records need no tables
+
     rows = [build_run_record(run) for run in runs]
     return pd.DataFrame(rows, columns=_order_columns(name for row in rows for name in row))
 
