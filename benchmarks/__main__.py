@@ -19,6 +19,7 @@ NAMES = {
     "build_speed": "building from 5,000 runs of 15 parameters, against one plain fit of boosted trees",
     "adaptive": "the running time that adaptive generation needs for the error of the full sweep",
     "borrow": "few runs of one app with many of another, against going alone",
+    "slurm": "a campaign of 200 runs on a real cluster, against a bare sbatch --array of the same commands",
     "runs": "predictions on runs that others measured, beside what others reached on them",
 }
 

@@ -103,6 +103,7 @@ def workspace(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with("console", "bash"), ids=lambda page: page.name)
+@pytest.mark.usefixtures("fake_slurm")
 def test_commands_run_and_print_what_the_page_says(page: Path, workspace: Path, foretell: Callable[..., Any]) -> None:
     snippets = [snippet for snippet in read_snippets(page, "console", "bash") if not snippet.skipped]
     commands = [command for snippet in snippets for command in snippet.commands()]
@@ -176,7 +177,7 @@ class _Shell:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", rehearsed],
             cwd=self.folder,
-            env={"PATH": path, "HOME": str(self.folder), "COLUMNS": "100", "LANG": "C.UTF-8"},
+            env={"PATH": path, "HOME": str(self.folder), "COLUMNS": "100", "LANG": "C.UTF-8", **_find_fake_slurm()},
             encoding="utf-8",
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -184,3 +185,7 @@ class _Shell:
         )
         assert done.returncode == 0, f"{command!r} failed:\n{done.stdout}"
         return done.stdout
+
+
+def _find_fake_slurm() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("FAKE_SLURM")}

@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from foretell.api.exchange import import_runs, list_runs
     from foretell.api.execution import JobRequest, preview, run
     from foretell.api.explaining import explain
+    from foretell.api.history import group_history, import_history, list_history_apps, report_waste
     from foretell.api.learning import ask, build, predict
     from foretell.api.places import discover_site, find_site, list_sites
     from foretell.api.proof import summarise, verify
     from foretell.api.status import cancel, status
     from foretell.api.workspace import load_app
     from foretell.apps.tables import Columns, read_table
+    from foretell.entities.app import Submission
     from foretell.stores import open_store
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Columns",
     "Fastest",
     "JobRequest",
+    "Submission",
     "ask",
     "bench_machine",
     "build",
@@ -34,7 +37,10 @@ __all__ = [
     "explain",
     "find_site",
     "generate",
+    "group_history",
+    "import_history",
     "import_runs",
+    "list_history_apps",
     "list_runs",
     "list_sites",
     "load_app",
@@ -45,6 +51,7 @@ __all__ = [
     "read_table",
     "recommend",
     "render_script",
+    "report_waste",
     "run",
     "status",
     "summarise",
@@ -60,12 +67,14 @@ _HOMES = {
     "foretell.api.execution": ("JobRequest", "preview", "run"),
     "foretell.api.exchange": ("import_runs", "list_runs"),
     "foretell.api.explaining": ("explain",),
+    "foretell.api.history": ("group_history", "import_history", "list_history_apps", "report_waste"),
     "foretell.api.learning": ("ask", "build", "predict"),
     "foretell.api.places": ("discover_site", "find_site", "list_sites"),
     "foretell.api.proof": ("summarise", "verify"),
     "foretell.api.status": ("cancel", "status"),
     "foretell.api.workspace": ("load_app",),
     "foretell.apps.tables": ("Columns", "read_table"),
+    "foretell.entities.app": ("Submission",),
     "foretell.stores": ("open_store",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
