@@ -199,7 +199,7 @@ def test_odd_words_arrive_unharmed(tmp_path_factory, kind, words, environment, f
     else:
         told = run_script(render_shell_script(launch, allocation=allocation), directory).stdout
     check_arrived(told, words=words, environment=environment, folder=directory / folder)
-    ours = {"job", SCRIPT, "task-0.sh", ENDED}
+    ours = {"job", "of-12", SCRIPT, "task-0.sh", ENDED}
     assert {path.name for path in directory.iterdir()} - ours == {folder}
 
 

@@ -135,6 +135,7 @@ class Campaign:
     started_at: float = field(default_factory=time.monotonic)
     round: Plan | None = None
     interruptions: Counter[str] = field(default_factory=Counter)
+    taken_away: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     def run(self, *, budget_s: float | None, retry_failed: bool) -> CampaignResult:
@@ -169,9 +170,13 @@ class Campaign:
             width=self.round.width if self.round else None,
             submitted=len(self.runner.running) - self.runner.held_back,
             held_back=self.held_back + self.runner.held_back,
-            jobs=tuple(batch.job_id for batch in self.store.batches(self.app.name)) if self.runner.lasting else (),
+            jobs=self._list_jobs(),
             notes=tuple(self.notes),
         )
+
+    def _list_jobs(self) -> tuple[str, ...]:
+        batches = self.store.batches(self.app.name) if self.runner.lasting else ()
+        return tuple(batch.job_id for batch in batches if batch.job_id)
 
     def _next_round(self, budget_s: float | None, *, retry_failed: bool) -> Sequence[RunSpec]:
         left_s = None if budget_s is None else budget_s - (time.monotonic() - self.started_at)
@@ -179,7 +184,9 @@ class Campaign:
             return self._next_adaptive_round(left_s, retry_failed=retry_failed)
         if left_s is not None and left_s <= 0:
             return ()
-        planned = plan_campaign(self.app, self.store, self.runner, budget_s=left_s, retry_failed=retry_failed)
+        planned = plan_campaign(
+            self.app, self.store, self.runner, budget_s=left_s, retry_failed=retry_failed, made=self._list_made()
+        )
         self.total = len(self.finished) + len(self.runner.running) + len(planned.specs)
         if budget_s is None:
             return planned.specs
@@ -193,13 +200,16 @@ class Campaign:
             budget_s=left_s,
             retry_failed=retry_failed,
             until=self.until,
-            made={run.id for run in self.finished},
+            made=self._list_made(),
         )
         if left_s is not None and left_s <= 0 and self.round.specs:
             self.round = replace(self.round, specs=(), ending=Ending.BUDGET)
         left = len(self.round.specs) + (self.round.undecided or 0)
         self.total = len(self.finished) + len(self.runner.running) + left
         return self.round.specs
+
+    def _list_made(self) -> set[str]:
+        return {run.id for run in self.finished} | self.taken_away
 
     def make(self, specs: Sequence[RunSpec]) -> None:
         """Make these runs, in this order, as room allows; without ``wait``, only hand over what there is room for."""
@@ -232,6 +242,7 @@ class Campaign:
         kept = self._keep(ended) if ended else set()
         for run in ended:
             if run.id not in kept:
+                self.taken_away.add(run.id)  # somebody else has kept or cancelled it
                 continue
             self.interruptions[run.id] += run.state in UNASKED
             if run.state in UNASKED and self.interruptions[run.id] <= _MOST_INTERRUPTIONS:

@@ -102,6 +102,9 @@ class BatchClaims(Claims, Ledger):
         self.adopt(opened)
         return opened
 
+    def find(self, batch: Batch) -> Batch | None:
+        return next((kept for kept in self._store.batches(batch.app) if kept.id == batch.id), None)
+
     def keep_job_id(self, batch: Batch, job_id: str) -> None:
         self._store.keep_job_id(batch.id, job_id)
 

@@ -55,9 +55,16 @@ class Where:
             with _open_local(store, jobs=self.jobs, retry=anew) as (runner, claims):
                 yield runner, claims
         else:
-            submission = self.submission.over(app.submission)
+            submission = _aim(self.submission.over(app.submission))
             with open_slurm(app, store, submission, retry=anew, only=only) as (runner, claims):
                 yield runner, claims
+
+
+def _aim(submission: Submission) -> Submission:
+    """With the cluster by its own name, however it was said: all questions go there, too."""
+    options = dict(submission.options)
+    cluster = options.pop("clusters", None)
+    return replace(submission, cluster=submission.cluster or cluster, options=options)
 
 
 @contextmanager

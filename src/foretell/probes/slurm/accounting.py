@@ -25,6 +25,8 @@ Row = Mapping[str, str]
 def read_jobs(job_ids: Collection[str], *, cluster: str | None = None) -> dict[str, Job]:
     """What accounting knows of these jobs and of all elements of these arrays, by ``12`` or ``12_3``; one call for all.
 
+    One that has ended, and of which not all is written yet, is not said to have ``ended_at`` any time.
+
     Raises:
         SchedulerError: if accounting does not answer (``transient``), is switched off, or says what we do not know.
     """
@@ -85,6 +87,8 @@ def _list_ids(job_id: str) -> Iterator[str]:
 def _fold(job_id: str, rows: Sequence[Row]) -> Job:
     job, *steps = rows
     state = parse_state(job["State"])
+    # A very short job's end may be written before its start: for a moment the row lacks what was asked for.
+    is_whole = bool(job["TimelimitRaw"])
     code, _, signal = job["ExitCode"].partition(":")
     try:
         return Job(
@@ -96,7 +100,7 @@ def _fold(job_id: str, rows: Sequence[Row]) -> Job:
             signal=int(signal or 0),
             submitted_at=parse_moment(job["Submit"]),
             started_at=parse_moment(job["Start"]),
-            ended_at=parse_moment(job["End"]),
+            ended_at=parse_moment(job["End"]) if is_whole else None,
             allocated=_read_allocation(job),
             usage=_add_up(job, steps) if state is not State.QUEUED else None,
             node_list="" if job["NodeList"] == _NO_NODES else job["NodeList"],

@@ -39,7 +39,7 @@ def call(
             argv,
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            env=_environment() | dict(environment),
+            env=_environment(argv[0]) | dict(environment),
             timeout=timeout_s,
             check=False,
             start_new_session=True,  # Ctrl-C is for us: what was asked is answered
@@ -64,7 +64,7 @@ def stream(argv: Sequence[str]) -> Iterator[Iterator[bytes]]:
     with tempfile.TemporaryFile() as complaints:  # not a pipe: nobody reads it while the answer comes
         try:
             process = subprocess.Popen(
-                argv, stdout=subprocess.PIPE, stderr=complaints, stdin=subprocess.DEVNULL, env=_environment()
+                argv, stdout=subprocess.PIPE, stderr=complaints, stdin=subprocess.DEVNULL, env=_environment(argv[0])
             )
         except FileNotFoundError:
             raise _missing(argv[0]) from None
@@ -80,8 +80,9 @@ def stream(argv: Sequence[str]) -> Iterator[Iterator[bytes]]:
             raise _refusal(argv[0], process.returncode, complaints.read())
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not _THEIR_WAY.fullmatch(name)} | _OUR_WAY
+def _environment(program: str) -> dict[str, str]:
+    theirs = {name: value for name, value in os.environ.items() if not _THEIR_WAY.fullmatch(name)}
+    return theirs if program == "sbatch" else theirs | _OUR_WAY  # what sbatch has, jobs have: it is the user's own
 
 
 def _missing(program: str) -> SchedulerError:

@@ -18,6 +18,7 @@ class Place:
     state: State
     word: str
     why: str = ""
+    name: str = ""
 
 
 def read_queue(job_ids: Collection[str], *, cluster: str | None = None) -> dict[str, Place]:
@@ -31,7 +32,13 @@ def read_queue(job_ids: Collection[str], *, cluster: str | None = None) -> dict[
     if not job_ids:
         return {}
     where = [f"--clusters={cluster}"] if cluster else []
-    options = ["--noheader", "--array", "--states=all", "--format=%F|%K|%T|%r", f"--jobs={','.join(sorted(job_ids))}"]
+    options = [
+        "--noheader",
+        "--array",
+        "--states=all",
+        "--format=%F|%K|%T|%r|%j",
+        f"--jobs={','.join(sorted(job_ids))}",
+    ]
     try:
         return parse_queue(call(["squeue", *options, *where]))
     except SchedulerError as exc:
@@ -52,7 +59,7 @@ def find_by_name(name: str, *, cluster: str | None = None) -> str | None:
 
 
 def parse_queue(text: str) -> dict[str, Place]:
-    """Places by job id, from ``squeue --noheader --array --format=%F|%K|%T|%r``.
+    """Places by job id, from ``squeue --noheader --array --format=%F|%K|%T|%r|%j``.
 
     Raises:
         SchedulerError: if a line is none of squeue's, or has a state we do not know.
@@ -62,11 +69,11 @@ def parse_queue(text: str) -> dict[str, Place]:
         if line.startswith("CLUSTER:") or not line.strip():
             continue
         try:
-            array, index, word, why = line.split("|", 3)
+            array, index, word, why, name = line.split("|", 4)
         except ValueError:
-            raise SchedulerError(f"squeue answered {line!r}; expected 4 fields. Please report it") from None
+            raise SchedulerError(f"squeue answered {line!r}; expected 5 fields. Please report it") from None
         job_id = array if index in ("", "N/A") else f"{array}_{index}"
-        places[job_id] = Place(state=parse_state(word), word=word, why="" if why == "None" else why)
+        places[job_id] = Place(state=parse_state(word), word=word, why="" if why == "None" else why, name=name)
     return places
 
 

@@ -14,13 +14,16 @@ from foretell.probes.slurm import accounting, queue
 from foretell.probes.slurm.calls import call
 
 MARK = "FORETELL_BATCH"
-_QUOTA = re.compile(r"max_?submit|submit limit|MaxJobCount|job limit", re.IGNORECASE)
+_QUOTA = re.compile(r"submit\w*limit|MaxJobCount|slurmctld.*job limit|violates accounting/QOS policy", re.IGNORECASE)
+# The same sentence is said of any limit: the word before it tells which.
+_OTHER_LIMIT = re.compile(r"\b(Assoc|QOS)(?!\w*Submit)\w+Limit\w*")
 _HINTS = {
     "invalid account": "name one of yours with --account; 'sacctmgr show associations user=$USER' lists them",
     "invalid partition": "'sinfo' lists the partitions; name one with --partition",
     "invalid qos": "'sacctmgr show qos' lists them; name one with --option qos=NAME",
     "time limit is invalid": "ask for less time: 'sinfo -o \"%P %l\"' shows each partition's most",
     "node configuration is not available": "ask for less: 'sinfo -Ne -o \"%P %c %m %G\"' shows what nodes have",
+    "violates accounting/qos policy": "ask for less: 'sacctmgr show associations user=$USER' shows what you may have",
     "more processors requested": "ask for fewer cores: 'sinfo -Ne -o \"%P %c\"' shows what nodes have",
 }
 _CLOCKS_APART = timedelta(minutes=5)  # between this machine and the controller
@@ -80,7 +83,7 @@ def _find_submitters(batch_id: str) -> Iterator[psutil.Process]:
 
 def _explain(exc: SchedulerError) -> SchedulerError:
     said = str(exc)
-    if _QUOTA.search(said):
+    if _QUOTA.search(said) and not _OTHER_LIMIT.search(said):
         return QuotaError(f"{said}; no more jobs may be submitted until some have ended", transient=True)
     hint = next((hint for words, hint in _HINTS.items() if words in said.lower()), None)
     return SchedulerError(f"{said}; {hint}", transient=exc.transient) if hint else exc

@@ -3,48 +3,79 @@
 import math
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from foretell.entities.app import Submission
 from foretell.entities.job import Batch
 from foretell.entities.run import Allocation, Launch
+from foretell.errors import RunnerError
 from foretell.probes.machine import build_owner
 from foretell.runners._files import JOB_RECORD, STDERR, STDOUT
 from foretell.runners.shell_script import quote, render_body
-from foretell.runners.slurm.script import build_options, render_header
+from foretell.runners.slurm.script import build_options, clean_name, render_header
 
 SCRIPT, ENDED, LOGS, FIRST = "array.sbatch", "ended", "logs", "job"
+ARRAY = "array"
+# Options by which a batch is found again, and what became of it: nobody else may set them.
+_OURS = {ARRAY, "chdir", "error", "job-name", "output"}
+_ELEMENT = ("id=$SLURM_ARRAY_JOB_ID index=$SLURM_ARRAY_TASK_ID", "element=${id}_$index")
+_ONLY = ("id=$SLURM_JOB_ID index=0", "element=$id")
+_OF = "of-"
 _GRACE_S = 5
 _LONGEST_APP = 40
 _MARGIN_S = 60.0  # for what a job does beside its command; Slurm counts in minutes anyway
 
 
 def render_array_script(batch: Batch, *, allocation: Allocation, gpu_model: str | None = None) -> str:
-    """A script for ``sbatch`` that runs each element's own script.
+    """A script for ``sbatch`` that runs each element's own script; where there are no arrays, that of the only one.
 
     Raises:
-        RunnerError: if an option cannot be written in such a script.
+        RunnerError: if an option cannot be written in such a script, or is not the user's to choose.
     """
-    options = build_options(batch.name, allocation, gpu_model=gpu_model, account=batch.submission.account)
-    del options["output"]  # it is a path: sbatch is given it in a word of its own
-    asked = options | {"array": f"0-{len(batch.run_ids) - 1}", "requeue": ""} | dict(batch.submission.options)
-    if batch.submission.cluster:
-        asked["clusters"] = batch.submission.cluster
     lines = [
-        *render_header({name: value for name, value in asked.items() if name not in batch.submission.without}),
+        *render_header(_choose_options(batch, allocation, gpu_model)),
         "",
         f"batch={quote(batch.directory)}",
-        "id=$SLURM_ARRAY_JOB_ID",
+        *(_ELEMENT if has_elements(batch.submission) else _ONLY),
         "# Submitted again, because an answer was lost? Then only the one that starts first goes on.",
         f'if [ ! -e "$batch/{FIRST}/$id" ]; then',
-        '  mkdir -p -- "$batch/of-$id" && : >"$batch/of-$id/$id"',
-        f'  ln -s "of-$id" "$batch/{FIRST}" 2>/dev/null',
+        f'  mkdir -p -- "$batch/{_OF}$id" && : >"$batch/{_OF}$id/$id"',
+        f'  ln -sn "{_OF}$id" "$batch/{FIRST}" 2>/dev/null',
         f'  [ -e "$batch/{FIRST}/$id" ] || exit 0',
         "fi",
-        '. "$batch/task-$SLURM_ARRAY_TASK_ID.sh"',
+        '. "$batch/task-$index.sh"',
     ]
     return "\n".join(lines) + "\n"
+
+
+def has_elements(submission: Submission) -> bool:
+    """Whether a batch is an array; else it is one job with one run."""
+    return ARRAY not in submission.without
+
+
+def find_first(directory: Path) -> str | None:
+    """The job that started first under a batch's name, if one has; any other does nothing."""
+    with suppress(OSError):
+        return (directory / FIRST).readlink().name.removeprefix(_OF)
+    return None
+
+
+def _choose_options(batch: Batch, allocation: Allocation, gpu_model: str | None) -> dict[str, str]:
+    submission = batch.submission
+    refused = sorted(_OURS & set(submission.options))
+    if refused:
+        raise RunnerError(f"option {refused[0]!r} of sbatch is Foretell's own, to find jobs again; leave it out")
+    options = build_options(batch.name, allocation, gpu_model=gpu_model, account=submission.account)
+    del options["output"]  # it is a path: sbatch is given it in a word of its own
+    options[ARRAY] = f"0-{len(batch.run_ids) - 1}"
+    if "no-requeue" not in submission.options:
+        options["requeue"] = ""
+    options |= submission.options
+    if submission.cluster:
+        options["clusters"] = submission.cluster
+    return {name: value for name, value in options.items() if name not in submission.without}
 
 
 def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple[str, ...] = ()) -> str:
@@ -68,14 +99,14 @@ def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple
         "now() { now=${EPOCHREALTIME:-$(date +%s.%N)}; }",
         'while IFS=: read -r name cpu; do case $name in "model name"*) break;; esac; cpu=; done </proc/cpuinfo',
         "now",
-        'note job "${id}_$SLURM_ARRAY_TASK_ID" host "${SLURMD_NODENAME:-$HOSTNAME}" cpu "${cpu# }" started "$now"',
+        'note job "$element" host "${SLURMD_NODENAME:-$HOSTNAME}" cpu "${cpu# }" started "$now"',
         "(",
         *body,
         ")",
         "code=$?",
         "now",
         'note code "$code" ended "$now"',
-        f': >"$batch/{ENDED}/$SLURM_ARRAY_TASK_ID"',
+        f': >"$batch/{ENDED}/$index"',
         'exit "$code"',
     ]
     return "\n".join(lines) + "\n"
@@ -87,7 +118,7 @@ def build_batch(app: str, *, directory: Path, submission: Submission, run_ids: t
     return Batch(
         id=batch_id,
         app=app,
-        name=f"{app[:_LONGEST_APP]}-{batch_id}",
+        name=clean_name(f"{app[:_LONGEST_APP]}-{batch_id}"),
         directory=str(directory.absolute() / batch_id),
         submission=submission,
         run_ids=run_ids,

@@ -15,13 +15,19 @@ from foretell.probes.phases import read_phases
 from foretell.probes.sample import Sample, find_sample
 from foretell.runners._files import STDERR, STDOUT, read_tail
 from foretell.runners._reasons import render_exit, render_memory_limit, render_time_limit
-from foretell.runners.slurm.array import find_own_limit_s, read_job_record
+from foretell.runners.slurm.array import find_own_limit_s, find_walltime_s, read_job_record
 
 SOURCE = "slurm"
 _SAME_S = 1.5  # accounting counts whole seconds: within so much the script's own clock is the finer one
 _KILLED_BY_TIMEOUT = (124, 137)
 # Where memory is not held by cgroups, only the log tells why the job was killed.
 _OUT_OF_MEMORY = re.compile(r"exceeded (job |step )?memory limit|oom[-_ ]kill", re.IGNORECASE)
+_LAST_WORDS = {
+    re.compile(r"\*\*\* (JOB|STEP) .* DUE TO TIME LIMIT"): State.TIMED_OUT,
+    re.compile(r"\*\*\* (JOB|STEP) .* DUE TO (NODE FAILURE|PREEMPTION|JOB REQUEUE)"): State.INTERRUPTED,
+    _OUT_OF_MEMORY: State.OUT_OF_MEMORY,
+    re.compile(r"\*\*\* JOB .* CANCELLED AT "): State.CANCELLED,
+}
 _BY_THE_USER = re.compile(r"CANCELLED by (\d+)")
 
 
@@ -63,20 +69,35 @@ def build_run(task: Task, job: Job, *, log: Path, node: NodeGroup | None = None,
     )
 
 
-def build_job_without_accounting(job_id: str, *, word: str, state: State, task: Task) -> Job:
-    """What can be said of a job of which accounting says nothing: the queue's last word, or what its script noted."""
+def build_job_without_accounting(job_id: str, *, word: str, state: State, task: Task, log: Path) -> Job:
+    """What can be said of a job of which accounting says nothing: what its script noted, or Slurm in its log.
+
+    If they tell nothing, it is in that ``state``; ``word`` is the queue's last one for it, where there is one.
+    """
     record = read_job_record(task.directory)
-    noted = record.get("job") == job_id and "code" in record
+    noted = record.get("job") == job_id and _find_code(record) is not None
     if noted and (state is State.CANCELLED or not word):  # it had ended by itself, as far as anybody knows
         state = State.COMPLETED if record["code"] == "0" else State.FAILED
+    elif not word:
+        state = _find_last_word(log) or state
+    asked = task.spec.allocation
     return Job(
         id=job_id,
         state=state,
         word=word,
-        exit_code=int(record["code"]) if noted else None,
-        allocated=task.spec.allocation,
+        exit_code=_find_code(record) if noted else None,
+        allocated=replace(asked, walltime_s=find_walltime_s(task.launch, asked)),
         node_list=record.get("host", ""),
     )
+
+
+def _find_last_word(log: Path) -> State | None:
+    """What Slurm wrote last into the job's log, if it was Slurm that ended it."""
+    for line in reversed(_read_log(log).splitlines()):
+        for pattern, state in _LAST_WORDS.items():
+            if pattern.search(line):
+                return state
+    return None
 
 
 def _find_state(task: Task, job: Job, *, record: Mapping[str, str], log: Path) -> State:

@@ -16,6 +16,10 @@ class Ledger(abc.ABC):
         """Write a batch down before it is submitted; it comes back with those runs that are its own to make."""
 
     @abc.abstractmethod
+    def find(self, batch: Batch) -> Batch | None:
+        """The batch as it is written down now; ``None`` if nobody waits for any of its runs any more."""
+
+    @abc.abstractmethod
     def keep_job_id(self, batch: Batch, job_id: str) -> None:
         """Write down what the scheduler called it."""
 
@@ -29,6 +33,9 @@ class Unwritten(Ledger):
 
     def open(self, batch: Batch, specs: Sequence[RunSpec]) -> Batch:
         return replace(batch, run_ids=tuple(spec.id for spec in specs))
+
+    def find(self, batch: Batch) -> Batch | None:
+        return batch
 
     def keep_job_id(self, batch: Batch, job_id: str) -> None:
         pass

@@ -2,11 +2,14 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
 from foretell.entities.run import Allocation
 from foretell.entities.units import render_bytes, render_duration
 from foretell.errors import NotFoundError
+
+_NOT_SAID = 2**20
 
 
 class Room:
@@ -28,13 +31,13 @@ class Room:
 
     def find_node(self, asked: Allocation) -> NodeGroup | None:
         """The kind of node it would run on, the most common first."""
-        groups = self._find_partition(asked.partition or self.partition).node_groups
-        return next((group for group in groups if _holds(group, asked)), None)
+        partition = self._find_partition(asked.partition or self.partition)
+        return next((group for group in partition.node_groups if _holds(_curb(group, partition), asked)), None)
 
     def find_obstacle(self, asked: Allocation) -> str | None:
         """Why it can never run; ``None`` if it can."""
         partition = self._find_partition(asked.partition or self.partition)
-        groups = partition.node_groups
+        groups = [_curb(group, partition) for group in partition.node_groups]
         if not groups:
             return "there are no nodes behind it"
         nodes = min(partition.max_nodes or sys.maxsize, sum(group.count for group in groups))
@@ -56,6 +59,18 @@ class Room:
         if found is None:
             raise NotFoundError("partition", name, known=known, hint=f"Those are what cluster {cluster.name} has.")
         return found
+
+
+def _curb(group: NodeGroup, partition: Partition) -> NodeGroup:
+    """Nodes as far as a job may have them in that partition."""
+    cores, memory_bytes = partition.max_cores_per_node, partition.max_memory_per_node_bytes
+    # Without RealMemory Slurm says 1 MiB, and takes no notice of memory.
+    has = group.memory_bytes if group.memory_bytes > _NOT_SAID else sys.maxsize
+    return replace(
+        group,
+        cores=min(group.cores, cores or group.cores),
+        memory_bytes=min(has, memory_bytes or has),
+    )
 
 
 def _holds(group: NodeGroup, asked: Allocation) -> bool:

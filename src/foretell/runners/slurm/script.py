@@ -54,7 +54,7 @@ def build_options(
     """An allocation as ``sbatch`` is asked for it, by long names."""
     gpus = f"{gpu_model}:{allocation.gpus}" if gpu_model else str(allocation.gpus)
     directives = {
-        "job-name": _clean_name(job_name),
+        "job-name": clean_name(job_name),
         "account": account,
         "partition": allocation.partition,
         "nodes": str(allocation.nodes),
@@ -68,7 +68,8 @@ def build_options(
     return {name: value for name, value in directives.items() if value is not None}
 
 
-def _clean_name(name: str) -> str:
+def clean_name(name: str) -> str:
+    """A name that Slurm takes as it is."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", name)[:_LONGEST_NAME].strip("-") or "job"
 
 

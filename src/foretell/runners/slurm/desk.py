@@ -1,0 +1,75 @@
+"""What submitting and following share: the batches under way, and what users should know of them."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from foretell.entities.app import Submission
+from foretell.entities.cluster import Cluster
+from foretell.entities.job import Batch
+from foretell.probes.slurm.queue import Place
+from foretell.runners.slurm.array import ENDED, LOGS, find_first, has_elements
+from foretell.runners.slurm.collect import Task
+from foretell.runners.slurm.ledger import Ledger
+
+
+@dataclass(slots=True)
+class Followed:
+    """A batch under way: what is left of it by index, since when that is known to have ended, and Slurm's last word."""
+
+    batch: Batch
+    tasks: dict[int, Task]
+    gone_at: dict[int, float] = field(default_factory=dict)
+    last_places: dict[int, Place] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.batch.directory)
+
+    def element(self, index: int) -> str:
+        """What Slurm calls one of its runs."""
+        return f"{self.batch.job_id}_{index}" if has_elements(self.batch.submission) else self.batch.job_id
+
+    def log(self, index: int) -> Path:
+        return self.directory / LOGS / f"{index}.log"
+
+    def find_first(self) -> str | None:
+        """The job that does the batch's work, once it has started: if it was submitted twice, only one does."""
+        return find_first(self.directory)
+
+    def count_stamps(self) -> int:
+        """Elements that said they have ended and are still to be kept."""
+        with suppress(OSError):
+            return sum(int(path.name) in self.tasks for path in (self.directory / ENDED).iterdir())
+        return 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Desk:
+    """Batches under way by their ids, where they are written down, and notes for the user."""
+
+    submission: Submission
+    cluster: Cluster
+    ledger: Ledger
+    followed: dict[str, Followed] = field(default_factory=dict)
+    notes: dict[str, bool] = field(default_factory=dict)
+
+    @property
+    def under_way(self) -> int:
+        """How many runs Slurm has, as far as we know."""
+        return sum(len(followed.tasks) for followed in self.followed.values())
+
+    @property
+    def submitted(self) -> Iterable[Followed]:
+        """Batches whose job ids are known."""
+        return [followed for followed in self.followed.values() if followed.batch.job_id]
+
+    def note(self, sentence: str) -> None:
+        """Have the user told, once."""
+        self.notes.setdefault(sentence, False)
+
+    def take_notes(self) -> list[str]:
+        fresh = [note for note, told in self.notes.items() if not told]
+        self.notes |= dict.fromkeys(fresh, True)
+        return fresh

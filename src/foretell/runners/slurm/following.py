@@ -1,0 +1,189 @@
+"""Follows batches to the ends of their runs: one question to the queue and one to accounting about all of them."""
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from foretell.entities.job import Job, Standing
+from foretell.entities.run import Run, State
+from foretell.errors import SchedulerError
+from foretell.probes.slurm import queue
+from foretell.probes.slurm.accounting import read_jobs
+from foretell.probes.slurm.queue import Place
+from foretell.runners.slurm.array import read_job_record
+from foretell.runners.slurm.collect import build_job_without_accounting, build_run
+from foretell.runners.slurm.desk import Desk, Followed
+from foretell.runners.slurm.room import Room
+
+_LAG_S = 60.0  # accounting may know later than the queue that a job has ended
+_OUTAGE_S = 600.0  # it may also be down for a while
+_MOST_ASKED = 2000  # elements named in one question
+
+
+class Follower:
+    """Tells which runs of the batches on the desk have ended, and what came of them."""
+
+    def __init__(self, desk: Desk, *, room: Room, samples: bool) -> None:
+        self._desk = desk
+        self._room = room
+        self._samples = samples
+        self._places: Mapping[str, Place] = {}
+        self._answering_since: float | None = None
+
+    def look(self) -> list[Run]:
+        """Runs that have ended; they are no longer on the desk.
+
+        Raises:
+            SchedulerError: if the controller does not answer, or Slurm says what we do not know.
+        """
+        self._heed_first()
+        self._places = self.read_queue()
+        ended = list(self._list_ended())
+        if not ended:
+            return []
+        jobs = self._read_accounting(ended)
+        runs = []
+        for followed, index in ended:
+            run = self._conclude(followed, index, jobs)
+            if run is not None:
+                del followed.tasks[index]
+                runs.append(run)
+        for followed in [followed for followed in self._desk.followed.values() if not followed.tasks]:
+            del self._desk.followed[followed.batch.id]
+        return runs
+
+    def list_standings(self) -> Iterator[Standing]:
+        """How each batch stood when it was last looked at, as far as it is not all known."""
+        for followed in self._desk.followed.values():
+            places = [self._places.get(followed.element(index)) for index in followed.tasks]
+            waiting = [place for place in places if place is not None and place.state is State.QUEUED]
+            yield Standing(
+                batch=followed.batch,
+                queued=len(waiting),
+                running=sum(place is not None and place.state is State.RUNNING for place in places),
+                unfinished=len(places),
+                why=tuple(dict.fromkeys(place.why for place in waiting if place.why)),
+            )
+
+    def read_queue(self) -> dict[str, Place]:
+        """Where our jobs stand; a controller that lost what it knew may have given their numbers to others."""
+        names = {followed.batch.job_id: followed.batch.name for followed in self._desk.submitted}
+        places = queue.read_queue(names, cluster=self._desk.submission.cluster)
+        return {job_id: place for job_id, place in places.items() if place.name == names.get(_find_array(job_id))}
+
+    def _heed_first(self) -> None:
+        """Of a batch that was submitted twice, because an answer was lost, follow the job that does the work."""
+        for followed in self._desk.submitted:
+            batch, first = followed.batch, followed.find_first()
+            if first is None or first == batch.job_id:
+                continue
+            queue.cancel([batch.job_id], cluster=batch.submission.cluster)
+            followed.batch = replace(batch, job_id=first)
+            self._desk.ledger.keep_job_id(batch, first)
+            self._desk.note(f"batch {batch.name} had been taken as job {first}, too: job {batch.job_id} is cancelled")
+
+    def _list_ended(self) -> Iterator[tuple[Followed, int]]:
+        now, count = time.monotonic(), 0
+        for followed in self._desk.submitted:
+            for index in followed.tasks:
+                place = self._places.get(followed.element(index))
+                if place is not None and not place.state.final:
+                    followed.gone_at.pop(index, None)  # requeued, perhaps
+                    followed.last_places.pop(index, None)
+                elif count < _MOST_ASKED:
+                    if place is not None:
+                        followed.last_places[index] = place
+                    followed.gone_at.setdefault(index, now)
+                    count += 1
+                    yield followed, index
+
+    def _read_accounting(self, ended: Collection[tuple[Followed, int]]) -> Mapping[str, Job]:
+        if not self._desk.cluster.accounting:
+            return {}
+        asked = {followed.element(index) for followed, index in ended}
+        # The last element of an array that is cancelled in the queue goes by the array's own number.
+        asked |= {f.batch.job_id for f, index in ended if index not in f.last_places}
+        try:
+            jobs = read_jobs(asked, cluster=self._desk.submission.cluster)
+        except SchedulerError as exc:
+            if not exc.transient:
+                raise
+            self._desk.note(f"accounting does not answer ({exc}); asking again")
+            self._answering_since = None
+            return {}
+        self._answering_since = self._answering_since or time.monotonic()
+        return jobs
+
+    def _conclude(self, followed: Followed, index: int, jobs: Mapping[str, Job]) -> Run | None:
+        """The run, or nothing while it may still become clearer what came of it."""
+        task, log = followed.tasks[index], followed.log(index)
+        node = self._room.find_node(task.spec.allocation)
+        job = _find_job(followed, index, jobs)
+        if job is not None and job.ended_at is not None:
+            return build_run(task, job, log=log, node=node)
+        if not self._has_waited(followed, index, job):
+            return None
+        if job is not None and job.state.final:
+            return build_run(task, job, log=log, node=node)
+        place, known = followed.last_places.get(index), self._is_known(followed, jobs)
+        guess = build_job_without_accounting(
+            followed.element(index),
+            word=place.word if place else "",
+            state=place.state if place else State.CANCELLED if known else State.INTERRUPTED,
+            task=task,
+            log=log,
+        )
+        return build_run(task, guess, log=log, node=node, doubt=self._explain_doubt(guess, known=known))
+
+    def _has_waited(self, followed: Followed, index: int, job: Job | None) -> bool:
+        """Whether accounting has had time enough to say what came of it."""
+        if not self._desk.cluster.accounting:
+            return True
+        now = time.monotonic()
+        gone_at = followed.gone_at[index]
+        record = read_job_record(followed.tasks[index].directory)
+        if record.get("job") != followed.element(index):
+            record = {}
+        if now - gone_at >= _OUTAGE_S or time.time() - float(record.get("ended", "inf")) >= _OUTAGE_S:
+            return True
+        if self._answering_since is None:
+            return False
+        if not record and index not in followed.last_places and (job is None or job.state is State.QUEUED):
+            # It never started, and the queue has it no longer: there is nothing more to come.
+            return (datetime.now(UTC) - followed.batch.created_at).total_seconds() >= _LAG_S
+        return now - max(gone_at, self._answering_since) >= _LAG_S
+
+    def _is_known(self, followed: Followed, jobs: Mapping[str, Job]) -> bool:
+        """Whether Slurm knows anything of the batch; one cancelled element by element leaves a trace of the last."""
+        job_id = followed.batch.job_id
+        in_queue = any(_find_array(element) == job_id for element in self._places)
+        ended = any(_find_array(element) == job_id and job.state.final for element, job in jobs.items())
+        return in_queue or ended or len(followed.tasks) < len(followed.batch.run_ids)
+
+    def _explain_doubt(self, job: Job, *, known: bool) -> str:
+        if job.state is State.INTERRUPTED and not job.word:
+            return "Slurm knows nothing of it any more: its controller may have been killed just after it took the job"
+        if not self._desk.cluster.accounting:
+            return "" if self._samples else "accounting is off: only its time is known"
+        if self._answering_since is None:
+            return "accounting did not answer: its own record was used"
+        return "accounting never heard of it: it left the queue before it started, or its record was lost"
+
+
+def _find_job(followed: Followed, index: int, jobs: Mapping[str, Job]) -> Job | None:
+    """What accounting says of a run, if that is about this batch, and up to date."""
+    job = jobs.get(followed.element(index))
+    if job is None or job.state is State.QUEUED:
+        array = jobs.get(followed.batch.job_id)
+        if array is not None and array.state.final and index not in followed.last_places:
+            job = replace(array, id=followed.element(index))
+    if job is None or (job.ended_at is not None and job.name != followed.batch.name):
+        return None
+    place = followed.last_places.get(index)
+    was_requeued = job.state is State.INTERRUPTED and place is not None and place.state is not State.INTERRUPTED
+    return None if was_requeued else job
+
+
+def _find_array(job_id: str) -> str:
+    return job_id.partition("_")[0]

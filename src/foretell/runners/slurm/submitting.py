@@ -1,0 +1,256 @@
+"""Hands runs to ``sbatch``: all of one allocation together, none twice, and no more than a user may have there."""
+
+import fcntl
+import os
+import shutil
+import sys
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from foretell.entities.job import Batch
+from foretell.entities.run import Allocation
+from foretell.errors import RunnerError, SchedulerError
+from foretell.probes.machine import is_alive
+from foretell.probes.slurm.submission import QuotaError, find_submitted, stop_submitters, submit
+from foretell.runners._files import writing
+from foretell.runners.slurm.array import (
+    ENDED,
+    LOGS,
+    SCRIPT,
+    build_batch,
+    find_walltime_s,
+    has_elements,
+    render_array_script,
+    render_task_script,
+)
+from foretell.runners.slurm.collect import Task
+from foretell.runners.slurm.desk import Desk, Followed
+
+_PARTS = 4  # what the site's quota holds back goes on in so large parts of it, not one by one
+_FULL_S = 30.0  # between two tries where not even one more job may be submitted
+_SILENT_AFTER = timedelta(minutes=2)  # a submitter on another machine is given up
+
+
+class Submitter:
+    """Submits what is ``waiting``, at most ``most`` runs at once, as far as Slurm takes them."""
+
+    def __init__(self, desk: Desk, *, directory: Path, partition: str, most: int, samples: bool) -> None:
+        self.waiting: dict[str, Task] = {}
+        self.most = most
+        self._desk = desk
+        self._directory = directory
+        self._partition = partition
+        self._samples = samples
+        self._largest = self._chunk = self._find_largest_array()
+        self._full_with, self._full_until = most, 0.0
+
+    def submit(self) -> None:
+        """Submit what there is room for.
+
+        Raises:
+            RunnerError: if it is refused, or its scripts cannot be written; then what was to be submitted is forgotten.
+        """
+        while self.waiting and (room := self._find_room()):
+            allocation = self._allocation_of(next(iter(self.waiting.values())))
+            tasks = [task for task in self.waiting.values() if self._allocation_of(task) == allocation]
+            self._submit(allocation, tasks[:room])
+
+    def settle(self, *, submit_lost: bool) -> None:
+        """Find out what became of batches whose answer was lost; ``submit_lost``: those never taken are submitted."""
+        for followed in [followed for followed in self._desk.followed.values() if not followed.batch.job_id]:
+            try:
+                self._settle(followed, submit_lost=submit_lost)
+            except SchedulerError as exc:
+                if not exc.transient:
+                    raise
+                self._desk.note(f"{exc}; whether batch {followed.batch.name} was taken is found out later")
+
+    def find_busy(self) -> Batch | None:
+        """A batch that another process is submitting right now."""
+        lost = (followed.batch for followed in self._desk.followed.values() if not followed.batch.job_id)
+        return next((batch for batch in lost if _is_being_submitted(batch)), None)
+
+    def _find_largest_array(self) -> int:
+        if not has_elements(self._desk.submission):
+            self._desk.note("this site takes no job arrays: each run is submitted as a job of its own")
+            return 1
+        return max(1, min(self._desk.cluster.max_array_tasks, self._desk.cluster.max_array_size))
+
+    def _find_room(self) -> int:
+        """How many may be submitted now together; none while only a few could go, unless those are all."""
+        under_way = self._desk.under_way
+        most = self._find_most()
+        room = min(most - under_way, self._chunk)
+        wanted = min(len(self.waiting), self._chunk, max(1, most // _PARTS))
+        return room if room >= wanted or (room > 0 and not under_way) else 0
+
+    def _find_most(self) -> int:
+        if self._full_until and time.monotonic() >= self._full_until:  # others' jobs may have ended: feel the way
+            self._full_until, self._chunk = 0.0, max(1, len(self.waiting) // _PARTS)
+        return self._full_with if self._full_until else self.most
+
+    def _submit(self, allocation: Allocation, tasks: Sequence[Task]) -> None:
+        new = build_batch(tasks[0].spec.app, directory=self._directory, submission=self._desk.submission)
+        batch = self._desk.ledger.open(new, [task.spec for task in tasks])
+        own = {task.spec.id: task for task in tasks if task.spec.id in set(batch.run_ids)}
+        for task in tasks:
+            del self.waiting[task.spec.id]  # what is not ours is somebody else's
+        if not own:
+            return
+        followed = Followed(batch, {index: own[run_id] for index, run_id in enumerate(batch.run_ids)})
+        try:
+            self._write(followed, allocation)
+            self._hand_over(followed)
+        except QuotaError as exc:
+            self._forget(followed)
+            self._hold_back(followed.tasks.values(), exc)
+        except RunnerError:
+            self._forget(followed)
+            raise
+
+    def _write(self, followed: Followed, allocation: Allocation) -> None:
+        sampler = _build_sampler() if self._samples else ()
+        with writing(followed.directory):
+            for name in (ENDED, LOGS):
+                (followed.directory / name).mkdir(parents=True)
+            for index, task in followed.tasks.items():
+                script = render_task_script(task.launch, allocation=task.spec.allocation, sampler=sampler)
+                _write_whole(followed.directory / f"task-{index}.sh", script)
+            _write_whole(followed.directory / SCRIPT, render_array_script(followed.batch, allocation=allocation))
+
+    def _hand_over(self, followed: Followed) -> None:
+        batch = followed.batch
+        folder = batch.directory.replace("%", "%%")  # sbatch reads it as a pattern
+        name = "%a" if has_elements(batch.submission) else "0"
+        try:
+            job_id = submit(followed.directory / SCRIPT, batch_id=batch.id, output=f"{folder}/{LOGS}/{name}.log")
+        except SchedulerError as exc:
+            if not exc.transient or isinstance(exc, QuotaError):
+                raise
+            self._desk.note(f"{exc}; whether the jobs were taken is found out as soon as Slurm answers")
+            job_id = ""
+        followed.batch = replace(batch, job_id=job_id)
+        self._desk.followed[batch.id] = followed
+        if job_id:
+            self._desk.ledger.keep_job_id(batch, job_id)
+
+    def _forget(self, followed: Followed) -> None:
+        self._desk.followed.pop(followed.batch.id, None)
+        self._desk.ledger.forget(followed.batch)
+        shutil.rmtree(followed.directory, ignore_errors=True)
+
+    def _hold_back(self, tasks: Collection[Task], exc: QuotaError) -> None:
+        """Try fewer at once; if it is not even one, so many as are there now are the most for a while."""
+        self.waiting |= {task.spec.id: task for task in tasks}
+        self._chunk = len(tasks) // 2
+        if self._chunk == 0:
+            self._chunk = self._largest
+            self._full_with, self._full_until = self._desk.under_way, time.monotonic() + _FULL_S
+            self._desk.note(f"{exc}; {len(self.waiting)} runs wait for that")
+
+    # Batches whose answer was lost
+
+    def _settle(self, followed: Followed, *, submit_lost: bool) -> None:
+        with _locked(followed.directory) as is_ours:
+            if not is_ours:
+                return  # another process is just doing this
+            batch = self._desk.ledger.find(followed.batch)
+            if batch is None:  # all its runs were kept or given up by somebody else
+                del self._desk.followed[followed.batch.id]
+            elif batch.job_id:
+                followed.batch = batch
+            elif _is_being_submitted(batch):
+                where = f"process {batch.submitter.pid} on {batch.submitter.hostname}"
+                self._desk.note(f"batch {batch.name} is being submitted by {where}: it is left to that")
+            else:
+                self._recover(followed, submit_lost=submit_lost)
+
+    def _recover(self, followed: Followed, *, submit_lost: bool) -> None:
+        batch = followed.batch
+        stop_submitters(batch.id)
+        found = followed.find_first() or self._find_submitted(batch)
+        if found is not None:
+            followed.batch = replace(batch, job_id=found)
+            self._desk.ledger.keep_job_id(batch, found)
+            self._desk.note(f"batch {batch.name} had been taken as job {found}: its answer was lost, nothing else")
+        elif submit_lost and (followed.directory / SCRIPT).exists():
+            self._submit_again(followed)
+        elif submit_lost:  # killed before it was written
+            count = len(followed.tasks)
+            self._forget(followed)
+            self._desk.note(f"batch {batch.name} was never submitted; its {count} runs are free again")
+
+    def _find_submitted(self, batch: Batch) -> str | None:
+        cluster = self._desk.cluster
+        age_s = (datetime.now(UTC) - batch.created_at).total_seconds()
+        # So long the controller itself remembers even what has ended.
+        accounted = cluster.accounting and age_s >= cluster.min_job_age_s
+        where = batch.submission.cluster
+        return find_submitted(batch.name, since=batch.created_at, cluster=where, accounted=accounted)
+
+    def _submit_again(self, followed: Followed) -> None:
+        try:
+            self._hand_over(followed)
+        except QuotaError as exc:
+            self._desk.note(f"{exc}; {len(followed.tasks)} runs wait for that")
+        except RunnerError:
+            self._forget(followed)
+            raise
+        else:
+            if followed.batch.job_id:
+                self._desk.note(f"batch {followed.batch.name} had never reached Slurm; it was submitted now")
+
+    def _allocation_of(self, task: Task) -> Allocation:
+        asked = task.spec.allocation
+        return replace(
+            asked,
+            partition=asked.partition or self._partition,
+            walltime_s=find_walltime_s(task.launch, asked),
+            node_type=None,
+        )
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[bool]:
+    """Whether a batch is ours to settle, while others may have the same in mind."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:  # never written: nobody can submit it
+        yield True
+        return
+    try:
+        yield _lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: the script itself sees to it that only one of two goes on
+        return True
+    return True
+
+
+def _is_being_submitted(batch: Batch) -> bool:
+    alive = is_alive(batch.submitter)
+    if alive and batch.submitter.pid == os.getpid():
+        return False
+    return bool(alive) or (alive is None and datetime.now(UTC) - batch.created_at < _SILENT_AFTER)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Whole or not at all: what is there will be submitted, whoever was killed meanwhile."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_text(text, "utf-8", errors="surrogateescape")
+    draft.replace(path)
+
+
+def _build_sampler() -> tuple[str, ...]:
+    return (sys.executable, "-m", "foretell.probes.sampler")
