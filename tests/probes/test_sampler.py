@@ -20,6 +20,17 @@ from foretell.probes.sample import SAMPLE, Sample, Series, find_sample, write_sa
 MEGABYTE = 2**20
 PYTHON = (sys.executable, "-I", "-S", "-c")
 FORK = "import os, time\ndef fork(work):\n    pid = os.fork()\n    if not pid: work(); os._exit(0)\n    return pid\n"
+HUMP = """
+import json, os, time
+def wait_for(seen):
+    while not (os.path.exists("sample.json") and seen(json.load(open("sample.json"))["memory"][-1][1] >> 20)):
+        time.sleep(0.01)
+wait_for(lambda size: size < 50)
+x = b"1" * (300 << 20)
+wait_for(lambda size: size > 300)
+del x
+wait_for(lambda size: size < 50)
+"""
 LISTEN = "trap 'echo got it; exit 7' {name}; echo ready; while :; do sleep 0.05; done"
 
 
@@ -140,8 +151,7 @@ def _await_end(pid: int) -> None:
 
 
 def test_memory_over_time_has_a_hump(run, tmp_path):
-    code = "import os, time\nwhile not os.path.exists('sample.json'): time.sleep(0.01)\n"
-    run(*PYTHON, code + "x = b'1' * (300 << 20); time.sleep(0.5); del x; time.sleep(0.5)", cwd=tmp_path)
+    run(*PYTHON, HUMP, cwd=tmp_path)
     sample = find_sample(tmp_path)
     moments, sizes = zip(*sample.memory, strict=True)
     assert list(moments) == sorted(moments)
