@@ -26,7 +26,7 @@ def import_runs(
     frame = source if isinstance(source, pd.DataFrame) else read_table(Path(source))
     table = read_runs(frame, app=app, columns=columns)
     with using_store(store) as opened:
-        _make_known(table.app, opened)
+        make_known(table.app, opened)
         added = opened.add_runs(table.runs)
     return ImportResult(
         app=app,
@@ -38,7 +38,7 @@ def import_runs(
     )
 
 
-def _make_known(app: App, store: RunStore) -> None:
+def make_known(app: App, store: RunStore) -> None:
     """An app that was described keeps its description; one known from imports learns of new columns."""
     try:
         known = store.get_app(app.name)

@@ -2,15 +2,18 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
+import numpy as np
 import pandas as pd
 
-from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
+from foretell.api.exchange import make_known
+from foretell.api.past import Past, find_past
+from foretell.api.workspace import StoreLike, directory_of, looks_like_a_file, resolve_app, using_store
 from foretell.apps.command import build_spec
 from foretell.apps.tables import build_specs
 from foretell.entities.app import App, Value
@@ -22,7 +25,7 @@ from foretell.features.table import RunTable, build_table
 from foretell.models.recipes import DEFAULT
 from foretell.models.selection import DEFAULT_POLICY
 from foretell.predictor.borrow import Lender, is_similar, learn_borrowing, shortlist
-from foretell.predictor.learn import learn
+from foretell.predictor.learn import NEED, learn
 from foretell.predictor.predictor import DEFAULT_LEVEL, Predictor
 from foretell.stores import RunStore
 
@@ -54,20 +57,38 @@ def build(
         SpecError: if the app should borrow from itself.
     """
     with using_store(store, directory_of(app)) as opened:
+        past = _find_past(app, opened)
         known = resolve_app(app, opened)
-        table = build_table(opened.runs(known.name, states=_TEACHING))
+        runs = opened.runs(known.name, states=_TEACHING)
+        table = _stand_alone(build_table([*runs, *past.runs])) if past.runs else build_table(runs)
         how = _How(policy=policy, candidates=candidates, seed=seed, progress=on_progress)
         predictor = how.borrow(known, table, borrow, opened) if borrow else how.learn(known, table)
         record = ModelRecord(
             app=known.name,
-            card=predictor.card,
+            card=replace(predictor.card, notes=(*past.notes, *predictor.card.notes)),
             blob=predictor.dump(),
             run_ids=table.run_ids,
             created_at=datetime.now(UTC),
-            extra={"format": _FORMAT, "runs": str(len(table))},
+            extra={"format": _FORMAT, "runs": str(len(runs))},
         )
         opened.save_model(record)
-        return predictor.card
+        return record.card
+
+
+def _find_past(app: App | str | Path, store: RunStore) -> Past:
+    """What the history teaches; an app that only the history knows is known from now on."""
+    if isinstance(app, App) or looks_like_a_file(app):
+        return find_past(resolve_app(app, store), store)
+    past = find_past(str(app), store)
+    if past.app is not None:
+        make_known(past.app, store)
+    return past
+
+
+def _stand_alone(table: RunTable) -> RunTable:
+    """Jobs of few configurations differ by what accounting does not tell: then each is judged by itself."""
+    few = len(np.unique(table.group[~table.censored])) < NEED
+    return replace(table, group=np.arange(len(table))) if few else table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ def directory_of(app: App | str | Path) -> Path:
     """The folder an app lives in: its store is there unless said otherwise."""
     if isinstance(app, App):
         return Path(app.directory)
-    return Path(app).parent if _looks_like_a_file(app) else Path()
+    return Path(app).parent if looks_like_a_file(app) else Path()
 
 
 def resolve_app(app: App | str | Path, store: RunStore) -> App:
@@ -49,7 +49,7 @@ def resolve_app(app: App | str | Path, store: RunStore) -> App:
     """
     if isinstance(app, App):
         return app
-    if _looks_like_a_file(app):
+    if looks_like_a_file(app):
         return load_app(Path(app))
     try:
         return store.get_app(str(app))
@@ -58,7 +58,7 @@ def resolve_app(app: App | str | Path, store: RunStore) -> App:
         raise NotFoundError("app", str(app), known=exc.known, hint=hint) from None
 
 
-def _looks_like_a_file(app: str | Path) -> bool:
+def looks_like_a_file(app: str | Path) -> bool:
     return isinstance(app, Path) or app.endswith((".yaml", ".yml")) or "/" in app
 
 

@@ -10,6 +10,7 @@ from foretell.cli import (
     check,
     explain,
     generate,
+    history,
     init,
     machine,
     predict,
@@ -46,6 +47,7 @@ app.command(epilog=run.EXAMPLES)(run.run)
 app.command(epilog=verify.EXAMPLES)(verify.verify)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.add_typer(runs.app, name="runs")
+app.add_typer(history.app, name="history")
 app.add_typer(sites.app, name="sites")
 app.add_typer(machine.app, name="machine")
 

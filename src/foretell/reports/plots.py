@@ -114,7 +114,7 @@ def draw_predicted_measured(judgement: Judgement, *, title: str) -> Figure:
     measured, predicted = points[_can_be_drawn(points).all(axis=1)].T
     ruler = {ELAPSED: _TIME, MEMORY: _SIZE}.get(judgement.quantity, _Decimals())
     quantity = title_quantity(judgement.quantity).lower()
-    with _house_style():
+    with house_style():
         figure, axes = _build_axes(title, width=5.2, height=5.0)
         low, high = _find_limits(np.concatenate([measured, predicted]))
         line = np.array([low, high])
@@ -138,7 +138,7 @@ def _describe_fit(measured: Floats, predicted: Floats) -> str:
 
 def draw_offers(recommendation: Recommendation) -> Figure:
     """Time against cost: every offer, the front that none beats in both, and the pick."""
-    with _house_style():
+    with house_style():
         figure, axes = _build_axes("Time against cost", width=7.2, height=4.4)
         offers = [offer for offer in recommendation.offers if _can_be_drawn(_locate(offer)[0])]
         _scatter_offers(axes, [offer for offer in offers if offer.measured], "offer", filled=True)
@@ -199,7 +199,7 @@ def draw_explanation(explanation: Explanation) -> Figure:
     time = explanation.elapsed_s
     drivers = time.drivers[:_MOST_PANELS]
     level = f"{100 * time.estimate.level:g} %"
-    with _house_style():
+    with house_style():
         columns, rows = min(2, max(1, len(drivers))), max(1, math.ceil(len(drivers) / 2))
         figure = Figure(figsize=(1.6 + 3.6 * columns, 0.8 + 2.9 * rows), layout="constrained")
         title = f"{explanation.app}: what drives its time"
@@ -294,7 +294,7 @@ def draw_runs(runs: Sequence[Run]) -> Figure | None:
     name = _find_telling_parameter(done)
     if name is None:
         return None
-    with _house_style():
+    with house_style():
         figure, axes = _build_axes(f"Time over {clean_line(name)}", width=7.2, height=4.0)
         for scale, color, label in (
             (Scale.SCALED_DOWN, MUTED, "scaled down"),
@@ -352,7 +352,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     if kind not in _NO_METADATA:
         raise OutputError(f"{str(path)!r} is no plot we can write; its name must end in .png or .svg")
     try:
-        with _house_style():
+        with house_style():
             figure.savefig(path, format=kind[1:], metadata=_NO_METADATA[kind])
     except OSError as exc:
         reason = exc.strerror or str(exc)
@@ -362,14 +362,14 @@ def save_figure(figure: Figure, path: Path) -> None:
 def render_svg(figure: Figure) -> str:
     """A figure as an ``<svg>`` element without background, for a page."""
     buffer = StringIO()
-    with _house_style():
+    with house_style():
         figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA[".svg"])
     text = buffer.getvalue()
     return text[text.index("<svg") :]
 
 
 @contextmanager
-def _house_style() -> Iterator[None]:
+def house_style() -> Iterator[None]:
     """Our look whatever the user's own settings; a sign that the font lacks is drawn as a box, not warned about."""
     with warnings.catch_warnings(), style.context(["default", dict(_STYLE)]):
         warnings.filterwarnings("ignore", message="Glyph .* missing from")

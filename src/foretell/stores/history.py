@@ -198,6 +198,11 @@ class JobHistory:
         }
 
 
+def find_history(store: RunStore) -> JobHistory | None:
+    """The history of a store that keeps one."""
+    return JobHistory(store) if isinstance(store, SqlStore) else None
+
+
 def _build_column(values: Sequence[Any]) -> NDArray[Any]:
     if any(isinstance(value, str) for value in values[:1]):
         return np.array(values, dtype=object)

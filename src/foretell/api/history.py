@@ -1,0 +1,218 @@
+"""A cluster's own accounting: read into the store, grouped into applications, lent to builds, and its waste told."""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from foretell.api.workspace import StoreLike, using_store
+from foretell.entities.history import Assignment, HistoryApp, HistoryImport, JobKind, JobRows, Mark, WasteReport
+from foretell.entities.site import Site
+from foretell.errors import ImportDataError
+from foretell.history.files import STDIN, open_file, print_file, read_blocks, read_head
+from foretell.history.fold import Folder
+from foretell.history.layout import Layout
+from foretell.history.lines import Complaints, read_lines
+from foretell.history.rules import Rules, load_rules, parse_rules
+from foretell.history.sacct import FIELDS, Query
+from foretell.history.waste import COLUMNS, find_waste
+from foretell.stores.history import JobFilter, JobHistory
+
+_BATCH = 20_000
+_RULES = "rules"
+_EPOCH = datetime(1970, 1, 1)
+_DEFAULT_SPAN = timedelta(days=365)
+
+
+def import_history(
+    sources: Sequence[str | Path] = (),
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    users: Collection[str] = (),
+    all_users: bool = False,
+    cluster: str | None = None,
+    rules: str | Path | None = None,
+    store: StoreLike = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> HistoryImport:
+    """Read saved ``sacct --parsable2`` files (``-`` is standard input) or, without any, ask sacct itself.
+
+    Reading the same again changes nothing, and what was read is not read again. ``cluster`` names the one asked, or the
+    one of files that do not tell. ``rules`` become those of the store.
+
+    Raises:
+        ImportDataError: if a file is none of sacct's, or cannot be read.
+        SchedulerError: if sacct is not there, or does not answer.
+        SpecError: with every mistake in the rules.
+        NotFoundError: if a file does not exist.
+    """
+    with using_store(store) as opened:
+        history = JobHistory(opened)
+        reader = _Importer(history=history, rules=_find_rules(rules, history), cluster=cluster or "", tell=on_progress)
+        if sources:
+            for source in sources:
+                reader.read_file(str(source))
+        else:
+            now = datetime.now().replace(microsecond=0)
+            query = Query(users=tuple(users), all_users=all_users, cluster=cluster)
+            reader.ask(query, since or now - _DEFAULT_SPAN, until or now, now=now)
+        return reader.result
+
+
+def group_history(
+    rules: str | Path | None, *, store: StoreLike = None, on_progress: Callable[[str], None] = lambda _: None
+) -> list[HistoryApp]:
+    """Group all jobs of the store anew, by rules that later imports follow, too; ``None``: by their texts alone.
+
+    Raises:
+        SpecError: with every mistake in the rules.
+        NotFoundError: if there is no such file.
+    """
+    with using_store(store) as opened:
+        history = JobHistory(opened)
+        text = "" if rules is None else load_rules(Path(rules))
+        found = parse_rules(text, source=str(rules)) if text else Rules()
+        done = 0
+        for page in history.kinds():
+            history.assign({number: found.assign(kind) for number, kind, _ in page})
+            done += len(page)
+            on_progress(f"{done:,} kinds of jobs")
+        history.set_mark(_RULES, text)
+        return history.apps()
+
+
+def list_history_apps(*, store: StoreLike = None) -> list[HistoryApp]:
+    """The applications of the history, the one with most jobs first."""
+    with using_store(store) as opened:
+        return JobHistory(opened).apps()
+
+
+def report_waste(
+    *,
+    by: str = "user",
+    user: str | None = None,
+    account: str | None = None,
+    app: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    site: Site | None = None,
+    store: StoreLike = None,
+) -> WasteReport:
+    """What jobs asked for against what they used, what that cost by a site's prices, and what less would have done.
+
+    Raises:
+        ImportDataError: if no job is there to report on.
+    """
+    chosen = JobFilter(user=user, account=account, app=app, since=_seconds(since), until=_seconds(until))
+    with using_store(store) as opened:
+        columns = JobHistory(opened).read(chosen, COLUMNS)
+    if not len(columns["elapsed_s"]):
+        raise ImportDataError("no job of the history fits; 'foretell history import' reads them from accounting")
+    return find_waste(columns, by=by, site=site)
+
+
+def _seconds(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - _EPOCH) // timedelta(seconds=1)
+
+
+def _find_rules(path: str | Path | None, history: JobHistory) -> Rules:
+    """The rules of a file, which become the store's; or the store's."""
+    if path is not None:
+        text = load_rules(Path(path))
+        history.set_mark(_RULES, text)
+    else:
+        text = history.find_mark(_RULES) or ""
+    return parse_rules(text, source="the store's rules") if text else Rules()
+
+
+@dataclass
+class _Importer:
+    """Reads texts into the store, a transaction for some thousand jobs, and counts."""
+
+    history: JobHistory
+    rules: Rules
+    cluster: str
+    tell: Callable[[str], None]
+    complaints: Complaints = field(default_factory=Complaints)
+    sources: list[str] = field(default_factory=list)
+    lines: int = 0
+    jobs: int = 0
+    changed: int = 0
+    unfinished: int = 0
+    read_before: int = 0
+
+    @property
+    def result(self) -> HistoryImport:
+        return HistoryImport(
+            sources=tuple(self.sources),
+            lines=self.lines,
+            jobs=self.jobs,
+            changed=self.changed,
+            unfinished=self.unfinished,
+            read_before=self.read_before,
+            complaints=tuple(self.complaints.found.values()),
+        )
+
+    def read_file(self, source: str) -> None:
+        """One saved text; from where it was left, if it was read before."""
+        printed = print_file(source)
+        key = None if printed is None else f"{printed} cluster={self.cluster}"
+        self.sources.append(source)
+        with open_file(source) as file:
+            layout = read_head(file, source=source)
+            start = Mark(position=0 if source == STDIN else file.tell(), lines=1)
+            left = self._find_mark(key)
+            if left is not None and left.position > start.position:
+                file.seek(left.position)
+                self.read_before += left.lines
+                start = left
+            self._read(read_blocks(file), layout, start, key)
+
+    def ask(self, query: Query, since: datetime, until: datetime, *, now: datetime) -> None:
+        """What sacct says, window by window, without those read before."""
+        self.sources.append("sacct")
+        for window in query.list_windows(since, until):
+            if self.history.find_mark(window.key) is not None:
+                self.read_before += 1
+                continue
+            self.tell(f"{window.start:%Y-%m-%d}")
+            known = len(self.complaints.found)
+            with window.open() as blocks:
+                self._read(blocks, Layout(FIELDS), Mark(), None)
+            if window.is_past(now) and len(self.complaints.found) == known:
+                self.history.set_mark(window.key, "read")
+
+    def _read(self, blocks: Iterator[bytes], layout: Layout, start: Mark, key: str | None) -> None:
+        folder = Folder(layout, self.complaints, cluster=self.cluster)
+        waiting: list[JobRows] = []
+        upto = start
+        for lines in read_lines(blocks, layout, self.complaints, start=start):
+            waiting += folder.fold(lines)
+            upto = lines.upto
+            if sum(len(rows.rows) for rows in waiting) >= _BATCH:
+                self._keep(waiting, key, upto)
+                waiting = []
+        self._keep(waiting, key, upto)
+        self.lines += upto.lines - start.lines
+        self.unfinished += folder.unfinished
+
+    def _keep(self, waiting: Sequence[JobRows], key: str | None, upto: Mark) -> None:
+        kinds: dict[int, JobKind] = {}
+        for rows in waiting:
+            kinds |= rows.kinds
+        assignments: dict[int, Assignment] = {number: self.rules.assign(kind) for number, kind in kinds.items()}
+        # What was not understood today may be tomorrow: then it has to be read again.
+        marks = {key: _render_mark(upto)} if key is not None and not self.complaints.found else {}
+        self.changed += self.history.add(waiting, assignments, marks)
+        self.jobs += sum(len(rows.rows) for rows in waiting)
+        self.tell(f"{self.jobs:,} jobs")
+
+    def _find_mark(self, key: str | None) -> Mark | None:
+        text = self.history.find_mark(key) if key is not None else None
+        return None if text is None else Mark(**json.loads(text))
+
+
+def _render_mark(mark: Mark) -> str:
+    return json.dumps({"position": mark.position, "lines": mark.lines})

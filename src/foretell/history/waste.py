@@ -1,0 +1,217 @@
+"""Requested against used: what jobs cost, and what smaller requests would have cost.
+
+In hindsight: each job with the cores it kept busy on average, rounded up, and the memory it used with a margin; nobody
+could have known, so it is a bound. One request: for all jobs of an application that had the same partition, nodes,
+cores and GPUs, the cores and the memory that would have been enough for 95 % of them. Who needed more cores takes
+longer in proportion; who needed more memory pays for a first try in full, and for a second with the memory it had in
+truth. Where that would have cost more than what was paid, or fewer than 20 jobs tell, what was paid counts.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.entities.history import Waste, WasteReport
+from foretell.entities.run import Allocation, State
+from foretell.entities.site import Billing, NodeType, Site
+from foretell.errors import Mistake, SpecError
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.intp]
+
+COLUMNS = (
+    "elapsed_s", "limit_s", "nodes", "cores", "gpus", "memory_bytes", "cpu_s", "peak_memory_bytes", "state",
+    "user", "account", "app", "partition",
+)  # fmt: skip
+GROUPS = ("user", "account", "app", "partition")
+ENOUGH = 0.95  # of an application's jobs, for its one request
+MARGIN = 1.1  # over the memory that was used: accounting looks every 30 seconds and misses peaks
+_HOUR = 3600.0
+_LEAST_JOBS = 20  # that one request for all can be learned from
+_UNKNOWN_NAME = "(none)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """What jobs have of each of their nodes, and for how long."""
+
+    cores: Floats
+    memory_bytes: Floats
+    elapsed_s: Floats
+
+    def take(self, rows: Codes) -> "_Size":
+        return _Size(cores=self.cores[rows], memory_bytes=self.memory_bytes[rows], elapsed_s=self.elapsed_s[rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Jobs:
+    had: _Size
+    needed: _Size
+    nodes: Floats
+    gpus: Floats
+    partition: NDArray[Any]
+
+    def take(self, rows: Codes) -> "_Jobs":
+        return _Jobs(
+            had=self.had.take(rows),
+            needed=self.needed.take(rows),
+            nodes=self.nodes[rows],
+            gpus=self.gpus[rows],
+            partition=self.partition[rows],
+        )
+
+
+def find_waste(columns: Mapping[str, NDArray[Any]], *, by: str, site: Site | None = None) -> WasteReport:
+    """The waste of jobs given as :data:`COLUMNS`, by one of :data:`GROUPS`.
+
+    Raises:
+        SpecError: if it cannot be told by that.
+    """
+    if by not in GROUPS:
+        raise SpecError("options", [Mistake(place="--by", found=repr(by), expected=f"one of {', '.join(GROUPS)}")])
+    jobs = _read_jobs(columns)
+    bill = _Bill(site)
+    paid, at_best = bill.price(jobs, jobs.had), bill.price(jobs, jobs.needed)
+    costs = {
+        "paid": paid,
+        "lost": np.where(columns["state"] == State.COMPLETED.value, 0.0, paid),
+        "one_request": _price_one_request(jobs, columns["app"], paid, bill),
+        "at_best": np.minimum(paid, at_best),
+    }
+    every = np.arange(len(paid))
+    rows = [_sum_up(name, columns, costs, rows) for name, rows in _list_groups(columns[by])]
+    return WasteReport(
+        by=by,
+        total=_sum_up("all", columns, costs, every),
+        rows=tuple(sorted(rows, key=lambda row: (-row.paid, -row.core_hours, row.name))),
+        currency=site.currency if site and bill.has_prices else "",
+        site=site.name if site else "",
+        unpriced=dict(bill.count_unpriced(jobs.partition)),
+        unmeasured_memory=int(np.isnan(columns["peak_memory_bytes"]).sum()),
+    )
+
+
+def _list_groups(names: NDArray[Any]) -> Iterator[tuple[str, Codes]]:
+    found, codes = np.unique(names.astype(str), return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    for name, rows in zip(found, np.split(order, np.cumsum(np.bincount(codes))[:-1]), strict=True):
+        yield str(name) or _UNKNOWN_NAME, rows
+
+
+def _read_jobs(columns: Mapping[str, NDArray[Any]]) -> _Jobs:
+    """What each job had of a node, and what of that it needed; where that is not known, all of it."""
+    nodes, elapsed = columns["nodes"], columns["elapsed_s"]
+    had = _Size(
+        cores=np.ceil(columns["cores"] / nodes), memory_bytes=columns["memory_bytes"] / nodes, elapsed_s=elapsed
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        busy = np.ceil(columns["cpu_s"] / elapsed / nodes)
+    cores = np.where(np.isfinite(busy), np.clip(busy, 1, had.cores), had.cores)
+    used = MARGIN * columns["peak_memory_bytes"]
+    stopped = columns["state"] == State.OUT_OF_MEMORY.value
+    memory = np.where(np.isnan(used) | stopped, had.memory_bytes, np.fmin(used, had.memory_bytes))
+    return _Jobs(
+        had=had,
+        needed=_Size(cores=cores, memory_bytes=memory, elapsed_s=elapsed),
+        nodes=nodes,
+        gpus=np.ceil(columns["gpus"] / nodes),
+        partition=columns["partition"],
+    )
+
+
+def _price_one_request(jobs: _Jobs, apps: NDArray[Any], paid: Floats, bill: "_Bill") -> Floats:
+    """Of each job, if those like it had all asked for the same."""
+    shapes = [np.unique(one.astype(str), return_inverse=True)[1] for one in (apps, jobs.partition)]
+    shape = np.stack([*shapes, *(one.astype(np.intp) for one in (jobs.nodes, jobs.had.cores, jobs.gpus))], axis=1)
+    kinds = np.unique(shape, axis=0, return_inverse=True)[1].reshape(-1)
+    request = _Size(
+        cores=_find_enough(jobs.needed.cores, kinds),
+        memory_bytes=_find_enough(jobs.needed.memory_bytes, kinds),
+        elapsed_s=jobs.had.elapsed_s,
+    )
+    slower = replace(request, elapsed_s=request.elapsed_s * np.maximum(1, jobs.needed.cores / request.cores))
+    again = replace(slower, memory_bytes=np.fmax(jobs.had.memory_bytes, request.memory_bytes))
+    too_small = jobs.needed.memory_bytes > request.memory_bytes
+    costs = bill.price(jobs, slower) + np.where(too_small, bill.price(jobs, again), 0.0)
+    totals, were = np.bincount(kinds, weights=costs), np.bincount(kinds, weights=paid)
+    return np.where(((totals < were) & (np.bincount(kinds) >= _LEAST_JOBS))[kinds], costs, paid)
+
+
+def _find_enough(needs: Floats, kinds: Codes) -> Floats:
+    """Of each job, what would have been enough for 95 % of its kind; not known where none of them is."""
+    order = np.lexsort((needs, kinds))
+    known = np.bincount(kinds, weights=~np.isnan(needs)).astype(np.intp)
+    begins = np.concatenate([[0], np.cumsum(np.bincount(kinds))[:-1]])
+    places = begins + np.maximum(np.ceil(ENOUGH * known).astype(np.intp) - 1, 0)
+    return np.asarray(needs[order][places][kinds])  # unknown ones are sorted behind all others
+
+
+class _Bill:
+    """What jobs cost at a site, or the core-hours they had."""
+
+    def __init__(self, site: Site | None) -> None:
+        self._site = site
+        self.has_prices = site is not None and any(node.billing is not Billing.FREE for node in site.node_types)
+
+    def price(self, jobs: _Jobs, size: _Size) -> Floats:
+        if not self.has_prices:
+            return size.cores * jobs.nodes * size.elapsed_s / _HOUR
+        costs = np.zeros(len(jobs.nodes))
+        for name, rows in _list_groups(jobs.partition):
+            node = self._find(name)
+            if node is not None:
+                costs[rows] = _price_per_hour(node, jobs.take(rows), size.take(rows)) * size.elapsed_s[rows] / _HOUR
+        return costs
+
+    def count_unpriced(self, partitions: NDArray[Any]) -> Counter[str]:
+        if not self.has_prices:
+            return Counter()
+        return Counter({name: len(rows) for name, rows in _list_groups(partitions) if self._find(name) is None})
+
+    def _find(self, partition: str) -> NodeType | None:
+        assert self._site is not None
+        return self._site.find_node_type(partition)
+
+
+def _price_per_hour(node: NodeType, jobs: _Jobs, size: _Size) -> Floats:
+    """By the node type's own rule, asked once for each different request."""
+    step = node.memory_per_core_bytes or node.memory_bytes
+    memory = np.ceil(np.nan_to_num(size.memory_bytes) / step)  # finer differences are not billed
+    asked, which = np.unique(np.stack([jobs.nodes, size.cores, jobs.gpus, memory], axis=1), axis=0, return_inverse=True)
+    prices = [
+        float(
+            node.price_per_hour(
+                Allocation(nodes=int(nodes), cores=int(cores), gpus=int(gpus), memory_bytes=int(steps) * step or None)
+            )
+        )
+        for nodes, cores, gpus, steps in asked
+    ]
+    return np.array(prices)[which.reshape(-1)]
+
+
+def _sum_up(name: str, columns: Mapping[str, NDArray[Any]], costs: Mapping[str, Floats], rows: Codes) -> Waste:
+    elapsed, cores, nodes = (columns[one][rows] for one in ("elapsed_s", "cores", "nodes"))
+    completed = columns["state"][rows] == State.COMPLETED.value
+    limits = columns["limit_s"][rows][completed & (elapsed > 0)] / elapsed[completed & (elapsed > 0)]
+    memory = columns["memory_bytes"][rows] * elapsed
+    return Waste(
+        name=name,
+        jobs=len(rows),
+        completed=int(completed.sum()),
+        core_hours=float((cores * elapsed).sum() / _HOUR),
+        gpu_hours=float((columns["gpus"][rows] * elapsed).sum() / _HOUR),
+        time_ratio=None if np.isnan(limits).all() else float(np.nanmedian(limits)),
+        cpu_used=_share(columns["cpu_s"][rows], cores * elapsed),
+        memory_used=_share(columns["peak_memory_bytes"][rows] * nodes * elapsed, memory),
+        **{cost: float(values[rows].sum()) for cost, values in costs.items()},
+    )
+
+
+def _share(used: Floats, had: Floats) -> float | None:
+    """Of what those had of whom both is known."""
+    known = np.isfinite(used) & np.isfinite(had) & (had > 0)
+    return float(used[known].sum() / had[known].sum()) if known.any() else None
