@@ -17,16 +17,18 @@ from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_s
 from foretell.apps.command import build_launch
 from foretell.entities.app import App
 from foretell.entities.prediction import Offer, Recommendation, Rejection
-from foretell.entities.run import Allocation, Launch, Machine, RunSpec
+from foretell.entities.run import Allocation, Launch, Machine, RunSpec, State
 from foretell.entities.site import NodeType, Site
 from foretell.machines.allocations import list_allocations
 from foretell.machines.local import LOCAL
 from foretell.predictor.predictor import DEFAULT_LEVEL, Predictor
 from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.script import render_job_script
+from foretell.stores import RunStore
 
 _SHELL = "shell"
 _NODE_COUNTS = (1, 2, 4, 8, 16)
+_RECENT = 300  # runs among which a partition's nodes are looked for
 
 
 def recommend(
@@ -49,11 +51,12 @@ def recommend(
     with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         predictor = load_predictor(known, opened)
-    place = find_site(site) if isinstance(site, str) else site
+        place = find_site(site) if isinstance(site, str) else site
+        seen = _find_machines(known, place, opened)
     options, rejections = _list_options(place, predictor)
     (spec,) = specify(known, configuration, allocation=Allocation())
     specs = [replace(spec, allocation=allocation) for _, allocation in options]
-    table = predictor.tabulate(specs, [machine_of(node) for node, _ in options])
+    table = predictor.tabulate(specs, [seen.get(node.partition) or machine_of(node) for node, _ in options])
     forecast = predictor.forecast(table, len(specs), level=level, risk=risk)
     choice = Choice(
         app=known.name,
@@ -174,6 +177,20 @@ def _why_not(node: NodeType, cores: Collection[int] | None, gpus: Collection[int
 
 def _render(counts: Collection[int] | None) -> str:
     return "several" if counts is None else " or ".join(map(str, sorted(counts)))
+
+
+def _find_machines(app: App, site: Site, store: RunStore) -> dict[str, Machine]:
+    """Nodes of partitions whose CPU the site does not name, as the app's own runs there have seen them."""
+    unnamed = {node.partition: node for node in site.node_types if not node.cpu_model}
+    if not unnamed:
+        return {}
+    runs = store.runs(app.name, states=[State.COMPLETED], limit=_RECENT, newest_first=True)
+    ran_on = {run.spec.allocation.partition: run.machine for run in reversed(runs)}
+    return {
+        partition: replace(machine_of(node), cpu_model=machine.cpu_model, cpu_mhz=machine.cpu_mhz, extra=machine.extra)
+        for partition, node in unnamed.items()
+        if (machine := ran_on.get(partition)) is not None
+    }
 
 
 def machine_of(node: NodeType) -> Machine:
