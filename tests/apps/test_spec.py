@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from foretell.apps.spec import load_app, parse_app
-from foretell.entities.app import App, Combine, Domain, ParameterType, Phase
+from foretell.entities.app import App, Combine, Domain, ParameterType, Phase, Submission
 from foretell.errors import Mistake, NotFoundError, SpecError
 
 Read = Callable[[str], App]
@@ -322,3 +322,34 @@ def _read_or_refuse(text: str) -> None:
 @pytest.mark.parametrize("per", ["x", "x ** 2 / cores", "x / (nodes * machine_mhz)"])
 def test_what_times_are_in_proportion_to_is_read(per: str) -> None:
     assert parse_app(_app(per=per), source="app.yaml", directory=Path()).per == per
+
+
+def test_where_runs_are_made_is_read(read: Read) -> None:
+    said = "{partition: gpu, account: PAS1, cluster: c, options: {qos: long, exclusive: ''}, sample: true}"
+    app = read(_app(runner="slurm", slurm=said))
+    assert app.runner == "slurm"
+    assert app.submission == Submission(
+        partition="gpu", account="PAS1", cluster="c", options={"qos": "long", "exclusive": ""}, sample=True
+    )
+    assert read(_app()).runner == "local"
+    assert read(_app()).submission == Submission()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "place", "expected"),
+    [
+        ("runner", "pbs", "runner", "local or slurm"),
+        ("slurm", "cpu", "slurm", "a mapping"),
+        ("slurm", "{queue: cpu}", "slurm", "partition"),
+        ("slurm", "{partition: my cpus}", "slurm.partition", "without blanks"),
+        ("slurm", "{sample: maybe}", "slurm.sample", "true or false"),
+        ("slurm", "{options: {time: 10}}", "slurm.options.time", "time_limit"),
+        ("slurm", "{options: {array: 1-5}}", "slurm.options.array", "by themselves"),
+        ("slurm", "{options: {--qos: long}}", "slurm.options.--qos", "without dashes"),
+        ("slurm", "{options: {comment: a b}}", "slurm.options.comment", "without blanks"),
+    ],
+)
+def test_mistakes_under_slurm_are_told(find_mistakes: Find, key: str, value: str, place: str, expected: str) -> None:
+    (mistake,) = find_mistakes(_app(**{key: value}))
+    assert mistake.place == place
+    assert expected in mistake.expected

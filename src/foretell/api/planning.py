@@ -52,6 +52,7 @@ def plan_campaign(
         expected_s=total_s / runner.width if total_s is not None else None,
         limit_s=limit_s * len(chosen) / runner.width if limit_s is not None else None,
         core_h=total_s / 3600 if total_s is not None else None,
+        partition=runner.partition,
     )
 
 

@@ -25,7 +25,7 @@ class Plan:
     ``stored`` runs need not be made again; ``failed`` ones are stored too and wait for ``--retry-failed``;
     ``left_out`` ones do not fit the budget. ``expected_s`` is the likely duration with ``at_once`` runs side by side,
     ``None`` before any run of the app was measured; ``limit_s`` is the most it can be, if runs have a limit.
-    ``core_h`` is the expected cost in core-hours.
+    ``core_h`` is the expected cost in core-hours. Runs of a scheduler are made in ``partition``.
 
     An adaptive plan has only the next runs; ``undecided`` ones may follow, and ``expected_s`` and ``core_h`` are of
     all of them. ``width`` is the mean half-width of the answers' 90 % interval as a share of them, as the stored runs
@@ -43,6 +43,7 @@ class Plan:
     limit_s: float | None
     core_h: float | None
     busy_cores: float = 0.0
+    partition: str | None = None
     undecided: int | None = None
     width: float | None = None
     width_after: float | None = None

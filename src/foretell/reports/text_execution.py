@@ -18,8 +18,7 @@ def render_start(recommendation: Recommendation, asked: Allocation) -> str:
     """One line before it is submitted."""
     time_s = recommendation.picked.prediction.elapsed_s
     about = render_interval(time_s, render_duration)
-    request = f"asking for {render_size(asked)}, {_render_request(asked)}"
-    return f"Picked {name_place(asked)}: {recommendation.why}. About {about}; {request}."
+    return f"Picked {name_place(asked)}: {recommendation.why}. About {about}; asking for {_render_request(asked)}."
 
 
 def render_execution(done: Execution) -> Group:
@@ -32,14 +31,14 @@ def render_execution(done: Execution) -> Group:
         build_line(title, HEADING),
         _build_attempts(done),
         _build_comparison(done) if done.completed else None,
-        Text(f"Why it stopped: {done.why_stopped or explain_failure(done.run)}", style=BAD)
-        if not done.completed
-        else None,
+        None if done.completed else Text(f"Stopped: {done.why_stopped or explain_failure(done.run)}", style=BAD),
         Text(f"Stored as run {done.run.id}; 'foretell build' learns from it.", style=QUIET),
     )
 
 
 def _render_paid(done: Execution) -> str:
+    if not done.paid:
+        return "nothing to pay"
     paid = render_money(done.paid, done.offer.currency)
     by = "as accounting says was allocated" if done.by_accounting else "by what was asked for and measured here"
     return f"{paid} paid ({by})"
@@ -54,7 +53,7 @@ def _build_attempts(done: Execution) -> RenderableType:
         add_cells(
             table,
             run.job_id or "here",
-            f"{render_size(attempt.asked)}, {_render_request(attempt.asked)}",
+            _render_request(attempt.asked),
             name_state(run.state),
             "" if usage is None else render_duration(usage.elapsed_s),
             "" if memory is None else render_bytes(memory),
@@ -65,6 +64,7 @@ def _build_attempts(done: Execution) -> RenderableType:
 
 def _render_request(asked: Allocation) -> str:
     parts = [
+        render_size(asked),
         render_duration(asked.walltime_s) if asked.walltime_s else "",
         render_bytes(asked.memory_bytes) if asked.memory_bytes else "",
     ]

@@ -41,7 +41,8 @@ _STATE_STYLES = {State.COMPLETED: GOOD, State.RUNNING: "", State.CANCELLED: QUIE
 def render_plan(plan: Plan, *, rows: int = 10) -> Group:
     """What a campaign will do, before it does it."""
     first = " first" if plan.undecided else ""
-    title = build_line(f"{plan.app}: {count(len(plan.specs), 'run')} to make{first}, {plan.at_once} at once", HEADING)
+    where = f"{plan.at_once} at once" if plan.partition is None else f"in partition {plan.partition} of Slurm"
+    title = build_line(f"{plan.app}: {count(len(plan.specs), 'run')} to make{first}, {where}", HEADING)
     busy = f"{plan.busy_cores:.1f} cores of this machine are busy: measurements are better on a quiet one."
     return stack(
         title,
@@ -63,18 +64,23 @@ def _list_plan_facts(plan: Plan) -> list[tuple[str, str]]:
         ("Will cost", "" if plan.core_h is None else f"about {plan.core_h:.3g} core-hours"),
         ("Stored already", f"{plan.stored:,}" if plan.stored else ""),
         ("Failed before", f"{plan.failed:,} (--retry-failed makes them again)" if plan.failed else ""),
-        ("Running elsewhere", f"{plan.running_elsewhere:,}" if plan.running_elsewhere else ""),
+        (_name_running(plan), f"{plan.running_elsewhere:,}" if plan.running_elsewhere else ""),
         ("Left out", f"{plan.left_out:,} do not fit the budget" if plan.left_out else ""),
         ("May follow", f"{plan.undecided:,}, as the others turn out" if plan.undecided else ""),
         ("Answers", _render_widths(plan.width, plan.width_after)),
     ]
 
 
+def _name_running(plan: Plan) -> str:
+    return "Running elsewhere" if plan.partition is None else "Under way"
+
+
 def _render_plan_duration(plan: Plan) -> str:
     most = None if plan.limit_s is None else f"at most {render_duration(plan.limit_s)} by the limit of each run"
     if plan.expected_s is None:
         return most or "not known before the first runs"
-    about = f"about {render_duration(plan.expected_s)}" + (" if all may follow" if plan.undecided else "")
+    queue = "" if plan.partition is None else " once they run, if the whole partition were free"
+    about = f"about {render_duration(plan.expected_s)}{queue}" + (" if all may follow" if plan.undecided else "")
     return about + (f"; {most}" if most else "")
 
 
@@ -141,10 +147,14 @@ def render_outcome(run: Run) -> Group:
 
 def render_campaign_result(result: CampaignResult) -> Group:
     """What a campaign did, and what failed."""
-    made = f"{count(result.completed, 'run')} completed, {result.failed:,} failed"
+    made = (
+        f"{count(result.completed, 'run')} completed, {result.failed:,} failed in {render_duration(result.elapsed_s)}"
+    )
+    if result.submitted and not result.completed and not result.failed:
+        made = f"{count(result.submitted, 'run')} under way"
     recovered = f"Taken over from an interrupted campaign: {count(result.recovered, 'run')}"
     return stack(
-        build_line(f"{result.app}: {made} in {render_duration(result.elapsed_s)}", HEADING),
+        build_line(f"{result.app}: {made}", HEADING),
         Text(recovered) if result.recovered else None,
         _build_submitted(result) if result.submitted or result.held_back else None,
         build_line(f"Stopped: {result.stopped}", "yellow") if result.stopped else None,

@@ -1,0 +1,138 @@
+"""How runs stand with a scheduler, and what a job came to, as a terminal shows it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from foretell.entities.app import Submission
+from foretell.entities.execution import Attempt, Execution
+from foretell.entities.job import Batch, Standing
+from foretell.entities.plan import CampaignResult, CampaignStatus, Cancellation, Plan, Progress
+from foretell.entities.prediction import Recommendation
+from foretell.entities.run import Owner, Run, RunSpec, State, Usage
+from foretell.reports.records import build_execution_record, render_json
+from foretell.reports.text_execution import render_execution, render_start
+from foretell.reports.text_runs import render_campaign_result, render_plan, render_progress
+from foretell.reports.text_status import render_cancellation, render_status
+
+Golden = Callable[[str, str], None]
+ToText = Callable[..., str]
+
+
+def build_batch(job_id: str, runs: int) -> Batch:
+    return Batch(
+        id=f"b{job_id}",
+        app="fcnet",
+        name=f"fcnet-b{job_id}",
+        directory="/home/ann/fcnet/.foretell/batches/fcnet/b",
+        submission=Submission(partition="cpu"),
+        run_ids=tuple(f"{number:016x}-0" for number in range(runs)),
+        submitter=Owner(token="t", hostname="login1", boot_id="b", pid=1, started_at=0.0),
+        created_at=datetime(2026, 1, 2, tzinfo=UTC),
+        job_id=job_id,
+    )
+
+
+@pytest.fixture
+def status() -> CampaignStatus:
+    return CampaignStatus(
+        app="fcnet",
+        counts={State.COMPLETED: 1160, State.FAILED: 2, State.TIMED_OUT: 1, State.RUNNING: 237},
+        batches=(
+            Standing(
+                batch=build_batch("4711", 1000), unfinished=200, queued=150, running=48, why=("Priority", "Resources")
+            ),
+            Standing(batch=build_batch("", 37), unfinished=37, queued=0, running=0),
+        ),
+        collected=12,
+        notes=("sacct: Problem talking to the database: Connection refused; asking again",),
+    )
+
+
+@pytest.fixture
+def execution(recommendation: Recommendation) -> Execution:
+    offer = recommendation.picked
+    walltime_s = 2700.0
+    asked = replace(offer.allocation, walltime_s=walltime_s, memory_bytes=800 * 2**20)
+    spec = RunSpec(app="fcnet", parameters=offer.prediction.parameters, allocation=asked)
+    short = Run(spec=spec, state=State.TIMED_OUT, usage=Usage(elapsed_s=walltime_s), job_id="4711_0")
+    used = Usage(elapsed_s=offer.prediction.elapsed_s.value, peak_memory_bytes=350 * 2**20)
+    done = Run(spec=spec, state=State.COMPLETED, usage=used, job_id="4712_0")
+    return Execution(
+        app="fcnet",
+        offer=offer,
+        why=recommendation.why,
+        attempts=(
+            Attempt(asked=asked, run=short, bill=Decimal("0.12")),
+            Attempt(asked=replace(asked, walltime_s=2 * walltime_s), run=done, bill=Decimal("0.2")),
+        ),
+        by_accounting=True,
+    )
+
+
+def test_status(status: CampaignStatus, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_status.txt", to_text(render_status(status)))
+
+
+def test_status_of_nothing_says_what_to_do(to_text: ToText) -> None:
+    text = to_text(render_status(CampaignStatus(app="fcnet", counts={State.RUNNING: 3})))
+    assert "Nothing is with Slurm" in text
+    assert "Being run by a 'foretell generate'  3" in text
+
+
+def test_cancellation(to_text: ToText) -> None:
+    text = to_text(render_cancellation(Cancellation(app="fcnet", jobs=("4711", "4712"), cancelled=198, collected=1)))
+    assert "fcnet: 198 runs cancelled (job 4711, 4712)" in text
+    assert "1 run had ended before" in text
+    nothing = to_text(render_cancellation(Cancellation(app="fcnet", jobs=(), cancelled=0, collected=0)))
+    assert nothing == "fcnet: nothing is with Slurm.\n"
+
+
+def test_a_job_seen_through(execution: Execution, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_execution.txt", to_text(render_execution(execution)))
+
+
+def test_a_job_that_was_given_up(execution: Execution, to_text: ToText) -> None:
+    why = "it ran out of time, and 7 d 00 h is the most that may be asked for"
+    text = to_text(render_execution(replace(execution, attempts=execution.attempts[:1], why_stopped=why)))
+    assert "timed out after 1 attempt" in text
+    assert f"Stopped: {why}" in text
+
+
+def test_a_job_left_alone(execution: Execution, to_text: ToText) -> None:
+    left = replace(execution, attempts=(), why_stopped="you left; the job goes on")
+    assert to_text(render_execution(left)) == "fcnet: you left; the job goes on\n"
+
+
+def test_a_record_of_a_job_has_its_bill(execution: Execution) -> None:
+    record = build_execution_record(execution)
+    assert record["paid"] == 0.32
+    assert [attempt["bill"] for attempt in record["attempts"]] == [0.12, 0.2]
+    assert '"by_accounting": true' in render_json(record)
+
+
+def test_the_start_is_one_sentence(recommendation: Recommendation) -> None:
+    asked = recommendation.picked.allocation
+    assert f"Picked {asked.node_type}" in render_start(recommendation, asked)
+
+
+def test_a_plan_for_a_cluster_names_the_partition(plan: Plan, to_text: ToText) -> None:
+    text = to_text(render_plan(replace(plan, partition="cpu", busy_cores=0.0)))
+    assert "in partition cpu of Slurm" in text
+    assert "at once" not in text.splitlines()[0]
+
+
+def test_what_was_handed_over_is_told(result: CampaignResult, to_text: ToText) -> None:
+    handed = replace(result, completed=0, failed=0, failures=(), submitted=200, held_back=50, jobs=("4711", ""))
+    text = to_text(render_campaign_result(handed))
+    assert "fcnet: 200 runs under way" in text
+    assert "With Slurm: 200 runs (job 4711)" in text
+    assert "50 runs could not be submitted yet" in text
+
+
+def test_progress_tells_the_queued_from_the_running(progress: Progress, to_text: ToText) -> None:
+    waiting = replace(progress, queued=len(progress.running))
+    assert f"0 running, {len(progress.running)} queued" in to_text(render_progress(waiting))
