@@ -20,6 +20,7 @@ NAMES = {
     "adaptive": "the running time that adaptive generation needs for the error of the full sweep",
     "borrow": "few runs of one app with many of another, against going alone",
     "slurm": "a campaign of 200 runs on a real cluster, against a bare sbatch --array of the same commands",
+    "history": "importing a million lines of accounting, against reading them as CSV",
     "runs": "predictions on runs that others measured, beside what others reached on them",
 }
 

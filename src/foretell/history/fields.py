@@ -1,7 +1,6 @@
 """A field of many lines at once → values. Texts that recur are read once; all others are not kept."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -23,17 +22,18 @@ _UNKNOWN_MOMENTS = frozenset({"", "Unknown", "None", "N/A"})
 _MINUTE = 60
 
 
-@dataclass(frozen=True, slots=True)
 class Columns:
-    """Lines, of which only those fields are taken out that somebody asks for."""
+    """Lines as fields, to be taken by line or by column."""
 
-    rows: Sequence[Texts]
+    def __init__(self, rows: Sequence[Texts]) -> None:
+        self.rows = rows
+        self._columns: list[Texts] = list(zip(*rows, strict=True))
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, place: int) -> list[str]:
-        return [row[place] for row in self.rows]
+    def take(self, place: int) -> Texts:
+        return self._columns[place]
 
 
 class Field:

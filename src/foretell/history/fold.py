@@ -59,8 +59,7 @@ class Folder:
         words, kept = zip(*states, strict=True)
         self.unfinished += kept.count(False) - len(problems)
         clusters, kinds, new = self._kinds.read(jobs)
-        numbers, tasks = zip(*(number if isinstance(number, tuple) else (number, -1) for number in ids), strict=True)
-        rows = zip(numbers, tasks, submitted, kinds, words, *rest, *usages, strict=True)
+        rows = zip(*_part(ids), submitted, kinds, words, *rest, *usages, strict=True)
         return list(_gather(list(compress(clusters, kept)), list(compress(rows, kept)), new))
 
     def _split(self, lines: Lines) -> _Parts:
@@ -88,6 +87,14 @@ class Folder:
         return np.array(owners, dtype=np.intp)
 
 
+def _part(ids: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """Raw ids have no task; all others come with theirs."""
+    jobs, tasks = [*ids], [-1] * len(ids)
+    for place in [place for place, number in enumerate(ids) if isinstance(number, tuple)]:
+        jobs[place], tasks[place] = ids[place]
+    return jobs, tasks
+
+
 def _gather(clusters: Sequence[str], rows: Sequence[tuple[Any, ...]], new: dict[int, JobKind]) -> Iterator[JobRows]:
     found: dict[str, dict[tuple[int, int, int], tuple[Any, ...]]] = {cluster: {} for cluster in clusters}
     if len(found) == 1:
@@ -113,29 +120,27 @@ class _KindFields:
         columns = [missing if place is None else jobs.take(place) for place in self._places]
         if self._places[0] is None:
             columns[0] = [self._cluster] * len(jobs)
-        new: dict[int, JobKind] = {}
-        return columns[0], [self._find(texts, new) for texts in zip(*columns, strict=True)], new
-
-    def _find(self, texts: tuple[str, ...], new: dict[int, JobKind]) -> int:
-        key = hash(texts)  # keeping the texts themselves would take ten times the memory
-        known = self._known.get(key)
-        if known is not None:
-            return known
+        texts = list(zip(*columns, strict=True))
+        keys = list(map(hash, texts))  # keeping the texts themselves would take ten times the memory
         if len(self._known) >= _MOST_KINDS:
             self._known.clear()
-        cluster, user, account, partition, name, folder, command = (text[:_LONGEST_TEXT] for text in texts)
-        kind = JobKind(
-            cluster=cluster,
-            user=user,
-            account=account,
-            partition=partition,
-            name=name,
-            work_directory=folder,
-            command=command,
-        )
-        number = self._known[key] = kind.id
-        new[number] = kind
-        return number
+        new = {key: one for key, one in zip(keys, texts, strict=True) if key not in self._known}
+        found = [_build_kind(one) for one in new.values()]
+        self._known |= zip(new, [kind.id for kind in found], strict=True)
+        return columns[0], [self._known[key] for key in keys], {kind.id: kind for kind in found}
+
+
+def _build_kind(texts: tuple[str, ...]) -> JobKind:
+    cluster, user, account, partition, name, folder, command = (text[:_LONGEST_TEXT] for text in texts)
+    return JobKind(
+        cluster=cluster,
+        user=user,
+        account=account,
+        partition=partition,
+        name=name,
+        work_directory=folder,
+        command=command,
+    )
 
 
 class _JobFields:

@@ -1,7 +1,8 @@
 """Which application a kind of jobs is of, told by its texts where no rule says so; and the options of its command."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from foretell.entities.app import Value
 from foretell.entities.history import JobKind
@@ -11,7 +12,7 @@ _GENERIC = frozenset(
     {"a", "array", "bash", "batch", "cmd", "exe", "interactive", "job", "jobscript", "launch", "main", "mpi", "run",
      "sbatch", "script", "sh", "shell", "slurm", "srun", "start", "submit", "task", "test", "tmp", "work", "wrap"}
 )  # fmt: skip
-_ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".job", ".batch", ".py", ".R", ".pl", ".jl", ".csh", ".zsh")
+_ENDING = re.compile(r"\.(sh|bash|sbatch|slurm|job|batch|py|R|pl|jl|csh|zsh)$")
 _STARTERS = frozenset({"sbatch", "srun", "salloc"})
 # Options of sbatch that are followed by their value as a word of its own.
 _WITH_VALUE = frozenset(f"-{letter}" for letter in "aAbBcCdDeEFGiJLMmnNopqStwx")
@@ -25,22 +26,27 @@ NAMELESS = "unnamed"
 
 def name_app(kind: JobKind) -> str:
     """User and what the job is called, without numbers and ids; by script or folder where the name tells nothing."""
-    script = find_script(kind.command)
-    folders = [part for part in kind.work_directory.split("/") if part]
-    candidates = [stem_of(kind.name), stem_of(script), *(stem_of(part) for part in reversed(folders))]
-    telling = next((stem for stem in candidates if stem and stem.lower() not in _GENERIC), NAMELESS)
+    stems = map(stem_of, _list_names(kind))
+    telling = next((stem for stem in stems if stem and stem.lower() not in _GENERIC), NAMELESS)
     user = _TO_JOIN.sub("-", kind.user).strip("-")
     return f"{user}.{telling}" if user else telling
 
 
+def _list_names(kind: JobKind) -> Iterator[str]:
+    yield kind.name
+    yield find_script(kind.command)
+    yield from reversed(kind.work_directory.split("/"))
+
+
+@lru_cache(maxsize=10_000)
 def stem_of(name: str) -> str:
     """``train_lr0.1_run17`` and ``train_lr0.3_run2`` are both ``train_lr_run``."""
     base = name.rsplit("/", 1)[-1]
-    base = next((base.removesuffix(ending) for ending in _ENDINGS if base.endswith(ending)), base)
-    plain = _NUMBER.sub(" ", _ID.sub(" ", base))
+    plain = _NUMBER.sub(" ", _ID.sub(" ", _ENDING.sub("", base)))
     return _TO_JOIN.sub("_", plain).strip("_")[:_LONGEST_NAME]
 
 
+@lru_cache(maxsize=10_000)
 def find_script(command: str) -> str:
     """The script a command submits: the first word that is no option; empty if there is none."""
     words = command.split()
@@ -68,7 +74,8 @@ def _has_value(words: Sequence[str], place: int) -> bool:
     return words[place] not in flags and len(following) > 1 and not following[0].startswith("-")
 
 
-def find_options(command: str) -> dict[str, Value]:
+@lru_cache(maxsize=10_000)
+def find_options(command: str) -> Mapping[str, Value]:
     """``--epochs 30``, ``--batch=64`` and flags behind the script's name."""
     words = command.split()
     place = _find_script_place(words)

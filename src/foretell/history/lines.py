@@ -104,7 +104,7 @@ class _Reader:
     def read(self, data: bytes, start: Mark) -> Lines:
         count = data.count(b"\n")
         upto = Mark(position=start.position + len(data), lines=start.lines + count)
-        data = data.replace(b"\r\n", b"\n")
+        data = data.replace(b"\r\n", b"\n") if b"\r" in data else data
         ends = self._find_ends(data, count)
         if ends is not None:
             return Lines(data, ends, range(start.lines + 1, upto.lines + 1), upto)
