@@ -94,5 +94,8 @@ def _missing(program: str) -> SchedulerError:
 def _refusal(program: str, code: int, stderr: bytes) -> SchedulerError:
     text = stderr.decode("utf-8", errors="replace")
     lines = [re.sub(r"^\w+: (error: )?", "", line) for line in text.splitlines() if line.strip()]
-    said = "; ".join(dict.fromkeys(lines)) or f"exit code {code}, and nothing else"
-    return SchedulerError(f"{program}: {said}", transient=_TRY_AGAIN.search(said) is not None)
+    said = "; ".join(dict.fromkeys(lines)) or (
+        f"exit code {code}, and nothing else" if code >= 0 else f"killed by signal {-code}"
+    )
+    was_killed = code < 0  # and may have done its work before
+    return SchedulerError(f"{program}: {said}", transient=was_killed or _TRY_AGAIN.search(said) is not None)

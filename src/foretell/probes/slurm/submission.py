@@ -76,8 +76,10 @@ def stop_submitters(batch_id: str) -> int:
 def _find_submitters(batch_id: str) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            is_sbatch = any(Path(word).name == "sbatch" for word in process.cmdline()[:2])
-            if is_sbatch and process.environ().get(MARK) == batch_id and process.pid != os.getpid():
+            # Sites may have a script in its place. What the job starts has the mark, too, but no session of its own.
+            is_sbatch = any(Path(word).name == "sbatch" for word in process.cmdline()[:3])
+            is_ours = os.getsid(process.pid) == process.pid and process.environ().get(MARK) == batch_id
+            if is_sbatch and is_ours:
                 yield process
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from foretell.entities.app import Submission
 from foretell.entities.cluster import Cluster
 from foretell.entities.job import Batch
+from foretell.entities.run import State
 from foretell.probes.slurm.queue import Place
 from foretell.runners.slurm.array import ENDED, LOGS, find_first, has_elements
 from foretell.runners.slurm.collect import Task
@@ -33,6 +34,11 @@ class Followed:
 
     def log(self, index: int) -> Path:
         return self.directory / LOGS / f"{index}.log"
+
+    def may_have_waited(self, index: int) -> bool:
+        """Whether it may never have started, by what the queue said last."""
+        place = self.last_places.get(index)
+        return place is None or place.state is State.CANCELLED
 
     def find_first(self) -> str | None:
         """The job that does the batch's work, once it has started: if it was submitted twice, only one does."""

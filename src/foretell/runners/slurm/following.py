@@ -37,15 +37,16 @@ class Follower:
         Raises:
             SchedulerError: if the controller does not answer, or Slurm says what we do not know.
         """
-        self._heed_first()
         self._places = self.read_queue()
         ended = list(self._list_ended())
         if not ended:
             return []
         jobs = self._read_accounting(ended)
+        idle = self._heed_first()
+        known = {followed.batch.id for followed in self._desk.submitted if self._is_known(followed, jobs)}
         runs = []
         for followed, index in ended:
-            run = self._conclude(followed, index, jobs)
+            run = None if followed.batch.id in idle else self._conclude(followed, index, jobs, known)
             if run is not None:
                 del followed.tasks[index]
                 runs.append(run)
@@ -72,8 +73,12 @@ class Follower:
         places = queue.read_queue(names, cluster=self._desk.submission.cluster)
         return {job_id: place for job_id, place in places.items() if place.name == names.get(_find_array(job_id))}
 
-    def _heed_first(self) -> None:
-        """Of a batch that was submitted twice, because an answer was lost, follow the job that does the work."""
+    def _heed_first(self) -> set[str]:
+        """Of a batch that was submitted twice, because an answer was lost, follow the job that does the work.
+
+        What the others did before is no run's end: the ids of such batches.
+        """
+        idle = set()
         for followed in self._desk.submitted:
             batch, first = followed.batch, followed.find_first()
             if first is None or first == batch.job_id:
@@ -82,6 +87,8 @@ class Follower:
             followed.batch = replace(batch, job_id=first)
             self._desk.ledger.keep_job_id(batch, first)
             self._desk.note(f"batch {batch.name} had been taken as job {first}, too: job {batch.job_id} is cancelled")
+            idle.add(batch.id)
+        return idle
 
     def _list_ended(self) -> Iterator[tuple[Followed, int]]:
         now, count = time.monotonic(), 0
@@ -102,8 +109,8 @@ class Follower:
         if not self._desk.cluster.accounting:
             return {}
         asked = {followed.element(index) for followed, index in ended}
-        # The last element of an array that is cancelled in the queue goes by the array's own number.
-        asked |= {f.batch.job_id for f, index in ended if index not in f.last_places}
+        # What was cancelled in the queue is found by the array's number alone.
+        asked |= {followed.batch.job_id for followed, index in ended if followed.may_have_waited(index)}
         try:
             jobs = read_jobs(asked, cluster=self._desk.submission.cluster)
         except SchedulerError as exc:
@@ -115,7 +122,7 @@ class Follower:
         self._answering_since = self._answering_since or time.monotonic()
         return jobs
 
-    def _conclude(self, followed: Followed, index: int, jobs: Mapping[str, Job]) -> Run | None:
+    def _conclude(self, followed: Followed, index: int, jobs: Mapping[str, Job], known: Collection[str]) -> Run | None:
         """The run, or nothing while it may still become clearer what came of it."""
         task, log = followed.tasks[index], followed.log(index)
         node = self._room.find_node(task.spec.allocation)
@@ -126,15 +133,15 @@ class Follower:
             return None
         if job is not None and job.state.final:
             return build_run(task, job, log=log, node=node)
-        place, known = followed.last_places.get(index), self._is_known(followed, jobs)
+        place = followed.last_places.get(index)
         guess = build_job_without_accounting(
             followed.element(index),
             word=place.word if place else "",
-            state=place.state if place else State.CANCELLED if known else State.INTERRUPTED,
+            state=place.state if place else State.CANCELLED if followed.batch.id in known else State.INTERRUPTED,
             task=task,
             log=log,
         )
-        return build_run(task, guess, log=log, node=node, doubt=self._explain_doubt(guess, known=known))
+        return build_run(task, guess, log=log, node=node, doubt=self._explain_doubt(guess))
 
     def _has_waited(self, followed: Followed, index: int, job: Job | None) -> bool:
         """Whether accounting has had time enough to say what came of it."""
@@ -161,7 +168,7 @@ class Follower:
         ended = any(_find_array(element) == job_id and job.state.final for element, job in jobs.items())
         return in_queue or ended or len(followed.tasks) < len(followed.batch.run_ids)
 
-    def _explain_doubt(self, job: Job, *, known: bool) -> str:
+    def _explain_doubt(self, job: Job) -> str:
         if job.state is State.INTERRUPTED and not job.word:
             return "Slurm knows nothing of it any more: its controller may have been killed just after it took the job"
         if not self._desk.cluster.accounting:
