@@ -1,0 +1,89 @@
+"""Texts that break lines apart, lines that are none, and the same jobs whatever the blocks."""
+
+import pytest
+
+from .conftest import NAMES, Read, line, step
+
+TEXT = (
+    line(JobID="7", JobName="tra|in", SubmitLine="sbatch a.sh --note x|y|z")
+    + step("7", "batch", MaxRSS="10K")
+    + line(JobID="8", SubmitLine="sbatch b.sh --text one\ntwo|2\nthree")
+    + step("8", "batch", MaxRSS="20K")
+    + line(JobID="9_1", JobIDRaw="9", JobName="größe\u2028✓")
+    + step("9_1", "0", MaxRSS="30K")
+)
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 10**6])
+def test_the_same_jobs_whatever_the_blocks(block):
+    found = Read(TEXT, block=block)
+    assert [(job.job, job.peak_memory_bytes) for job in found.jobs] == [(7, 10240), (8, 20480), (9, 30720)]
+    assert found.complaints.found == {}
+
+
+def test_separators_and_newlines_within_texts_come_back():
+    found = Read(TEXT)
+    assert (found.kind(0).name, found.kind(0).work_directory) == ("tra|in", "/u/ada")
+    assert found.kind(0).command == "sbatch a.sh --note x|y|z"
+    assert found.kind(1).command == "sbatch b.sh --text one\ntwo|2\nthree"
+    assert found.kind(2).name == "größe\u2028✓"
+
+
+def test_a_separator_in_a_name_before_the_figures():
+    names = ("JobID", "JobName", "State", "ElapsedRaw", "MaxRSS")
+    found = Read("7|a|b|c|COMPLETED|12|\n7.batch|batch|COMPLETED|12|8K\n", names=names)
+    assert (found.kind().name, found.jobs[0].elapsed_s, found.jobs[0].peak_memory_bytes) == ("a|b|c", 12, 8192)
+
+
+def test_a_line_that_can_be_read_in_two_ways_is_told_and_not_guessed():
+    names = ("JobID", "JobName", "NNodes", "Comment", "State", "ElapsedRaw")
+    found = Read("7|1|2|3|4|COMPLETED|12\n8|a|2|3|b|COMPLETED|12\n", names=names)
+    assert [(job.job, job.nodes) for job in found.jobs] == []
+    assert found.reasons() == {"not understood": (2, 2)}
+
+
+def test_a_line_that_can_be_read_in_one_way_only_is_read():
+    names = ("JobID", "JobName", "NNodes", "Comment", "State", "ElapsedRaw")
+    found = Read("7|1|b|3|4|COMPLETED|12\n", names=names)
+    assert [(found.kind().name, job.nodes) for job in found.jobs] == [("1|b", 3)]
+
+
+def test_what_is_no_line_is_told_once_with_its_number_and_loses_nothing_else():
+    names = NAMES[:-3]  # no free text at the end that could go on
+    good = [line(JobID=str(number)).rsplit("|", 3)[0] + "\n" for number in (7, 8)]
+    found = Read(good[0] + "sacct: error: lost\nand more\n\n" + good[1], names=names)
+    assert [job.job for job in found.jobs] == [7, 8]
+    assert found.reasons() == {"not understood": (2, 3)}
+    assert found.complaints.found["not understood"].text == "sacct: error: lost"
+
+
+def test_a_message_of_sacct_is_no_part_of_a_command():
+    found = Read(line() + "sacct: error: lost\n" + line(JobID="8"))
+    assert [found.kind(place).command for place in (0, 1)] == ["sbatch train.sh"] * 2
+    assert found.reasons() == {"not understood": (1, 3)}
+
+
+def test_a_line_that_is_cut_off_takes_its_job_with_it():
+    whole = line(JobID="7") + line(JobID="8") + step("8", "batch", MaxRSS="10K")
+    found = Read(whole + step("8", "0", MaxRSS="9999999K")[:40])
+    assert [job.job for job in found.jobs] == [7]
+    assert [(one.count, one.line) for one in found.complaints.found.values()] == [(1, 5)]
+
+
+def test_a_short_line_in_the_middle_is_told():
+    found = Read(line(JobID="7") + "8|8|c1\n" + line(JobID="9"))
+    assert [job.job for job in found.jobs] == [7, 9]
+    assert found.reasons() == {"not understood": (1, 3)}
+
+
+def test_bytes_that_are_no_text_and_lines_of_windows():
+    data = line(JobName="caf\xe9").encode("latin-1").replace(b"\n", b"\r\n")
+    found = Read(data + line(JobID="8").encode())
+    assert [job.job for job in found.jobs] == [7, 8]
+    assert found.kind(0).name == "caf\ufffd"
+    assert found.kind(0).command == "sbatch train.sh"
+
+
+def test_the_head_of_another_file_put_behind_the_first():
+    found = Read(line() + "|".join(NAMES) + "\n" + line(JobID="8"))
+    assert ([job.job for job in found.jobs], found.complaints.found, found.unfinished) == ([7, 8], {}, 0)

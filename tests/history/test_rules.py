@@ -1,0 +1,109 @@
+"""Which application jobs are of: by their texts, or by rules that users write."""
+
+import pytest
+
+from foretell.entities.history import JobKind
+from foretell.errors import NotFoundError, SpecError
+from foretell.history.grouping import find_options, find_script, name_app
+from foretell.history.rules import Rules, load_rules, parse_rules
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("train_lr0.1_run17", "train_lr0.3_run2"),
+        ("relax-2025-01-31", "relax-2024-12-01"),
+        ("try-38983b077d824c76", "try-aa983b077d82ff76"),
+        ("größe_3", "größe_4"),
+        ("step1e-5", "step2e-6"),
+    ],
+)
+def test_numbers_and_ids_do_not_make_another_application(one, other):
+    names = {name_app(JobKind(user="ada", name=name)) for name in (one, other)}
+    assert len(names) == 1
+    assert names.pop().startswith("ada.")
+
+
+def test_names_users_and_scripts_do():
+    kinds = [JobKind(user=user, name=name) for user in ("ada", "bob") for name in ("train", "test_train")]
+    assert len({name_app(kind) for kind in kinds}) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "app"),
+    [
+        (
+            JobKind(user="ada", name="wrap", command="sbatch --wrap sleep 3", work_directory="/u/ada/lbm/run3"),
+            "ada.lbm",
+        ),
+        (JobKind(user="ada", name="job", command="sbatch -N 2 -t 10 sim_4.sh --x 3"), "ada.sim"),
+        (JobKind(name="run.sh", command="/opt/bin/sbatch run.sh", work_directory="/u/ada/lbm"), "lbm"),
+        (JobKind(user="ada"), "ada.unnamed"),
+        (JobKind(user="a b/c", name="x y/z"), "a-b-c.z"),
+    ],
+)
+def test_a_name_that_tells_nothing_gives_way_to_script_and_folder(kind, app):
+    assert name_app(kind) == app
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("sbatch --parsable --array=0-2 -c 4 --time 10 train.sh --epochs 3", "train.sh"),
+        ("sbatch --exclusive train.sh x", "train.sh"),
+        ("sbatch --wrap sleep 3", ""),
+        ("", ""),
+        ("sbatch", ""),
+        ("srun -n2 ./solve -k 3", "./solve"),
+    ],
+)
+def test_the_script_of_a_command(command, script):
+    assert find_script(command) == script
+
+
+def test_options_behind_the_script_become_parameters_of_their_type():
+    command = "sbatch -c 4 --mem=4G train.py --epochs 30 --lr=1e-3 --deep --name=a b -k -3 --on true"
+    expected = {"epochs": 30, "lr": 1e-3, "deep": True, "name": "a", "k": -3, "on": True}
+    assert find_options(command) == expected
+    assert isinstance(find_options(command)["epochs"], int)
+
+
+RULES = r"""
+[[rules]]
+app = "resnet"
+match = { name = '^train_(?P<epochs>\d+)', user = "^ada$" }
+
+[[rules]]
+app = "other"
+match = { command = "train" }
+"""
+
+
+def test_the_first_rule_that_fits_counts_and_named_groups_are_parameters():
+    rules = parse_rules(RULES, source="x")
+    kind = JobKind(name="train_30", user="ada", command="sbatch train.sh --lr 0.1")
+    assert (rules.assign(kind).app, rules.assign(kind).parameters) == ("resnet", {"epochs": 30, "lr": 0.1})
+    assert rules.assign(JobKind(name="train_30", user="bob", command="sbatch train.sh")).app == "other"
+    unfit = JobKind(name="x", user="bob")
+    assert rules.assign(unfit) == Rules().assign(unfit)
+
+
+def test_every_mistake_of_a_file_is_named_at_once(tmp_path):
+    path = tmp_path / "rules.toml"
+    path.write_text('colour = 1\n[[rules]]\nmatch = { name = "(", who = "x" }\n[[rules]]\napp = "a b"\nextra = 2\n')
+    with pytest.raises(SpecError) as caught:
+        load_rules(path)
+    told = str(caught.value)
+    for word in ("7 mistakes", "colour", "'('", "who", "'a b'", "extra", "rule 2, match", "rule 1, app"):
+        assert word in told
+
+
+@pytest.mark.parametrize("text", ["", "rules = 3", "[[rules]", "rules = []"])
+def test_what_is_no_file_of_rules_says_how_one_looks(text):
+    with pytest.raises(SpecError, match=r"\[\[rules\]\]"):
+        parse_rules(text, source="x")
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(NotFoundError, match="rules file"):
+        load_rules(tmp_path / "none.toml")
