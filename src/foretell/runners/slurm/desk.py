@@ -66,6 +66,12 @@ class Desk:
         """How many runs Slurm has, as far as we know."""
         return sum(len(followed.tasks) for followed in self.followed.values())
 
+    def has(self, run_id: str) -> bool:
+        """Whether Slurm has that run, as far as we know."""
+        return any(
+            followed.batch.run_ids[index] == run_id for followed in self.followed.values() for index in followed.tasks
+        )
+
     @property
     def submitted(self) -> Iterable[Followed]:
         """Batches whose job ids are known."""

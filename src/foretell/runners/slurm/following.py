@@ -24,10 +24,9 @@ _MOST_ASKED = 2000  # elements named in one question
 class Follower:
     """Tells which runs of the batches on the desk have ended, and what came of them."""
 
-    def __init__(self, desk: Desk, *, room: Room, samples: bool) -> None:
+    def __init__(self, desk: Desk, *, room: Room) -> None:
         self._desk = desk
         self._room = room
-        self._samples = samples
         self._places: Mapping[str, Place] = {}
         self._answering_since: float | None = None
 
@@ -172,7 +171,7 @@ class Follower:
         if job.state is State.INTERRUPTED and not job.word:
             return "Slurm knows nothing of it any more: its controller may have been killed just after it took the job"
         if not self._desk.cluster.accounting:
-            return "" if self._samples else "accounting is off: only its time is known"
+            return ""
         if self._answering_since is None:
             return "accounting did not answer: its own record was used"
         return "accounting never heard of it: it left the queue before it started, or its record was lost"
@@ -182,14 +181,21 @@ def _find_job(followed: Followed, index: int, jobs: Mapping[str, Job]) -> Job | 
     """What accounting says of a run, if that is about this batch, and up to date."""
     job = jobs.get(followed.element(index))
     if job is None or job.state is State.QUEUED:
-        array = jobs.get(followed.batch.job_id)
-        if array is not None and array.state.final and index not in followed.last_places:
-            job = replace(array, id=followed.element(index))
+        job = _find_cancelled(followed, index, jobs) or job
     if job is None or (job.ended_at is not None and job.name != followed.batch.name):
         return None
     place = followed.last_places.get(index)
     was_requeued = job.state is State.INTERRUPTED and place is not None and place.state is not State.INTERRUPTED
     return None if was_requeued else job
+
+
+def _find_cancelled(followed: Followed, index: int, jobs: Mapping[str, Job]) -> Job | None:
+    """What is said of the last elements of an array that were cancelled in the queue: that has the array's number."""
+    job = jobs.get(followed.batch.job_id)
+    if job is None or index in followed.last_places:
+        return None
+    never_started = job.state is State.CANCELLED and job.started_at is None and job.ended_at is not None
+    return replace(job, id=followed.element(index)) if never_started else None
 
 
 def _find_array(job_id: str) -> str:

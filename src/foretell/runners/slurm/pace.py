@@ -4,21 +4,35 @@ import time
 
 _LONGEST_S = 30.0
 _SLOWER = 1.5
+_GATHER = 3  # while others still run, ends are gathered for so many times the shortest interval
+_SETTLE = 0.2  # of it: accounting hears of an end a moment later than we do
 
 
 class Pace:
-    """Soon after something ended, less and less often while nothing does; never twice within ``shortest_s``."""
+    """Right after the last run ended, soon after some did, less and less often while none does.
+
+    Never twice within ``shortest_s``.
+    """
 
     def __init__(self, shortest_s: float) -> None:
         self._shortest_s = self._interval_s = shortest_s
-        self._asked_at = float("-inf")
+        self._asked_at = self._ended_at = float("-inf")
         self._ended = self._ended_then = 0
 
-    def is_due(self, *, ended: int) -> bool:
-        """Whether to ask now; ``ended`` runs have said so themselves, and are still to be asked about."""
-        self._ended = ended
-        passed_s = time.monotonic() - self._asked_at
-        return passed_s >= (self._shortest_s if ended != self._ended_then else self._interval_s)
+    def is_due(self, *, ended: int, left: int) -> bool:
+        """Whether to ask now: of the ``left`` ones still to be asked about, ``ended`` ones have said that they have."""
+        now = time.monotonic()
+        if ended != self._ended:
+            self._ended, self._ended_at = ended, now
+        return now - self._asked_at >= self._shortest_s and self._is_worth_it(now, left)
+
+    def _is_worth_it(self, now: float, left: int) -> bool:
+        passed_s = now - self._asked_at
+        if self._ended == self._ended_then:
+            return passed_s >= self._interval_s
+        if self._ended >= left:
+            return now - self._ended_at >= _SETTLE * self._shortest_s
+        return passed_s >= _GATHER * self._shortest_s
 
     def note(self, *, changed: bool) -> None:
         """It was asked just now; ``changed``: something had happened."""

@@ -62,7 +62,9 @@ class SlurmRunner(Runner):
             most=_find_most(asked, cluster),
             samples=samples,
         )
-        self._follower = Follower(self._desk, room=self._room, samples=samples)
+        self._follower = Follower(self._desk, room=self._room)
+        if not cluster.accounting:
+            self._desk.note("this cluster keeps no accounts: what a run uses is what a sampler beside it sees")
         self._pace = Pace(_SHORTEST_S if shortest_s is None else shortest_s)
 
     @property
@@ -89,10 +91,11 @@ class SlurmRunner(Runner):
                 f"run {spec.id} of {spec.app!r} cannot run in partition {where!r}: {obstacle}; "
                 f"ask for less in 'resources', or choose another --partition"
             )
-        if any(spec.id == other.id for other in self.running) or not self.has_room(spec):
-            raise RunnerError(f"no room for run {spec.id} of {spec.app!r} now; poll until a running one has ended")
+        run_id = spec.id
+        if run_id in self._submitter.waiting or self._desk.has(run_id) or not self.has_room(spec):
+            raise RunnerError(f"no room for run {run_id} of {spec.app!r} now; poll until a running one has ended")
         prepare_run_directory(Path(launch.run_directory))
-        self._submitter.waiting[spec.id] = Task(spec=spec, launch=launch, phases=phases)
+        self._submitter.waiting[run_id] = Task(spec=spec, launch=launch, phases=phases)
 
     def adopt(self, batch: Batch, tasks: Mapping[str, Task]) -> None:
         """Follow a batch that was submitted before; ``tasks`` are those of its runs that have not been kept yet."""
@@ -150,8 +153,8 @@ class SlurmRunner(Runner):
         return self._desk.take_notes()
 
     def _look_if_due(self) -> list[Run]:
-        followed = self._desk.followed.values()
-        if not followed or not self._pace.is_due(ended=sum(batch.count_stamps() for batch in followed)):
+        ended = sum(followed.count_stamps() for followed in self._desk.followed.values())
+        if not self._desk.followed or not self._pace.is_due(ended=ended, left=self._desk.under_way):
             return []
         try:
             runs = self.look(submit_lost=True)

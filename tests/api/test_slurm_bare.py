@@ -1,0 +1,45 @@
+"""A cluster that keeps no accounts: what the jobs noted themselves, and the queue's last words, have to do."""
+
+from pathlib import Path
+
+import pytest
+from tests.runners.slurm.campaigns import Sweep, when_all_run
+from tests.slurm.cluster import Cluster
+
+from foretell.entities.run import State
+from foretell.runners.slurm import runner
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_SHORTEST_S", 0.3)
+
+
+def test_runs_are_measured_by_the_sampler_and_it_is_said_once(bare_slurm_environment: Cluster, tmp_path: Path) -> None:
+    sweep = Sweep.build(tmp_path, shell='sleep 0.5; [ "$PARAM_n" != 3 ]')
+    result = sweep.generate()
+    sweep.check({State.COMPLETED: 3, State.FAILED: 1})
+    assert result.notes == ("this cluster keeps no accounts: what a run uses is what a sampler beside it sees",)
+    for run in sweep.runs:
+        assert run.usage is not None
+        assert run.usage.elapsed_s >= 0.5
+        assert run.usage.peak_memory_bytes is not None
+        assert run.allocated is None
+        assert run.reason in ("", "ended with exit code 1")
+
+
+def test_one_is_cancelled_and_one_starts_again(bare_slurm_environment: Cluster, tmp_path: Path) -> None:
+    cluster = bare_slurm_environment
+    sweep = Sweep.build(tmp_path, count=2)
+    sweep.hold()
+
+    def cancel_one_and_requeue_the_other() -> None:
+        sweep.let_go()
+        cluster.run("scancel", f"{sweep.batches[0]}_0")
+        cluster.run("scontrol", "requeue", f"{sweep.batches[0]}_1")
+
+    sweep.generate((when_all_run, cancel_one_and_requeue_the_other))
+    assert sweep.states == {State.CANCELLED: 1, State.COMPLETED: 1}
+    assert sweep.batches == []
