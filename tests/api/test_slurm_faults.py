@@ -1,5 +1,6 @@
 """Runs that end otherwise, and clusters that say no: each told in one clear sentence, nothing lost, nothing doubled."""
 
+import itertools
 import signal
 import sys
 import time
@@ -299,4 +300,22 @@ def test_slurm_is_asked_seldom_however_many_jobs_there_are(
     sweep.check()
     for moments in asked.values():
         assert moments
-        assert all(later - earlier >= 1.0 for earlier, later in zip(moments, moments[1:], strict=False))
+        assert all(later - earlier >= 1.0 for earlier, later in itertools.pairwise(moments))
+
+
+def test_a_run_that_is_always_interrupted_is_left_for_the_next_campaign(fake_slurm: FakeSlurm, tmp_path: Path) -> None:
+    sweep = Sweep.build(tmp_path, count=1)
+    sweep.hold()
+
+    def fail() -> None:
+        for state in ("DOWN", "RESUME"):
+            fake_slurm.run("scontrol", "update", "NodeName=o0001", f"State={state}")
+
+    steps = [(lambda _, times=times: sweep.diary.total() == times, fail) for times in (1, 2, 3, 4)]
+    result = sweep.generate(*steps, submission=Submission(options={"no-requeue": ""}))
+    assert (result.completed, result.failed) == (0, 1)
+    assert get_reasons(sweep, State.INTERRUPTED) == {"node fail on o0001"}
+    assert sweep.diary.total() == 4
+    sweep.let_go()
+    assert sweep.generate().completed == 1
+    assert (sweep.states, sweep.batches) == ({State.COMPLETED: 1}, [])

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -67,8 +68,8 @@ def stop_submitters(batch_id: str) -> int:
     """End the ``sbatch`` of this batch that somebody killed left behind on this machine; how many there were."""
     found = list(_find_submitters(batch_id))
     for process in found:
-        with suppress(psutil.Error):
-            process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with what a script in its place has started
     psutil.wait_procs(found, timeout=5)
     return len(found)
 

@@ -1,0 +1,58 @@
+"""What squeue prints becomes places."""
+
+from pathlib import Path
+
+import pytest
+from tests.fake_slurm.cluster import FakeSlurm
+
+from foretell.entities.run import State
+from foretell.errors import SchedulerError
+from foretell.probes.slurm.queue import Place, cancel, find_by_name, parse_queue, read_queue
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def test_recorded_text() -> None:
+    places = parse_queue((RECORDED / "24.11/squeue.txt").read_text())
+    assert places["4410120_2"] == Place(state=State.RUNNING, word="RUNNING", name="sweep")
+    assert places["4410120_3"].why == "JobArrayTaskLimit"
+    assert {job_id: place.state for job_id, place in places.items() if "_" not in job_id} == {
+        "4410190": State.QUEUED,
+        "4410191": State.RUNNING,
+        "4410192": State.QUEUED,
+        "4410194": State.TIMED_OUT,
+        "4410195": State.QUEUED,
+    }
+    assert (places["4410196_0"].state, places["4410196_1"].state) == (State.OUT_OF_MEMORY, State.INTERRUPTED)
+
+
+def test_a_line_for_each_cluster_is_left_out() -> None:
+    assert list(parse_queue("CLUSTER: pitzer\n12|N/A|PENDING|Priority|a|b\n\n")) == ["12"]
+
+
+@pytest.mark.parametrize(("text", "message"), [("12|RUNNING", "expected 5 fields"), ("1|2|ODD|None|n", "'ODD'")])
+def test_what_cannot_be_read_is_shown(text: str, message: str) -> None:
+    with pytest.raises(SchedulerError, match=message):
+        parse_queue(text)
+
+
+def test_jobs_the_controller_has_forgotten(fake_slurm: FakeSlurm) -> None:
+    assert read_queue(["99999"]) == {}
+    assert read_queue([]) == {}
+    assert find_by_name("nobody") is None
+    cancel(["99999"])
+
+
+def test_a_job_is_found_by_its_name(fake_slurm: FakeSlurm) -> None:
+    job_id = fake_slurm.run("sbatch", "--parsable", "--hold", "--array=0-2", "--job-name=mine", "--wrap", "true")
+    assert find_by_name("mine") == job_id.strip()
+    assert find_by_name("min") is None
+    assert [place.name for place in read_queue([job_id.strip()]).values()] == ["mine"] * 3
+
+
+def test_silence_may_pass(fake_slurm: FakeSlurm) -> None:
+    fake_slurm.set_fault("slurmctld-down")
+    for ask in (lambda: read_queue(["1"]), lambda: find_by_name("x"), lambda: cancel(["1"])):
+        with pytest.raises(SchedulerError, match="Unable to contact slurm controller") as caught:
+            ask()
+        assert caught.value.transient
