@@ -37,9 +37,10 @@ def prepare_run_directory(directory: Path) -> None:
         RunnerError: if it cannot be written.
     """
     with writing(directory):
+        if directory.is_dir():
+            for name in (RECORD, SETUP, CLEANUP, JOB_RECORD, SAMPLE):
+                (directory / name).unlink(missing_ok=True)
         directory.mkdir(parents=True, exist_ok=True)
-        for name in (RECORD, SETUP, CLEANUP, JOB_RECORD, SAMPLE):
-            (directory / name).unlink(missing_ok=True)
         for name in (STDOUT, STDERR):
             (directory / name).write_bytes(b"")
 

@@ -4,8 +4,10 @@ import time
 
 _LONGEST_S = 30.0
 _SLOWER = 1.5
-_GATHER = 3  # while others still run, ends are gathered for so many times the shortest interval
-_SETTLE = 0.2  # of it: accounting hears of an end a moment later than we do
+# In times the shortest interval: ends come in bursts, so they are gathered until a burst is over.
+_GATHER, _LONGEST_GATHER = 2, 6
+_QUIET = 0.4
+_SETTLE = 0.2  # accounting hears of an end a moment later than we do
 
 
 class Pace:
@@ -27,12 +29,13 @@ class Pace:
         return now - self._asked_at >= self._shortest_s and self._is_worth_it(now, left)
 
     def _is_worth_it(self, now: float, left: int) -> bool:
-        passed_s = now - self._asked_at
+        passed_s, quiet_s = now - self._asked_at, now - self._ended_at
         if self._ended == self._ended_then:
             return passed_s >= self._interval_s
         if self._ended >= left:
-            return now - self._ended_at >= _SETTLE * self._shortest_s
-        return passed_s >= _GATHER * self._shortest_s
+            return quiet_s >= _SETTLE * self._shortest_s
+        over = passed_s >= _GATHER * self._shortest_s and quiet_s >= _QUIET * self._shortest_s
+        return over or passed_s >= _LONGEST_GATHER * self._shortest_s
 
     def note(self, *, changed: bool) -> None:
         """It was asked just now; ``changed``: something had happened."""
