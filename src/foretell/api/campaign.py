@@ -218,7 +218,7 @@ class Campaign:
         while waiting or self.runner.running:
             while waiting and (self.runner.has_room(waiting[0]) or not self.runner.fits(waiting[0])):
                 self._start(waiting.pop(0))
-            self._report(waiting)
+            self.on_progress(self._survey(waiting))
             self._collect(waiting, timeout_s=_POLL_S if self.wait else 0.0)
             self._beat()
             if not self.wait:
@@ -241,18 +241,25 @@ class Campaign:
         ended = self.runner.poll(timeout_s)
         kept = self._keep(ended) if ended else set()
         for run in ended:
-            if run.id not in kept:
-                self.taken_away.add(run.id)  # somebody else has kept or cancelled it
-                continue
-            self.interruptions[run.id] += run.state in UNASKED
-            if run.state in UNASKED and self.interruptions[run.id] <= _MOST_INTERRUPTIONS:
-                waiting.append(run.spec)
-            else:
-                self.finished.append(run)
-            self._report(waiting, last=run)
-        for note in self.runner.take_notes():
-            self.notes.append(note)
-            self._report(waiting, note=note)
+            self._settle(run, waiting, kept=run.id in kept)
+        notes = self.runner.take_notes()
+        self.notes += notes
+        if ended or notes:
+            standing = self._survey(waiting)
+            for run in (run for run in ended if run.id in kept):
+                self.on_progress(replace(standing, last=run, note=_note_if_busy(run)))
+            for note in notes:
+                self.on_progress(replace(standing, note=note))
+
+    def _settle(self, run: Run, waiting: list[RunSpec], *, kept: bool) -> None:
+        if not kept:
+            self.taken_away.add(run.id)  # somebody else has kept or cancelled it
+            return
+        self.interruptions[run.id] += run.state in UNASKED
+        if run.state in UNASKED and self.interruptions[run.id] <= _MOST_INTERRUPTIONS:
+            waiting.append(run.spec)
+        else:
+            self.finished.append(run)
 
     def _keep(self, runs: Sequence[Run]) -> set[str]:
         try:
@@ -284,22 +291,19 @@ class Campaign:
         seconds = estimate_durations(recent_runs(self.app, self.store), specs) if specs else None
         self.seconds = {} if seconds is None else dict(zip((spec.id for spec in specs), seconds, strict=True))
 
-    def _report(self, waiting: Sequence[RunSpec], last: Run | None = None, note: str = "") -> None:
+    def _survey(self, waiting: Sequence[RunSpec]) -> Progress:
+        """How it stands; once for all runs that are then told of, of which there may be thousands."""
         done = sum(run.state is State.COMPLETED for run in self.finished)
-        self.on_progress(
-            Progress(
-                total=self.total,
-                done=done,
-                failed=len(self.finished) - done,
-                running=self.runner.running,
-                left_s=None if self.adaptive else self._left_s(waiting),
-                last=last,
-                note=note or _note_if_busy(last),
-                used_s=time.monotonic() - self.started_at,
-                queued=self.runner.queued,
-                width=self.round.width if self.round else None,
-                width_after=self.round.width_after if self.round else None,
-            )
+        return Progress(
+            total=self.total,
+            done=done,
+            failed=len(self.finished) - done,
+            running=self.runner.running,
+            left_s=None if self.adaptive else self._left_s(waiting),
+            used_s=time.monotonic() - self.started_at,
+            queued=self.runner.queued,
+            width=self.round.width if self.round else None,
+            width_after=self.round.width_after if self.round else None,
         )
 
     def _left_s(self, waiting: Sequence[RunSpec]) -> float | None:
