@@ -11,25 +11,10 @@ import pytest
 from foretell.api import import_history
 from foretell.stores.history import JobHistory
 
-NAMES = [
-    "JobID",
-    "JobIDRaw",
-    "State",
-    "Submit",
-    "User",
-    "Account",
-    "Partition",
-    "ElapsedRaw",
-    "TimelimitRaw",
-    "AllocTRES",
-    "NNodes",
-    "NTasks",
-    "TotalCPU",
-    "MaxRSS",
-    "JobName",
-    "WorkDir",
-    "SubmitLine",
-]
+NAMES = (
+    "JobID", "JobIDRaw", "State", "Submit", "User", "Account", "Partition", "ElapsedRaw", "TimelimitRaw", "AllocTRES",
+    "NNodes", "NTasks", "TotalCPU", "MaxRSS", "JobName", "WorkDir", "SubmitLine",
+)  # fmt: skip
 JOBS = 60
 
 

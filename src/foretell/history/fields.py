@@ -1,12 +1,13 @@
 """A field of many lines at once → values. Texts that recur are read once; all others are not kept."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from foretell.errors import SchedulerError
 from foretell.history.layout import Layout
-from foretell.history.lines import Lines, Places
+from foretell.history.lines import Lines, Places, split_fields
 from foretell.history.numbers import Read, as_list, read_figures
 from foretell.probes.slurm.fields import count_gpus, parse_clock, parse_size, parse_tres
 from foretell.probes.slurm.states import parse_state
@@ -15,7 +16,7 @@ Texts = Sequence[str]
 Problems = dict[int, str]
 
 _PROBLEM = (ValueError, OverflowError)
-_MOST_TEXTS = 20_000
+_MOST_TEXTS = 5000
 _LARGEST = 2**62  # what every database holds
 _EPOCH = datetime(1970, 1, 1)  # the cluster's own clock, which tells no zone
 _UNKNOWN_MOMENTS = frozenset({"", "Unknown", "None", "N/A"})
@@ -23,17 +24,40 @@ _MINUTE = 60
 
 
 class Columns:
-    """Lines as fields, to be taken by line or by column."""
+    """Some columns of some lines. Neighbours are cut out together: what recurs in many lines is cut apart once."""
 
-    def __init__(self, rows: Sequence[Texts]) -> None:
-        self.rows = rows
-        self._columns: list[Texts] = list(zip(*rows, strict=True))
+    def __init__(self, places: Iterable[int | None]) -> None:
+        self._runs = [
+            (*run, _Memo(split_fields)) for run in _find_runs({place for place in places if place is not None})
+        ]
+
+    def read(self, lines: Lines, rows: Places) -> "Taken":
+        found: dict[int, Texts] = {}
+        for first, last, memo in self._runs:
+            columns = zip(*memo.read(lines.cut(rows, first, last)), strict=True)
+            found |= zip(range(first, last + 1), columns, strict=True)
+        return Taken(found, len(rows))
+
+
+def _find_runs(places: Collection[int]) -> list[tuple[int, int]]:
+    """The first and last of each row of neighbours."""
+    firsts = sorted(place for place in places if place - 1 not in places)
+    lasts = sorted(place for place in places if place + 1 not in places)
+    return list(zip(firsts, lasts, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Texts of some lines, by column."""
+
+    columns: Mapping[int, Texts]
+    size: int
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.size
 
     def take(self, place: int) -> Texts:
-        return self._columns[place]
+        return self.columns[place]
 
 
 class Field:
@@ -43,7 +67,11 @@ class Field:
         self._at = layout.find(*names)
         self._memo = _Memo(parse)
 
-    def read(self, columns: Columns, problems: Problems) -> Sequence[Any]:
+    @property
+    def places(self) -> list[int | None]:
+        return [self._at]
+
+    def read(self, columns: Taken, problems: Problems) -> Sequence[Any]:
         """The value of each line; ``None`` where it is not known, or was added to the problems by its place."""
         if self._at is None:
             return [None] * len(columns)
@@ -85,13 +113,13 @@ class Fields:
     """Several fields that only together mean something; what recurs is read once."""
 
     def __init__(self, layout: Layout, *names: tuple[str, ...], parse: Callable[[tuple[str, ...]], Any]) -> None:
-        self._places = [layout.find(*one) for one in names]
+        self.places = [layout.find(*one) for one in names]
         self._memo = _Memo(parse)
 
-    def read(self, columns: Columns, problems: Problems) -> list[Any]:
+    def read(self, columns: Taken, problems: Problems) -> list[Any]:
         """The value of each line, as of a single field."""
         missing = [""] * len(columns)
-        texts = [missing if place is None else columns.take(place) for place in self._places]
+        texts = [missing if place is None else columns.take(place) for place in self.places]
         together = list(zip(*texts, strict=True))
         try:
             return self._memo.read(together)

@@ -9,7 +9,7 @@ import numpy as np
 
 from foretell.entities.history import JobKind, JobRows
 from foretell.history import fields
-from foretell.history.fields import Columns, Field, Fields, Figures, Given, Problems
+from foretell.history.fields import Columns, Field, Fields, Figures, Given, Problems, Taken
 from foretell.history.layout import Layout
 from foretell.history.lines import Complaints, Lines, Places
 from foretell.history.numbers import Floats, as_list, belong, has_dot, read_clocks, read_figures, read_moments
@@ -41,6 +41,7 @@ class Folder:
         self._jobs = _JobFields(layout)
         self._steps = _StepFields(layout)
         self._kinds = _KindFields(layout, cluster)
+        self._columns = Columns([*self._jobs.places, *self._kinds.places])
 
     def fold(self, lines: Lines) -> list[JobRows]:
         """The finished jobs among the lines, by cluster; of several with one key the last counts."""
@@ -48,14 +49,14 @@ class Folder:
         if not len(parts.jobs):
             return []
         problems: Problems = {}
-        jobs = Columns(lines.split(parts.jobs))
+        jobs = self._columns.read(lines, parts.jobs)
         states, (ids, submitted, *rest) = self._jobs.read(lines, parts.jobs, jobs, problems)
         usages = self._steps.add_up(lines, parts, problems)
         for place, reason in sorted(problems.items()):
             states[place] = _LEFT_OUT
-            if jobs.rows[place][self._layout.job_id] != _HEAD:  # of another file, put behind the first
-                number = lines.numbers[parts.jobs[place]]
-                self._complaints.add(reason, line=number, text="|".join(jobs.rows[place]))
+            ((row, texts),) = zip(parts.jobs[[place]], lines.split(parts.jobs[[place]]), strict=True)
+            if texts[self._layout.job_id] != _HEAD:  # of another file, put behind the first
+                self._complaints.add(reason, line=lines.numbers[row], text="|".join(texts))
         words, kept = zip(*states, strict=True)
         self.unfinished += kept.count(False) - len(problems)
         clusters, kinds, new = self._kinds.read(jobs)
@@ -110,15 +111,15 @@ class _KindFields:
     """The texts of a job, and the key of those that many share."""
 
     def __init__(self, layout: Layout, cluster: str) -> None:
-        self._places = [layout.find(name) for name in _TEXTS]
+        self.places = [layout.find(name) for name in _TEXTS]
         self._cluster = cluster
         self._known: dict[int, int] = {}
 
-    def read(self, jobs: Columns) -> tuple[Sequence[str], list[int], dict[int, JobKind]]:
+    def read(self, jobs: Taken) -> tuple[Sequence[str], list[int], dict[int, JobKind]]:
         """Of each job its cluster and its kind; and the kinds that were not met before."""
         missing = [""] * len(jobs)
-        columns = [missing if place is None else jobs.take(place) for place in self._places]
-        if self._places[0] is None:
+        columns = [missing if place is None else jobs.take(place) for place in self.places]
+        if self.places[0] is None:
             columns[0] = [self._cluster] * len(jobs)
         texts = list(zip(*columns, strict=True))
         keys = list(map(hash, texts))  # keeping the texts themselves would take ten times the memory
@@ -126,8 +127,9 @@ class _KindFields:
             self._known.clear()
         new = {key: one for key, one in zip(keys, texts, strict=True) if key not in self._known}
         found = [_build_kind(one) for one in new.values()]
-        self._known |= zip(new, [kind.id for kind in found], strict=True)
-        return columns[0], [self._known[key] for key in keys], {kind.id: kind for kind in found}
+        ids = [kind.id for kind in found]
+        self._known |= zip(new, ids, strict=True)
+        return columns[0], [self._known[key] for key in keys], dict(zip(ids, found, strict=True))
 
 
 def _build_kind(texts: tuple[str, ...]) -> JobKind:
@@ -161,8 +163,13 @@ class _JobFields:
         self._given = Fields(layout, *fields.GIVEN_FIELDS, parse=fields.parse_given)
         self._cpu = Figures(layout, "TotalCPU", parse=fields.parse_seconds, read=read_clocks, whole=False)
 
+    @property
+    def places(self) -> list[int | None]:
+        """The columns whose texts are read."""
+        return [*self._state.places, *self._limit.places, *self._given.places]
+
     def read(
-        self, lines: Lines, rows: Places, jobs: Columns, problems: Problems
+        self, lines: Lines, rows: Places, jobs: Taken, problems: Problems
     ) -> tuple[list[tuple[str, bool]], list[Sequence[Any]]]:
         """The states, and the other columns of a row in its order, but for the kind and what steps used."""
         submitted, started, ended = (moments.read(lines, rows, problems) for moments in self._moments)

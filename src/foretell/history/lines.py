@@ -48,7 +48,6 @@ class Lines:
     ends: Places
     numbers: Sequence[int]
     upto: Mark
-    mended: bool = False
 
     @cached_property
     def characters(self) -> NDArray[np.uint8]:
@@ -65,8 +64,19 @@ class Lines:
     def split(self, rows: Places) -> list[list[str]]:
         """The fields of some lines."""
         places = zip(self.begins[rows].tolist(), self.ends[rows, -1].tolist(), strict=True)
-        found = [self.data[begin:end].decode("utf-8", "replace").split("|") for begin, end in places]
-        return [[text.translate(_SHOW) for text in fields] for fields in found] if self.mended else found
+        return [split_fields(self.data[begin:end]) for begin, end in places]
+
+    def cut(self, rows: Places, first: int, last: int) -> list[bytes]:
+        """Some neighbouring fields of some lines, uncut."""
+        places = zip(self.begins_of(first)[rows].tolist(), self.ends[rows, last].tolist(), strict=True)
+        return [self.data[begin:end] for begin, end in places]
+
+
+def split_fields(data: bytes) -> list[str]:
+    """The texts of fields, as they were."""
+    if data.isascii():
+        return data.decode("ascii").split("|")
+    return [text.translate(_SHOW) for text in data.decode("utf-8", "replace").split("|")]
 
 
 def read_lines(blocks: Iterable[bytes], layout: Layout, complaints: Complaints, *, start: Mark) -> Iterator[Lines]:
@@ -113,7 +123,7 @@ class _Reader:
         whole = "".join("|".join(text.translate(_HIDE) for text in fields) + "\n" for _, fields in mended).encode()
         ends = self._find_ends(whole, len(mended))
         assert ends is not None
-        return Lines(whole, ends, [number for number, _ in mended], upto, mended=True)
+        return Lines(whole, ends, [number for number, _ in mended], upto)
 
     def _find_ends(self, data: bytes, count: int) -> Places | None:
         """Where each field of each line ends; ``None`` if a line has more or fewer fields than it should."""
