@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from foretell.api.exchange import import_runs, list_runs
     from foretell.api.execution import JobRequest, preview, run
     from foretell.api.explaining import explain
+    from foretell.api.handed_over import cancel, status
     from foretell.api.history import group_history, import_history, list_history_apps, report_waste
     from foretell.api.learning import ask, build, predict
     from foretell.api.places import discover_site, find_site, list_sites
     from foretell.api.proof import summarise, verify
-    from foretell.api.status import cancel, status
     from foretell.api.workspace import load_app
     from foretell.apps.tables import Columns, read_table
     from foretell.entities.app import Submission
@@ -71,7 +71,7 @@ _HOMES = {
     "foretell.api.learning": ("ask", "build", "predict"),
     "foretell.api.places": ("discover_site", "find_site", "list_sites"),
     "foretell.api.proof": ("summarise", "verify"),
-    "foretell.api.status": ("cancel", "status"),
+    "foretell.api.handed_over": ("cancel", "status"),
     "foretell.api.workspace": ("load_app",),
     "foretell.apps.tables": ("Columns", "read_table"),
     "foretell.entities.app": ("Submission",),
