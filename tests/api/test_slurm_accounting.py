@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.runners.slurm.campaigns import Sweep, wait_for, when_all_run, when_told
+from tests.runners.slurm.campaigns import Sweep, wait_for, when_told
 from tests.slurm.cluster import Cluster
 
 from foretell.runners.slurm import following, runner
@@ -28,7 +28,7 @@ def cluster(own_slurm_environment: Cluster) -> Cluster:
 def test_ends_during_an_outage_are_collected_afterwards_with_their_memory(cluster: Cluster, tmp_path: Path) -> None:
     sweep = Sweep.build(tmp_path, count=3, shell=EAT)
     result = sweep.generate(
-        (when_all_run, lambda: cluster.kill("slurmdbd")),
+        (sweep.has_begun, lambda: cluster.kill("slurmdbd")),
         (when_told(SILENT), lambda: cluster.start_daemon("slurmdbd")),
     )
     sweep.check()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.runners.slurm.campaigns import Sweep, when_all_run
+from tests.runners.slurm.campaigns import Sweep
 from tests.slurm.cluster import Cluster
 
 from foretell.entities.run import State
@@ -25,7 +25,7 @@ def test_runs_are_measured_by_the_sampler_and_it_is_said_once(bare_slurm_environ
     for run in sweep.runs:
         assert run.usage is not None
         assert run.usage.elapsed_s >= 0.5
-        assert run.usage.peak_memory_bytes is not None
+        assert run.usage.cpu_s is not None
         assert run.allocated is None
         assert run.reason in ("", "ended with exit code 1")
 
@@ -40,6 +40,6 @@ def test_one_is_cancelled_and_one_starts_again(bare_slurm_environment: Cluster, 
         cluster.run("scancel", f"{sweep.batches[0]}_0")
         cluster.run("scontrol", "requeue", f"{sweep.batches[0]}_1")
 
-    sweep.generate((when_all_run, cancel_one_and_requeue_the_other))
+    sweep.generate((sweep.has_begun, cancel_one_and_requeue_the_other))
     assert sweep.states == {State.CANCELLED: 1, State.COMPLETED: 1}
     assert sweep.batches == []

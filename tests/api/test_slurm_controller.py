@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.runners.slurm.campaigns import Sweep, list_queue, wait_for, when_all_run, when_told
+from tests.runners.slurm.campaigns import Sweep, list_queue, wait_for, when_told
 from tests.slurm.cluster import Cluster
 
 import foretell
@@ -38,7 +38,7 @@ def test_killed_and_restarted_while_runs_are_under_way(cluster: Cluster, tmp_pat
         sweep.let_go()  # they end while nobody listens
         cluster.start_daemon("slurmctld")
 
-    result = sweep.generate((when_all_run, kill), (when_told(SILENT), restart))
+    result = sweep.generate((sweep.has_begun, kill), (when_told(SILENT), restart))
     sweep.check()
     sweep.check_submitted_once()
     assert result.notes == (f"squeue: slurm_load_jobs error: {SILENT} (connect failure); asking again",)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Outcome
 from tests.fake_slurm.cluster import FakeSlurm
-from tests.runners.slurm.campaigns import Sweep, ask, list_queue, start_python, wait_for, when_all_run, when_told
+from tests.runners.slurm.campaigns import Sweep, ask, list_queue, start_python, wait_for, when_told
 from tests.slurm.cluster import SMALL_MAX_SUBMIT, Cluster
 from tests.slurm.fixtures import Slurm
 
@@ -47,7 +47,7 @@ class TestCancelledByHand:
             wait_for(lambda: list_queue(sweep.batches[0])["1"] == "CANCELLED")
             sweep.let_go()
 
-        sweep.generate((when_all_run, cancel_one))
+        sweep.generate((sweep.has_begun, cancel_one))
         sweep.check({State.COMPLETED: 3, State.CANCELLED: 1})
         assert get_reasons(sweep, State.CANCELLED) == {"cancelled by user 0"}
         assert sweep.generate().completed == 0
@@ -83,7 +83,7 @@ class TestCancelledByHand:
 class TestLimits:
     def test_a_run_past_the_time_slurm_gave_it(self, slurm: Slurm, tmp_path: Path) -> None:
         sweep = Sweep.build(tmp_path, count=2, shell="sleep 600")
-        sweep.generate((when_all_run, lambda: [slurm.expire(f"{sweep.batches[0]}_{index}") for index in (0, 1)]))
+        sweep.generate((sweep.has_begun, lambda: [slurm.expire(f"{sweep.batches[0]}_{index}") for index in (0, 1)]))
         sweep.check({State.TIMED_OUT: 2})
         for run in sweep.runs:
             assert run.usage is not None
@@ -208,7 +208,7 @@ class TestOddAnswers:
         result = sweep.generate()
         sweep.check()
         assert result.notes == ("this cluster keeps no accounts: what a run uses is what a sampler beside it sees",)
-        assert all(run.usage is not None and run.usage.peak_memory_bytes for run in sweep.runs)
+        assert all(run.usage is not None and run.usage.cpu_s is not None for run in sweep.runs)
 
     def test_a_site_without_arrays_gets_jobs(self, slurm: Slurm, tmp_path: Path) -> None:
         sweep = Sweep.build(tmp_path)

@@ -135,7 +135,7 @@ def test_another_login_node_goes_on(slurm: Slurm, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(machine.socket, "gethostname", lambda: "login02")
     monkeypatch.setattr(machine, "_boot_id", lambda: "another", raising=False)
     wait_for(lambda: len(sweep.diary) == sweep.count)
-    standing = foretell.api.status(sweep.app)
+    standing = foretell.status(sweep.app)
     assert [(batch.running, batch.unfinished) for batch in standing.batches] == [(sweep.count, sweep.count)]
     sweep.let_go()
     sweep.generate()

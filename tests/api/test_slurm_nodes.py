@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.runners.slurm.campaigns import Sweep, when_all_run
+from tests.runners.slurm.campaigns import Sweep
 from tests.slurm.cluster import Cluster
 
 from foretell.entities.app import Submission
@@ -42,7 +42,7 @@ def test_runs_on_a_node_that_fails_complete_in_the_end(
     sweep.hold()
     seen = []
     result = sweep.generate(
-        (when_all_run, lambda: set_down(cluster, sweep)),
+        (sweep.has_begun, lambda: set_down(cluster, sweep)),
         (lambda progress: seen.append(progress.last) if progress.last else None, lambda: None),
         submission=Submission(options=options),
     )

@@ -79,6 +79,10 @@ class Sweep:
     def let_go(self) -> None:
         (self.folder / "hold").unlink()
 
+    def has_begun(self, _: Progress) -> bool:
+        """Whether every run has begun."""
+        return len(self.diary) == self.count
+
     def generate(self, *steps: "Step", **words: object) -> CampaignResult:
         """Make its runs to the end, while the steps happen one after the other."""
         return foretell.generate(self.app, wait=True, on_progress=Steps(*steps), **words)  # type: ignore[arg-type]
@@ -112,10 +116,6 @@ class Steps:
     def __call__(self, progress: Progress) -> None:
         if self._steps and self._steps[0][0](progress):
             self._steps.pop(0)[1]()
-
-
-def when_all_run(progress: Progress) -> bool:
-    return bool(progress.running) and progress.queued == 0
 
 
 def when_told(words: str) -> Callable[[Progress], bool]:
