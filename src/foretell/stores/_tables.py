@@ -146,6 +146,7 @@ jobs = sa.Table(
     sa.Column("written_bytes", sa.BigInteger()),
     sqlite_with_rowid=False,
 )
+sa.Index("jobs_by_kind", jobs.c.kind, jobs.c.submitted_at)
 
 # What was read already (files, stretches of time), and the rules in force.
 history_marks = sa.Table(

@@ -57,3 +57,4 @@ def _create_jobs() -> None:
         sa.Column("written_bytes", sa.BigInteger()),
         sqlite_with_rowid=False,
     )
+    op.create_index("jobs_by_kind", "jobs", ["kind", "submitted_at"])
