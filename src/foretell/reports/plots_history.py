@@ -17,7 +17,10 @@ _SHARES = (("time", "o", INK), ("CPU", "s", ACCENT), ("memory", "D", PICK))
 
 
 def draw_waste(report: WasteReport) -> Figure:
-    """Bills on the left, by what was needed and what could have been saved; the shares used on the right."""
+    """Bills on the left, by what was needed and what could have been saved; the shares used on the right.
+
+    Needed is what requests made in hindsight would have cost, avoidable what one request for each application saves.
+    """
     rows = report.rows[:_MOST_ROWS][::-1]
     with house_style():
         figure = Figure(figsize=(9.6, 1.9 + 0.36 * len(rows)), layout="constrained")
@@ -39,7 +42,7 @@ def _draw_bills(axes: Axes, rows: Sequence[Waste], unit: str) -> None:
     places = np.arange(len(rows))
     best, one, paid = (np.array([getattr(row, name) for row in rows]) for name in ("at_best", "one_request", "paid"))
     best = np.minimum(best, one)
-    axes.barh(places, best, height=0.62, color=ACCENT, label="needed, in hindsight")
+    axes.barh(places, best, height=0.62, color=ACCENT, label="needed")
     axes.barh(places, one - best, left=best, height=0.62, color=_SOFT, label="hard to foresee")
     axes.barh(
         places,
@@ -48,7 +51,7 @@ def _draw_bills(axes: Axes, rows: Sequence[Waste], unit: str) -> None:
         height=0.62,
         color=PICK,
         alpha=0.75,
-        label="avoidable: one request for each application",
+        label="avoidable",
     )
     axes.set_xlabel(f"paid, {clean_line(unit)}")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")

@@ -11,7 +11,8 @@ from foretell.reports.tables import HEADING, QUIET, add_cells, build_facts, buil
 from foretell.reports.words import clean_line, count
 
 _TITLES = {"user": "User", "account": "Account", "app": "Application", "partition": "Partition"}
-_LONGEST_NAME = 28
+_LONGEST_NAME = 22
+_NO_CENTS = 100  # from here on
 _NO_GPU_USE = "GPU-hours are those allocated: accounting does not know how busy the GPUs were."
 
 
@@ -65,8 +66,9 @@ def render_waste(report: WasteReport, *, rows: int) -> Group:
     title = f"{report.site}: requested against used" if report.site else "Requested against used"
     costs = ("Paid", "One request", "At best") if report.currency else ("Core-hours", "One request", "At best")
     gpus = ("GPU-h",) if report.total.gpu_hours else ()
-    numbers = ("Jobs", "Done", "Time", "CPU", "Memory", *gpus, *costs, "Saved")
+    numbers = ("Jobs", "Done", "Time", "CPU", "Mem", *gpus, *costs, "Saved")
     table = build_table(_TITLES[report.by], *numbers, numbers=numbers)
+    table.columns[0].no_wrap = True  # heads of other columns may break, names may not
     render = _renderer(report)
     for row in report.rows[:rows]:
         add_cells(table, *_list_cells(row, render, gpus=bool(gpus)))
@@ -79,7 +81,18 @@ def render_waste(report: WasteReport, *, rows: int) -> Group:
 
 
 def _renderer(report: WasteReport) -> Callable[[float], str]:
-    return (lambda cost: render_money(cost, report.currency)) if report.currency else _amount
+    if not report.currency:
+        return _amount
+    return lambda cost: _render_cost(cost, report.currency)
+
+
+def _render_cost(cost: float, currency: str) -> str:
+    """As other costs, but without cents where they would not matter."""
+    return (
+        render_money(cost, currency)
+        if abs(cost) < _NO_CENTS
+        else render_money(round(cost), currency).replace(".00", "")
+    )
 
 
 def _list_cells(row: Waste, render: Callable[[float], str], *, gpus: bool) -> tuple[str, ...]:
@@ -112,7 +125,7 @@ def _summarise(report: WasteReport, render: Callable[[float], str]) -> Group:
 
 def _explain(report: WasteReport) -> list[Group]:
     notes = [
-        "Time: requested over used, the median of completed jobs. CPU, Memory: the share used of what was allocated.",
+        "Time: requested over used, the median of completed jobs. CPU, Mem: the share used of what was allocated.",
         "One request: what 95 % of an application's jobs would have needed, retries paid. At best: in hindsight.",
     ]
     if report.total.gpu_hours:
