@@ -86,8 +86,9 @@ class TestLimits:
         sweep.generate((sweep.has_begun, lambda: [slurm.expire(f"{sweep.batches[0]}_{index}") for index in (0, 1)]))
         sweep.check({State.TIMED_OUT: 2})
         for run in sweep.runs:
-            assert run.usage is not None
-            assert run.usage.elapsed_s > 0
+            assert run.usage is not None  # in whole seconds, which may be none
+            assert run.allocated is not None
+            assert run.allocated.walltime_s is not None
             assert run.reason.startswith("stopped at its time limit of ")
 
     def test_a_run_that_takes_more_memory_than_it_asked_for(self, slurm: Slurm, tmp_path: Path) -> None:
