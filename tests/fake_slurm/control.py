@@ -1,5 +1,6 @@
 """What ``scancel`` and ``scontrol`` do to tasks."""
 
+import os
 import time
 
 from tests.fake_slurm.state import Refusal, State, Task, find_fault
@@ -26,5 +27,7 @@ def cancel(state: State, tasks: list[Task]) -> None:
 
 def stop(task: Task, word: str) -> None:
     """Tell a running task's worker to end it, and what to call that."""
-    with open(task.stop_file, "w") as file:
+    draft = f"{task.stop_file}.new"  # never to be read half written
+    with open(draft, "w") as file:
         file.write(word)
+    os.rename(draft, task.stop_file)

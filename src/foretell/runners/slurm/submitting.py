@@ -253,4 +253,5 @@ def _write_whole(path: Path, text: str) -> None:
 
 
 def _build_sampler() -> tuple[str, ...]:
-    return (sys.executable, "-m", "foretell.probes.sampler")
+    # -P: what lies in the run's own directory is not taken for ours
+    return (sys.executable, "-P", "-m", "foretell.probes.sampler", "--")
