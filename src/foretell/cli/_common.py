@@ -112,9 +112,13 @@ def find_store(explicit: str | None, app: str | None = None) -> str:
 
 def find_site_files(explicit: Iterable[Path] | None) -> list[Path]:
     """The user's site files: in the configuration folder, from the environment, and as said."""
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "foretell" / "sites"
     listed = [Path(part) for part in os.environ.get("FORETELL_SITES", "").split(os.pathsep) if part]
-    return [*sorted(config.glob("*.toml")), *listed, *(explicit or ())]
+    return [*sorted(find_site_folder().glob("*.toml")), *listed, *(explicit or ())]
+
+
+def find_site_folder() -> Path:
+    """Where the user's site files are."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "foretell" / "sites"
 
 
 def parse_settings(settings: Iterable[str] | None) -> dict[str, str]:

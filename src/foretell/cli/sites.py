@@ -1,12 +1,20 @@
 """The command ``foretell sites``."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli._common import JsonOption, SiteFileOption, find_site_files, note, show, show_json, write_text
+from foretell.cli._common import (
+    JsonOption,
+    SiteFileOption,
+    find_site_files,
+    find_site_folder,
+    note,
+    show,
+    show_json,
+    write_text,
+)
 from foretell.errors import Mistake, OutputError, SpecError
 
 if TYPE_CHECKING:
@@ -70,7 +78,7 @@ def discover_site(
 
     site = api.discover_site(name=name, cluster=cluster)
     _check_name(site.name)
-    path = output or _find_folder() / f"{site.name}.toml"
+    path = output or find_site_folder() / f"{site.name}.toml"
     if path.exists() and not force:
         raise OutputError(f"{path} exists already; pass --force to replace it with all that was filled in, or --output")
     write_text(path, render_site_file(site))
@@ -88,10 +96,6 @@ def _check_name(name: str) -> None:
     if not NAME.fullmatch(name) or name == LOCAL:
         expected = f"{A_NAME}; not {LOCAL!r}, which is this machine"
         raise SpecError("options", [Mistake(place="--name", found=repr(name), expected=expected)])
-
-
-def _find_folder() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "foretell" / "sites"
 
 
 def _tell_what_next(site: "Site", path: Path, *, found: bool) -> None:

@@ -1,8 +1,11 @@
 """Programs are asked our way, whatever the user's environment says."""
 
+from pathlib import Path
+
 import pytest
 
-from foretell.probes.slurm.calls import call
+from foretell.errors import SchedulerError
+from foretell.probes.slurm.calls import call, stream
 
 
 def test_the_user_s_habits_do_not_change_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -11,3 +14,44 @@ def test_the_user_s_habits_do_not_change_what_is_printed(monkeypatch: pytest.Mon
     seen = dict(line.partition("=")[::2] for line in call(["env"]).splitlines())
     assert (seen["SLURM_BITSTR_LEN"], seen["SLURM_TIME_FORMAT"]) == ("0", "standard")
     assert not {"SQUEUE_FORMAT", "SACCT_FORMAT", "SLURM_CLUSTERS"} & set(seen)
+
+
+def pretend(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Put a ``sinfo`` that does so first on ``PATH``."""
+    program = folder / "sinfo"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize(
+    ("script", "said", "transient"),
+    [
+        ("echo 'sinfo: error: Invalid user' >&2; exit 1", "sinfo: Invalid user", False),
+        ("echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", "Unable to contact", True),
+        ("echo 'sinfo: fatal: Could not establish a configuration source' >&2; exit 1", "SLURM_CONF", False),
+        ("exit 3", "sinfo: exit code 3, and nothing else", False),
+        ("kill -9 $$", "sinfo: killed by signal 9", True),
+    ],
+)
+def test_what_a_program_complains_of_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str, transient: bool
+) -> None:
+    pretend(tmp_path, monkeypatch, script)
+    with pytest.raises(SchedulerError, match=said) as caught:
+        call(["sinfo"])
+    assert caught.value.transient is transient
+
+
+def test_a_program_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SchedulerError, match="'sinfo' is not found: this is no machine of a Slurm cluster"):
+        call(["sinfo"])
+
+
+def test_a_long_answer_comes_in_blocks_and_a_failure_at_its_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(tmp_path, monkeypatch, "head -c 3000000 /dev/zero; echo 'sinfo: error: no more' >&2; exit 1")
+    with pytest.raises(SchedulerError, match="no more"), stream(["sinfo"]) as blocks:
+        assert sum(map(len, blocks)) == 3_000_000

@@ -18,6 +18,7 @@ _OUR_WAY = {"SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8", "SLURM_BITSTR_
 _THEIR_WAY = re.compile(r"(SACCT|SQUEUE|SINFO|SBATCH|SCANCEL)_.*|SLURM_(CLUSTERS|JOB_NAME)")
 _TIMEOUT_S = 120.0
 _BLOCK = 1 << 20
+_NO_CLUSTER = "Could not establish a configuration source"
 _TRY_AGAIN = re.compile(
     r"unable to contact slurm|connection refused|communication (connection )?failure|socket timed out|"
     r"zero bytes were transmitted|temporarily (unable|unavailable)|problem talking to the database|"
@@ -97,5 +98,10 @@ def _refusal(program: str, code: int, stderr: bytes) -> SchedulerError:
     said = "; ".join(dict.fromkeys(lines)) or (
         f"exit code {code}, and nothing else" if code >= 0 else f"killed by signal {-code}"
     )
+    if _NO_CLUSTER in said:
+        return SchedulerError(
+            f"{program} finds no cluster: this machine has Slurm's programs, but no slurm.conf; "
+            f"log in to a node of the cluster, or name its file in SLURM_CONF"
+        )
     was_killed = code < 0  # and may have done its work before
     return SchedulerError(f"{program}: {said}", transient=was_killed or _TRY_AGAIN.search(said) is not None)

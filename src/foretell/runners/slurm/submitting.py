@@ -96,12 +96,12 @@ class Submitter:
     def _submit(self, allocation: Allocation, tasks: Sequence[Task]) -> None:
         new = build_batch(tasks[0].spec.app, directory=self._directory, submission=self._desk.submission)
         batch = self._desk.ledger.open(new, [task.spec for task in tasks])
-        own = {task.spec.id: task for task in tasks if task.spec.id in set(batch.run_ids)}
-        for task in tasks:
-            del self.waiting[task.spec.id]  # what is not ours is somebody else's
-        if not own:
+        asked = {task.spec.id: task for task in tasks}
+        for run_id in asked:
+            del self.waiting[run_id]  # what is not ours is somebody else's
+        if not batch.run_ids:
             return
-        followed = Followed(batch, {index: own[run_id] for index, run_id in enumerate(batch.run_ids)})
+        followed = Followed(batch, {index: asked[run_id] for index, run_id in enumerate(batch.run_ids)})
         try:
             self._write(followed, allocation)
             self._hand_over(followed)
