@@ -17,9 +17,8 @@ from unittest import mock
 
 import pytest
 from hypothesis import settings
+from tests.packages import install_packages
 
-# Modules that tests share are found from the repository's root.
-sys.path.insert(0, str(Path(__file__).parents[1]))
 pytest_plugins = ["tests.slurm.fixtures"]
 
 # The same examples each time: a test that fails for somebody else must fail here, too.
@@ -121,10 +120,8 @@ def postgres_url(postgres_server: str) -> str:
 
 
 def _find_postgres() -> Path:
+    install_packages("postgresql", until=_find_installed_postgres)
     found = _find_installed_postgres()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        _install_postgres()
-        found = _find_installed_postgres()
     if found is not None:
         return found
     reason = "PostgreSQL (initdb, pg_ctl) is not installed"
@@ -138,12 +135,6 @@ def _find_installed_postgres() -> Path | None:
     packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     candidates = [Path(on_path).resolve()] if on_path else packaged
     return candidates[-1].parent if candidates else None
-
-
-def _install_postgres() -> None:
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", "postgresql"]):
-        subprocess.run(["apt-get", *command], env=environment, check=False, capture_output=True)
 
 
 def _run_as(user: str, *command: str | Path) -> None:

@@ -5,7 +5,6 @@ import math
 import os
 import random
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
+from tests.packages import install_packages
 
 from foretell.entities.app import App, Domain, Parameter, ParameterType, Scale
 from foretell.entities.learned import Judgement, ModelCard, Scores, Standing
@@ -331,12 +331,8 @@ def _mark_front(offers: list[Offer]) -> tuple[Offer, ...]:
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The path of Chromium, installed where that is possible."""
+    install_packages("chromium", until=_find_chromium)
     found = _find_chromium()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", "chromium"]):
-            subprocess.run(["apt-get", *command], env=environment, check=False, capture_output=True)
-        found = _find_chromium()
     if found is not None:
         return found
     reason = "Chromium is not installed"
