@@ -16,7 +16,7 @@ _POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def install_packages(*names: str, until: Callable[[], object]) -> None:
-    """Install packages until what is wanted of them is there, if this machine lets us; their services are not started."""
+    """Install packages until what is wanted of them is there, if this machine lets us; no service is started."""
     if until() or os.geteuid() != 0 or shutil.which("apt-get") is None:
         return
     with _alone():
