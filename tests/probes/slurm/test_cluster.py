@@ -266,23 +266,23 @@ class TestPrograms:
 
     def test_no_sacctmgr_means_no_known_limit(self, programs: Path) -> None:
         write(programs / "sacctmgr", "echo 'sacctmgr: error: Problem talking to the database' >&2; exit 1")
-        assert read_submit_limit(account="lab42") is None
+        assert read_submit_limit(read_cluster(), account="lab42") is None
 
     def test_a_limit_is_read(self, programs: Path) -> None:
         texts = RECORDED / "24.11"
         choose = f"*user=) cat {texts}/account.txt;; *assoc*) cat {texts}/associations.txt;; *) cat {texts}/qos.txt;;"
         write(programs / "sacctmgr", f'case "$*" in *"user= "*) cat {texts}/account.txt;; {choose} esac')
-        assert read_submit_limit(account="lab42", partition="gpu") == 64
-        assert read_submit_limit(account="lab42") == 1000
+        assert read_submit_limit(read_cluster(), account="lab42", partition="gpu") == 64
+        assert read_submit_limit(read_cluster(), account="lab42") == 1000
 
     def test_the_user_s_own_account_is_the_default(self, programs: Path) -> None:
         rows = r"lab42||7|||normal\nopen||9|||normal\n"
         write(programs / "sacctmgr", f'case "$*" in *DefaultAccount*) echo open;; *assoc*) printf "{rows}";; esac')
-        assert read_submit_limit(partition="gpu") == 9
+        assert read_submit_limit(read_cluster(), partition="gpu") == 9
 
     def test_limits_that_nobody_enforces_are_none(self, programs: Path) -> None:
         write(programs / "scontrol", f'case "$*" in *config) cat {RECORDED}/22.05/config.txt;; esac')
-        assert read_submit_limit(account="lab42") is None
+        assert read_submit_limit(read_cluster(), account="lab42") is None
 
     def test_without_slurm(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
@@ -304,8 +304,8 @@ class TestRealCluster:
         assert [(group.cores, group.gpus, group.gpu_model) for group in found.node_groups] == [(48, 2, "v100")]
 
     def test_how_many_jobs_may_be_submitted(self) -> None:
-        assert read_submit_limit(account="small") == 20
-        assert read_submit_limit(account="PAS0001") is None
+        assert read_submit_limit(read_cluster(), account="small") == 20
+        assert read_submit_limit(read_cluster(), account="PAS0001") is None
 
 
 def write(path: Path, script: str) -> None:

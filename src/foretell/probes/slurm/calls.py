@@ -5,6 +5,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -53,6 +54,16 @@ def call(
     if done.returncode:
         raise _refusal(argv[0], done.returncode, done.stderr)
     return done.stdout.decode("utf-8", errors="replace")
+
+
+def call_all(*commands: Sequence[str]) -> list[str]:
+    """What each program printed, all of them asked at the same time.
+
+    Raises:
+        SchedulerError: as :func:`call`.
+    """
+    with ThreadPoolExecutor(len(commands)) as pool:
+        return list(pool.map(call, commands))
 
 
 @contextmanager

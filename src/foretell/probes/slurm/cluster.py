@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
 from foretell.errors import SchedulerError
-from foretell.probes.slurm.calls import call
+from foretell.probes.slurm.calls import call, call_all
 from foretell.probes.slurm.fields import parse_clock, parse_size
 
 # These fields print the same in every version since 20.11; --exact keeps nodes that differ in one of them apart.
@@ -35,27 +35,27 @@ def read_cluster(*, cluster: str | None = None) -> Cluster:
     Raises:
         SchedulerError: if Slurm is not there, does not answer, or says what we cannot read.
     """
-    config, partitions, nodes = (call(_aim(argv, cluster)) for argv in (CONFIG, PARTITIONS, NODES))
-    return parse_cluster(config, partitions, nodes)
+    return parse_cluster(*call_all(*(_aim(argv, cluster) for argv in (CONFIG, PARTITIONS, NODES))))
 
 
 def read_submit_limit(
-    *, account: str | None = None, partition: str | None = None, qos: str | None = None, cluster: str | None = None
+    known: Cluster, *, account: str | None = None, partition: str | None = None, qos: str | None = None
 ) -> int | None:
     """The most jobs this user may have submitted at once, array tasks counted singly; ``None`` if no limit is known.
 
     Raises:
-        SchedulerError: if Slurm's controller does not answer, or says what we cannot read.
+        SchedulerError: if Slurm says what we cannot read.
     """
-    known = read_cluster(cluster=cluster)
     user = _find_user()
     if not known.limits_enforced or user is None:
         return None
     try:
         charged = account or _read_default_account(user)
-        associations = call(_ask("assoc", ASSOCIATION_FIELDS, f"user={user}", f"cluster={known.name}"))
-        of_account = call(_ask("assoc", ASSOCIATION_FIELDS, f"account={charged}", "user=", f"cluster={known.name}"))
-        levels = call(_ask("qos", QOS_FIELDS))
+        associations, of_account, levels = call_all(
+            _ask("assoc", ASSOCIATION_FIELDS, f"user={user}", f"cluster={known.name}"),
+            _ask("assoc", ASSOCIATION_FIELDS, f"account={charged}", "user=", f"cluster={known.name}"),
+            _ask("qos", QOS_FIELDS),
+        )
     except SchedulerError:  # no sacctmgr here, or its database is down: sbatch itself will tell when it is enough
         return None
     chosen = known.find_partition(partition) if partition else known.default_partition

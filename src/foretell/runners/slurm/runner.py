@@ -59,7 +59,7 @@ class SlurmRunner(Runner):
             self._desk,
             directory=directory.absolute(),
             partition=self.partition,
-            most=_find_most(asked, cluster),
+            find_most=lambda: _find_most(asked, cluster),
             samples=samples,
         )
         self._follower = Follower(self._desk, room=self._room)
@@ -177,9 +177,6 @@ def _adapt(submission: Submission, cluster: Cluster) -> Submission:
 def _find_most(submission: Submission, cluster: Cluster) -> int:
     """The most runs to have submitted at once: what the site allows this user."""
     limit = read_submit_limit(
-        account=submission.account,
-        partition=submission.partition,
-        qos=submission.options.get("qos"),
-        cluster=submission.cluster,
+        cluster, account=submission.account, partition=submission.partition, qos=submission.options.get("qos")
     )
     return cluster.max_jobs if limit is None else limit

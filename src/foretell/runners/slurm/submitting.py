@@ -5,10 +5,11 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 
 from foretell.entities.job import Batch
@@ -36,17 +37,24 @@ _SILENT_AFTER = timedelta(minutes=2)  # a submitter on another machine is given 
 
 
 class Submitter:
-    """Submits what is ``waiting``, at most ``most`` runs at once, as far as Slurm takes them."""
+    """Submits what is ``waiting``, as far as Slurm takes it."""
 
-    def __init__(self, desk: Desk, *, directory: Path, partition: str, most: int, samples: bool) -> None:
+    def __init__(
+        self, desk: Desk, *, directory: Path, partition: str, find_most: Callable[[], int], samples: bool
+    ) -> None:
         self.waiting: dict[str, Task] = {}
-        self.most = most
+        self._find_limit = find_most
         self._desk = desk
         self._directory = directory
         self._partition = partition
         self._samples = samples
         self._largest = self._chunk = self._find_largest_array()
-        self._full_with, self._full_until = most, 0.0
+        self._full_with, self._full_until = 0, 0.0
+
+    @cached_property
+    def most(self) -> int:
+        """The most runs to have submitted at once; asked of Slurm only if something is to be submitted."""
+        return self._find_limit()
 
     def submit(self) -> None:
         """Submit what there is room for.
