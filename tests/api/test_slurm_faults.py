@@ -320,3 +320,15 @@ def test_a_run_that_is_always_interrupted_is_left_for_the_next_campaign(fake_slu
     sweep.let_go()
     assert sweep.generate().completed == 1
     assert (sweep.states, sweep.batches) == ({State.COMPLETED: 1}, [])
+
+
+def test_what_is_held_is_told(slurm: Slurm, tmp_path: Path) -> None:
+    sweep = Sweep.build(tmp_path)
+    foretell.generate(sweep.app, submission=HELD)
+    (job_id,) = sweep.batches
+    wait_for(lambda: foretell.status(sweep.app).batches[0].queued == sweep.count)
+    (note,) = foretell.status(sweep.app).notes
+    assert note == f"job {job_id} is held (JobHeldUser); it goes on when released: 'scontrol release {job_id}'"
+    slurm.run("scontrol", "release", job_id)
+    sweep.generate()
+    sweep.check()

@@ -133,10 +133,14 @@ class Cluster:
         return done.stdout
 
     def wait_until_saved(self) -> None:
-        """Wait until the controller has written what it knows now, which it does every five seconds."""
-        start = time.time()
-        path = self.folder / "slurmctld/job_state"
-        _wait(lambda: time.time() > start + 6 or (path.exists() and path.stat().st_mtime > start), "nothing is saved")
+        """Wait until the controller has written what it knows now: it does within five seconds of a job's submission.
+
+        That jobs have started, it may keep to itself until then. A file that has just been written tells nothing: its
+        writing may have begun before.
+        """
+        job_id = self.run("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").strip()
+        time.sleep(6.0)
+        self.run("scancel", job_id)
 
     def cancel_all(self) -> None:
         """Cancel every job, and wait for their ends."""

@@ -1,5 +1,6 @@
 """Follows batches to the ends of their runs: one question to the queue and one to accounting about all of them."""
 
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from foretell.runners.slurm.collect import build_job_without_accounting, build_r
 from foretell.runners.slurm.desk import Desk, Followed
 from foretell.runners.slurm.room import Room
 
+_HELD = re.compile(r"held", re.IGNORECASE)
 _LAG_S = 60.0  # accounting may know later than the queue that a job has ended
 _OUTAGE_S = 600.0  # it may also be down for a while
 _MOST_ASKED = 2000  # elements named in one question
@@ -37,6 +39,7 @@ class Follower:
             SchedulerError: if the controller does not answer, or Slurm says what we do not know.
         """
         self._places = self.read_queue()
+        self._tell_of_held()
         ended = list(self._list_ended())
         if not ended:
             return []
@@ -71,6 +74,12 @@ class Follower:
         names = {followed.batch.job_id: followed.batch.name for followed in self._desk.submitted}
         places = queue.read_queue(names, cluster=self._desk.submission.cluster)
         return {job_id: place for job_id, place in places.items() if place.name == names.get(_find_array(job_id))}
+
+    def _tell_of_held(self) -> None:
+        """What is held waits for somebody, not for its turn."""
+        held = {_find_array(job_id): place.why for job_id, place in self._places.items() if _HELD.search(place.why)}
+        for job_id, why in held.items():
+            self._desk.note(f"job {job_id} is held ({why}); it goes on when released: 'scontrol release {job_id}'")
 
     def _heed_first(self) -> set[str]:
         """Of a batch that was submitted twice, because an answer was lost, follow the job that does the work.
