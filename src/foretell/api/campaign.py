@@ -1,6 +1,7 @@
 """Plans runs, makes them, and keeps what came of them; interrupted in any way, it goes on where it was."""
 
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from foretell.entities.app import App, Submission
 from foretell.entities.plan import CampaignResult, Ending, Plan, Progress
 from foretell.entities.run import RETRIABLE, Claim, Run, RunSpec, State
 from foretell.errors import RunnerError, StoreError
-from foretell.predictor.durations import estimate_durations
+from foretell.predictor.durations import estimate_durations, preload
 from foretell.probes.machine import current_load, is_alive, kill_leftovers
 from foretell.runners import Runner
 from foretell.runners.local import read_finished
@@ -141,6 +142,7 @@ class Campaign:
     def run(self, *, budget_s: float | None, retry_failed: bool) -> CampaignResult:
         stopped = ""
         try:
+            self._prepare()
             self._recover()
             self._collect([], timeout_s=0.0)
             while (specs := self._next_round(budget_s, retry_failed=retry_failed)) or self._has_to_wait():
@@ -152,6 +154,12 @@ class Campaign:
         except KeyboardInterrupt:
             stopped = _GOES_ON if self.runner.lasting else _STOPPED
         return self._build_result(stopped)
+
+    def _prepare(self) -> None:
+        if not self.runner.lasting:
+            preload()
+        elif self.wait:  # beside what follows: nothing is measured here, and jobs need not wait for it
+            threading.Thread(target=preload, daemon=True).start()
 
     def _has_to_wait(self) -> bool:
         return self.wait and bool(self.runner.running)

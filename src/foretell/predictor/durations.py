@@ -12,6 +12,11 @@ from foretell.features.table import build_columns, build_table
 _LEAST_FOR_LAW = 4
 
 
+def preload() -> None:
+    """Import what estimates need, so that it is not imported while runs are measured, or a Ctrl-C lost in it."""
+    import foretell.models.runs  # noqa: F401
+
+
 def estimate_durations(runs: Sequence[Run], specs: Sequence[RunSpec]) -> NDArray[np.float64] | None:
     """Seconds for each specification; ``None`` before anything was measured."""
     table = build_table(runs)
