@@ -219,6 +219,7 @@ class TestOddAnswers:
         assert first.notes == ("this site takes no job arrays: each run is submitted as a job of its own",)
         assert len(set(first.jobs)) == sweep.count
         slurm.run("scancel", first.jobs[0])
+        wait_for(lambda: "CANCELLED" in list_queue(first.jobs[0]).values())
         sweep.let_go()
         sweep.generate(submission=alone)
         assert sweep.states == {State.COMPLETED: 3, State.CANCELLED: 1}
