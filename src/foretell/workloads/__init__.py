@@ -1,0 +1,1 @@
+"""A training step's operators, read from a model's code."""
