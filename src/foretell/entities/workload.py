@@ -76,8 +76,8 @@ class Workload:
 class MeasuredStep:
     """A training step as it ran on a device. Times of operators that were not recorded are not a number.
 
-    ``start_s`` tells when an operator's first kernel began, from the first one's; ``launch_s`` how long after the call
-    before the host made this call. Where the host is the device, both tell the same.
+    ``start_s`` tells when an operator's first kernel began, ``launch_s`` when the host launched it, both from the begin
+    of the step's first kernel. Where the host is the device, both tell the same.
     """
 
     workload: Workload
