@@ -62,7 +62,7 @@ class JobHistory:
         for batch in batches:
             kinds |= batch.kinds
             rows.setdefault(batch.cluster, []).extend(batch.rows)
-        with self._store._writing() as connection:
+        with self._store.writing() as connection:
             self._add_kinds(connection, kinds, assignments)
             changed = sum(self._add_jobs(connection, cluster, of_it) for cluster, of_it in rows.items())
             for name, value in marks.items():
@@ -76,12 +76,12 @@ class JobHistory:
             (number, *_list_texts(kind), *_build_assignment(assignments[number]).values())
             for number, kind in kinds.items()
         ]
-        statement = self._store._insert(job_kinds).on_conflict_do_nothing(index_elements=["id"])
+        statement = self._store.insert(job_kinds).on_conflict_do_nothing(index_elements=["id"])
         _execute_many(connection, statement, _KIND_COLUMNS, rows)
 
     def _add_jobs(self, connection: sa.Connection, cluster: str, rows: Sequence[tuple[Any, ...]]) -> int:
         number = self._find_cluster(connection, cluster)
-        statement = self._store._insert(jobs)
+        statement = self._store.insert(jobs)
         new = statement.excluded
         differs = sa.or_(*(jobs.c[name].is_distinct_from(new[name]) for name in _COMPARED))
         replaced = {name: new[name] for name in _COLUMNS if jobs.c[name] not in _KEY}
@@ -91,23 +91,23 @@ class JobHistory:
     def _find_cluster(self, connection: sa.Connection, name: str) -> int:
         text = _spell_out(name)
         connection.execute(
-            self._store._insert(job_clusters).values(name=text).on_conflict_do_nothing(index_elements=["name"])
+            self._store.insert(job_clusters).values(name=text).on_conflict_do_nothing(index_elements=["name"])
         )
         number = connection.scalar(sa.select(job_clusters.c.number).where(job_clusters.c.name == text))
         assert number is not None
         return int(number)
 
     def find_mark(self, name: str) -> str | None:
-        with self._store._reading() as connection:
+        with self._store.reading() as connection:
             return connection.scalar(sa.select(history_marks.c.value).where(history_marks.c.name == name))
 
     def set_mark(self, name: str, value: str) -> None:
-        with self._store._writing() as connection:
+        with self._store.writing() as connection:
             self._set_mark(connection, name, value)
 
     def _set_mark(self, connection: sa.Connection, name: str, value: str) -> None:
         row = {"name": name, "value": value}
-        statement = self._store._insert(history_marks).values(row)
+        statement = self._store.insert(history_marks).values(row)
         connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=row))
 
     def kinds(self) -> Iterator[list[tuple[int, JobKind, str]]]:
@@ -116,7 +116,7 @@ class JobHistory:
         last = -1
         while True:
             query = sa.select(*columns).where(job_kinds.c.id > last).order_by(job_kinds.c.id).limit(_PAGE)
-            with self._store._reading() as connection:
+            with self._store.reading() as connection:
                 rows = connection.execute(query).all()
             if not rows:
                 return
@@ -128,7 +128,7 @@ class JobHistory:
         rows = [{"number": number, **_build_assignment(one)} for number, one in assignments.items()]
         if rows:
             statement = sa.update(job_kinds).where(job_kinds.c.id == sa.bindparam("number"))
-            with self._store._writing() as connection:
+            with self._store.writing() as connection:
                 connection.execute(
                     statement.values(app=sa.bindparam("app"), parameters=sa.bindparam("parameters")), rows
                 )
@@ -151,13 +151,13 @@ class JobHistory:
             .group_by(job_kinds.c.app)
             .order_by(sa.func.count().desc(), job_kinds.c.app)
         )
-        with self._store._reading() as connection:
+        with self._store.reading() as connection:
             rows = connection.execute(query).all()
         names = tuple(HistoryApp.__dataclass_fields__)
         return [HistoryApp(**{**dict(zip(names, row, strict=True)), **_floats(row)}) for row in rows]
 
     def has_app(self, app: str) -> bool:
-        with self._store._reading() as connection:
+        with self._store.reading() as connection:
             return connection.scalar(sa.select(job_kinds.c.id).where(job_kinds.c.app == app).limit(1)) is not None
 
     def newest(self, app: str, *, states: Collection[State], most: int) -> list[dict[str, Any]]:
@@ -169,7 +169,7 @@ class JobHistory:
             .order_by(jobs.c.submitted_at.desc(), jobs.c.job.desc(), jobs.c.task.desc())
             .limit(most)
         )
-        with self._store._reading() as connection:
+        with self._store.reading() as connection:
             rows = connection.execute(query).mappings().all()
         return [{**row, "parameters": json.loads(row["parameters"])} for row in rows]
 
@@ -180,7 +180,7 @@ class JobHistory:
             .join_from(jobs, job_kinds, jobs.c.kind == job_kinds.c.id)
             .where(job_kinds.c.app == app, jobs.c.state.in_([state.value for state in states]), jobs.c.elapsed_s > 0)
         )
-        with self._store._reading() as connection:
+        with self._store.reading() as connection:
             return connection.scalar(query) or 0
 
     def read(self, chosen: JobFilter, columns: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -188,7 +188,7 @@ class JobHistory:
         found = [jobs.c[name] if name in jobs.c else job_kinds.c[name] for name in columns]
         query = sa.select(*found).join_from(jobs, job_kinds, jobs.c.kind == job_kinds.c.id).where(*chosen.build())
         pages: list[list[NDArray[Any]]] = []
-        with self._store._reading() as connection:
+        with self._store.reading() as connection:
             result = connection.execution_options(yield_per=_PAGE).execute(query)
             for page in result.partitions(_PAGE):
                 pages.append([_build_column(values) for values in zip(*page, strict=True)])

@@ -42,7 +42,7 @@ class SqlStore(RunStore):
         url = parse_address(address)
         self._place = render_place(url)
         self._engine = build_engine(url)
-        self._insert = sqlite.insert if url.drivername == "sqlite" else postgresql.insert
+        self.insert = sqlite.insert if url.drivername == "sqlite" else postgresql.insert
         try:
             with translated(self._place):
                 ensure_schema(self._engine, place=self._place)
@@ -57,19 +57,19 @@ class SqlStore(RunStore):
         self._save(apps, _rows.build_app_row(app))
 
     def get_app(self, name: str) -> App:
-        with self._reading() as connection:
+        with self.reading() as connection:
             description = connection.scalar(sa.select(apps.c.description).where(apps.c.name == name))
         if description is None:
             raise NotFoundError("app", name, known=self.app_names())
         return _rows.build_app(description)
 
     def app_names(self) -> list[str]:
-        with self._reading() as connection:
+        with self.reading() as connection:
             return sorted(connection.scalars(sa.select(apps.c.name)))
 
     def claim(self, spec: RunSpec, owner: Owner, *, retry: Collection[State] = ()) -> bool:
         row = _rows.build_claim_row(spec, owner, now=datetime.now(UTC))
-        with self._writing() as connection:
+        with self.writing() as connection:
             return connection.execute(self._build_claim(row, retry), row).rowcount == 1
 
     def open_batch(self, batch: Batch, specs: Sequence[RunSpec], *, retry: Collection[State] = ()) -> Batch:
@@ -77,7 +77,7 @@ class SqlStore(RunStore):
         rows = [_rows.build_claim_row(spec, batch.owner, now=now) for spec in specs]
         if not rows:
             return replace(batch, run_ids=())
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(self._build_claim(rows[0], retry), rows)
             taken = set(connection.scalars(sa.select(runs.c.id).where(runs.c.owner_token == batch.id)))
             kept = replace(batch, run_ids=tuple(spec.id for spec in specs if spec.id in taken))
@@ -86,40 +86,40 @@ class SqlStore(RunStore):
         return kept
 
     def keep_job_id(self, batch_id: str, job_id: str) -> None:
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(sa.update(batches).where(batches.c.id == batch_id).values(job_id=job_id))
 
     def batches(self, app: str) -> list[Batch]:
         unfinished = sa.exists().where(runs.c.owner_token == batches.c.id)
         query = sa.select(batches.c.job_id, batches.c.description).where(batches.c.app == app, unfinished)
-        with self._reading() as connection:
+        with self.reading() as connection:
             found = [_rows.build_batch(row) for row in connection.execute(query)]
         return sorted(found, key=lambda batch: batch.created_at)
 
     def claims(self, app: str) -> list[Claim]:
         query = _select_claims.where(runs.c.app == app).order_by(runs.c.number)
-        with self._reading() as connection:
+        with self.reading() as connection:
             return [_rows.build_claim(row) for row in connection.execute(query)]
 
     def heartbeat(self, owner: Owner) -> None:
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(
                 sa.update(runs).where(runs.c.owner_token == owner.token).values(heartbeat_at=datetime.now(UTC))
             )
 
     def release(self, run_id: str, owner: Owner) -> bool:
-        with self._writing() as connection:
+        with self.writing() as connection:
             return connection.execute(sa.delete(runs).where(_is_claim(run_id, owner))).rowcount == 1
 
     def finish(self, run: Run, owner: Owner) -> bool:
         _check_final(run)
         row = _rows.build_finish_row(run)
-        with self._writing() as connection:
+        with self.writing() as connection:
             return connection.execute(sa.update(runs).where(_is_claim(run.id, owner)).values(row)).rowcount == 1
 
     def finish_all(self, runs: Collection[Run], owner: Owner) -> set[str]:
         rows = {run.id: _rows.build_finish_row(_check_final(run)) for run in runs}
-        with self._writing() as connection:
+        with self.writing() as connection:
             return {
                 run_id
                 for run_id, row in rows.items()
@@ -127,7 +127,7 @@ class SqlStore(RunStore):
             }
 
     def release_all(self, owner: Owner) -> int:
-        with self._writing() as connection:
+        with self.writing() as connection:
             return connection.execute(sa.delete(runs).where(runs.c.owner_token == owner.token)).rowcount
 
     def add_runs(self, runs: Iterable[Run]) -> int:
@@ -150,7 +150,7 @@ class SqlStore(RunStore):
         query = _select_runs.where(runs.c.app == app).order_by(order).limit(limit).offset(offset)
         if states is not None:
             query = query.where(runs.c.state.in_([state.value for state in states]))
-        with self._reading() as connection:
+        with self.reading() as connection:
             return [_rows.build_run(row) for row in connection.execute(query)]
 
     def get_run(self, id_prefix: str) -> Run:
@@ -164,19 +164,19 @@ class SqlStore(RunStore):
 
     def known_ids(self, app: str) -> dict[str, State]:
         query = sa.select(runs.c.id, runs.c.state).where(runs.c.app == app).order_by(runs.c.number)
-        with self._reading() as connection:
+        with self.reading() as connection:
             return {run_id: State(state) for run_id, state in connection.execute(query)}
 
     def count_runs(self, app: str) -> dict[State, int]:
         query = sa.select(runs.c.state, sa.func.count()).where(runs.c.app == app).group_by(runs.c.state)
-        with self._reading() as connection:
+        with self.reading() as connection:
             return {State(state): count for state, count in connection.execute(query)}
 
     def delete_runs(self, ids: Iterable[str]) -> int:
         rows = [{"run_id": run_id} for run_id in ids]
         if not rows:
             return 0
-        with self._writing() as connection:
+        with self.writing() as connection:
             return connection.execute(sa.delete(runs).where(runs.c.id == sa.bindparam("run_id")), rows).rowcount
 
     def save_model(self, record: ModelRecord) -> None:
@@ -184,12 +184,12 @@ class SqlStore(RunStore):
 
     def find_model(self, app: str) -> ModelRecord | None:
         columns = [column for column in models.c if column is not models.c.run_ids]
-        with self._reading() as connection:
+        with self.reading() as connection:
             row = connection.execute(sa.select(*columns).where(models.c.app == app)).one_or_none()
         return _rows.build_model(row) if row else None
 
     def model_run_ids(self, app: str) -> tuple[str, ...]:
-        with self._reading() as connection:
+        with self.reading() as connection:
             text = connection.scalar(sa.select(models.c.run_ids).where(models.c.app == app))
         return tuple(json.loads(text)) if text else ()
 
@@ -197,32 +197,34 @@ class SqlStore(RunStore):
         self._engine.dispose()
 
     def _build_claim(self, row: _rows.Row, retry: Collection[State]) -> sa.Insert:
-        statement = self._insert(runs).inline()
+        statement = self.insert(runs).inline()
         taken_over = {name: statement.excluded[name] for name in row} | {"attempt": runs.c.attempt + 1}
         # not in_(), which cannot be asked for many rows at once
         anew = sa.or_(sa.false(), *(runs.c.state == state.value for state in retry if state.final))
         return statement.on_conflict_do_update(index_elements=[runs.c.id], set_=taken_over, where=anew)
 
     @contextmanager
-    def _reading(self) -> Iterator[sa.Connection]:
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection for what else is kept in this database."""
         with translated(self._place), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction, for what else is kept in this database; other writers wait for its end."""
         engine = self._engine.execution_options(write=True, preserve_rowcount=True)
         with translated(self._place), engine.begin() as connection:
             yield connection
 
     def _save(self, table: sa.Table, row: _rows.Row) -> None:
-        statement = self._insert(table).values(row)
+        statement = self.insert(table).values(row)
         (key,) = table.primary_key
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=row))
 
     def _add(self, rows: list[_rows.Row]) -> int:
-        statement = self._insert(runs).inline().on_conflict_do_nothing(index_elements=[runs.c.id])
-        with self._writing() as connection:
+        statement = self.insert(runs).inline().on_conflict_do_nothing(index_elements=[runs.c.id])
+        with self.writing() as connection:
             return connection.execute(statement, rows).rowcount
 
     def _find_matches(self, id_prefix: str) -> list[Run]:
@@ -230,7 +232,7 @@ class SqlStore(RunStore):
             return []
         after = id_prefix + "~"  # sorts behind every character of an id
         query = _select_runs.where(runs.c.id >= id_prefix, runs.c.id < after).order_by(runs.c.id).limit(_MATCHES_SHOWN)
-        with self._reading() as connection:
+        with self.reading() as connection:
             return [_rows.build_run(row) for row in connection.execute(query)]
 
 
