@@ -1,25 +1,19 @@
 """Jobs of the history as runs that teach."""
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
 
 from foretell.apps.tables import Columns, read_runs
 from foretell.entities.app import App
-from foretell.entities.run import RESOURCE_COLUMNS, USAGE_COLUMNS, Run, State
+from foretell.entities.run import Run, State
 from foretell.errors import NotFoundError
+from foretell.history.frame import build_frame
 from foretell.stores import RunStore
 from foretell.stores.history import find_history
 
 MOST_JOBS = 3000  # of an application: what ran last tells most of what will run next, and building stays quick
 _TEACHING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
 _COLUMNS = Columns(elapsed="elapsed_s", memory="peak_memory_bytes", state="state")
-_TAKEN = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, "state"} - {"partition"})
-_FEW_TEXTS = 20
-_LIKE_IDS = 0.5  # texts of which more than this share of the jobs have one of their own say nothing of the next job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +40,7 @@ def find_past(app: str | App, store: RunStore) -> Past:
     rows = history.newest(name, states=_TEACHING, most=MOST_JOBS) if history and history.has_app(name) else []
     if history is None or not rows:
         return Past()
-    read = read_runs(_build_frame(rows, described), app=name, columns=_COLUMNS)
+    read = read_runs(build_frame(rows, described), app=name, columns=_COLUMNS)
     return Past(runs=read.runs, jobs=history.count(name, states=_TEACHING), app=read.app)
 
 
@@ -57,38 +51,3 @@ def _find_described(app: str | App, store: RunStore) -> Collection[str] | None:
     except NotFoundError:
         return None
     return known.parameter_names() if known.command or known.shell is not None else None
-
-
-def _build_frame(rows: Sequence[Mapping[str, Any]], described: Collection[str] | None) -> pd.DataFrame:
-    """A job a row: resources of a node, and what its texts tell where that differs between jobs."""
-    nodes = [max(row["nodes"], 1) for row in rows]
-    columns: dict[str, list[Any]] = {
-        "elapsed_s": [row["elapsed_s"] for row in rows],
-        "peak_memory_bytes": [row["peak_memory_bytes"] for row in rows],
-        "state": [row["state"] for row in rows],
-        "cores": [-(-row["cores"] // count) for row, count in zip(rows, nodes, strict=True)],
-        "gpus": [-(-row["gpus"] // count) for row, count in zip(rows, nodes, strict=True)],
-        "nodes": nodes,
-    }
-    for name, values in _list_parameters(rows).items():
-        if described is None or name in described:
-            columns[name] = values
-    return pd.DataFrame(columns)
-
-
-def _list_parameters(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    names = dict.fromkeys(name for row in rows for name in row["parameters"])
-    found = {name: [row["parameters"].get(name) for row in rows] for name in names}
-    columns = {f"option_{name}" if name in _TAKEN else name: values for name, values in found.items()}
-    return {
-        name: values
-        for name, values in {"partition": [row["partition"] for row in rows], **columns}.items()
-        if _tells(values)
-    }
-
-
-def _tells(values: Sequence[Any]) -> bool:
-    """Whether values differ, and are not names that nearly every job has of its own."""
-    distinct = len(Counter(map(repr, values)))
-    is_text = any(isinstance(value, str) for value in values)
-    return distinct > 1 and not (is_text and distinct > max(_FEW_TEXTS, _LIKE_IDS * len(values)))
