@@ -3,13 +3,13 @@
 import os
 import time
 
-from tests.fake_slurm.state import Refusal, State, Task, find_fault
+from tests.fake_slurm.state import RefusalError, State, Task, find_fault
 
 
 def check_controller(prefix: str) -> None:
     """Refuse if a test made the controller silent."""
     if find_fault("slurmctld-down") is not None:
-        raise Refusal(f"{prefix} Unable to contact slurm controller (connect failure)")
+        raise RefusalError(f"{prefix} Unable to contact slurm controller (connect failure)")
 
 
 def cancel(state: State, tasks: list[Task]) -> None:

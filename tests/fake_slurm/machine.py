@@ -1,6 +1,6 @@
 """Nodes, partitions and accounts of the fake cluster, the same as those of the real one in ``tests/slurm``."""
 
-from tests.fake_slurm.state import Refusal, find_fault
+from tests.fake_slurm.state import RefusalError, find_fault
 
 ACCOUNTS = {"pas0001": None, "pas0002": None, "small": 20}
 DEFAULT_ACCOUNT = "PAS0001"
@@ -58,7 +58,7 @@ NODES = {
 def find_max_submit(account: str) -> int | None:
     """How many jobs an account may have in the queue."""
     if account not in ACCOUNTS:
-        raise Refusal(
+        raise RefusalError(
             "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
         )
     fault = find_fault("max-submit")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.fake_slurm.state import Refusal
+from tests.fake_slurm.state import RefusalError
 
 
 def parse_options(
@@ -32,7 +32,9 @@ def parse_options(
         elif name in valued and (equals or rest):
             found[name] = value if equals else rest.pop(0)
         else:
-            raise Refusal(f"{program}: unrecognized option '{word}'\nTry \"{program} --help\" for more information")
+            raise RefusalError(
+                f"{program}: unrecognized option '{word}'\nTry \"{program} --help\" for more information"
+            )
     return found, rest
 
 

@@ -6,14 +6,14 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
 
-from tests.fake_slurm.state import Refusal
+from tests.fake_slurm.state import RefusalError
 
 
 def main(name: str, words: list[str]) -> None:
     module = __import__(f"tests.fake_slurm.{name}", fromlist=["main"])
     try:
         module.main(words)
-    except Refusal as exc:
+    except RefusalError as exc:
         sys.stderr.write(f"{exc}\n")
         sys.stderr.flush()
         os._exit(exc.code)

@@ -8,7 +8,7 @@ from tests.fake_slurm.options import parse_options
 from tests.fake_slurm.state import (
     USER,
     Batch,
-    Refusal,
+    RefusalError,
     State,
     Task,
     find_fault,
@@ -47,11 +47,11 @@ _DOWN = (
 def main(words: list[str]) -> None:
     options, _ = parse_options(words, program="sacct", names=NAMES, flags=FLAGS, short=SHORT)
     if find_fault("accounting-off") is not None:
-        raise Refusal("Slurm accounting storage is disabled")
+        raise RefusalError("Slurm accounting storage is disabled")
     if find_fault("sacct-down") is not None:
-        raise Refusal(_DOWN)
+        raise RefusalError(_DOWN)
     if "parsable2" not in options:
-        raise Refusal("sacct: error: this fake speaks --parsable2 only; add it")
+        raise RefusalError("sacct: error: this fake speaks --parsable2 only; add it")
     fields = _get_fields(options.get("format", DEFAULT))
     mark = options.get("delimiter", "|")
     lines = [] if "noheader" in options else [mark.join(fields)]
@@ -67,7 +67,7 @@ def _get_fields(text: str) -> list[str]:
     for word in text.split(","):
         name = word.partition("%")[0]
         if name.lower() not in known:
-            raise Refusal(f'sacct: error: Invalid field requested: "{name}"')
+            raise RefusalError(f'sacct: error: Invalid field requested: "{name}"')
         fields.append(known[name.lower()])
     return fields
 

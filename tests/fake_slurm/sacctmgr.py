@@ -4,7 +4,7 @@ import sys
 
 from tests.fake_slurm.machine import ACCOUNTS, find_max_submit
 from tests.fake_slurm.options import parse_options
-from tests.fake_slurm.state import USER, Refusal, find_fault
+from tests.fake_slurm.state import USER, RefusalError, find_fault
 
 FLAGS = "noheader parsable2 readonly quiet"
 SHORT = "n=noheader P=parsable2 r=readonly Q=quiet"
@@ -35,14 +35,14 @@ _DOWN = (
 def main(words: list[str]) -> None:
     options, rest = parse_options(words, program="sacctmgr", names="", flags=FLAGS, short=SHORT)
     if find_fault("accounting-off") is not None:
-        raise Refusal(
+        raise RefusalError(
             "You are not running a supported accounting_storage plugin\n"
             "Only 'accounting_storage/slurmdbd' is supported."
         )
     if find_fault("sacct-down") is not None:
-        raise Refusal(_DOWN)
+        raise RefusalError(_DOWN)
     if "parsable2" not in options or rest[0] not in ("show", "list"):
-        raise Refusal("sacctmgr: error: this fake only shows, and speaks --parsable2 only")
+        raise RefusalError("sacctmgr: error: this fake only shows, and speaks --parsable2 only")
     asked = {name.lower(): value for name, _, value in (word.partition("=") for word in rest[2:])}
     if rest[1].startswith("assoc"):
         columns, rows = _ASSOCIATION.split("|"), _build_associations(asked)
@@ -79,5 +79,5 @@ def _get_fields(text: str, columns: list[str]) -> list[str]:
     words = [word.partition("%")[0].lower() for word in text.split(",")]
     unknown = next((word for word in words if word not in known), None)
     if unknown is not None:
-        raise Refusal(f"sacctmgr: error: Unknown field '{unknown}'")
+        raise RefusalError(f"sacctmgr: error: Unknown field '{unknown}'")
     return [known[word] for word in words]

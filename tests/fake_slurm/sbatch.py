@@ -9,7 +9,7 @@ from tests.fake_slurm import worker
 from tests.fake_slurm.control import check_controller
 from tests.fake_slurm.machine import DEFAULT_ACCOUNT, PARTITIONS, find_max_submit, get_max_array_size
 from tests.fake_slurm.options import parse_megabytes, parse_minutes, parse_options, split_words
-from tests.fake_slurm.state import ROOT, Batch, Change, Refusal, State, Task, find_fault, parse_indexes
+from tests.fake_slurm.state import ROOT, Batch, Change, RefusalError, State, Task, find_fault, parse_indexes
 
 NAMES = (
     "account array chdir comment constraint cpus-per-task error exclude export gpus gpus-per-node gres job-name"
@@ -31,7 +31,7 @@ def main(words: list[str]) -> None:
     check_controller(FAILED)
     refusal = find_fault("refuse")
     if refusal is not None:
-        raise Refusal(refusal)
+        raise RefusalError(refusal)
     with Change() as state:
         batch = _build_batch(options, name, words)
         _check(batch, state)
@@ -59,12 +59,12 @@ def _read_script(given: dict[str, str], rest: list[str]) -> tuple[str, str]:
         with open(rest[0]) as file:
             return file.read(), os.path.basename(rest[0])
     except OSError:
-        raise Refusal(f"sbatch: error: Unable to open file {rest[0]}") from None
+        raise RefusalError(f"sbatch: error: Unable to open file {rest[0]}") from None
 
 
 def _find_headers(script: str) -> list[str]:
     if not script.startswith("#!"):
-        raise Refusal(
+        raise RefusalError(
             "sbatch: error: This does not look like a batch script.  The first\n"
             "sbatch: error: line must start with #! followed by the path to an interpreter.\n"
             "sbatch: error: For instance: #!/bin/sh"
@@ -85,7 +85,9 @@ def _build_batch(options: dict[str, str], name: str, words: list[str]) -> Batch:
     partition = PARTITIONS.get(options.get("partition", "owens"))
     if partition is None:
         given = options["partition"]
-        raise Refusal(f"sbatch: error: invalid partition specified: {given}\n{FAILED} Invalid partition name specified")
+        raise RefusalError(
+            f"sbatch: error: invalid partition specified: {given}\n{FAILED} Invalid partition name specified"
+        )
     folder = options.get("chdir", os.getcwd())
     output = options.get("output", "slurm-%A_%a.out" if "array" in options else "slurm-%j.out")
     return Batch(
@@ -116,14 +118,14 @@ def _get_memory(options: dict[str, str], cpus: int, memory_per_cpu_mb: int) -> i
             return parse_megabytes(options["mem"])
         return cpus * (parse_megabytes(options["mem-per-cpu"]) if "mem-per-cpu" in options else memory_per_cpu_mb)
     except ValueError:
-        raise Refusal("sbatch: error: Invalid --mem specification", code=255) from None
+        raise RefusalError("sbatch: error: Invalid --mem specification", code=255) from None
 
 
 def _get_limit(options: dict[str, str], default_min: int) -> int:
     try:
         return parse_minutes(options["time"]) if "time" in options else default_min
     except ValueError:
-        raise Refusal("sbatch: error: Invalid --time specification", code=255) from None
+        raise RefusalError("sbatch: error: Invalid --time specification", code=255) from None
 
 
 def _get_indexes(options: dict[str, str]) -> list[int]:
@@ -132,28 +134,28 @@ def _get_indexes(options: dict[str, str]) -> list[int]:
     except ValueError:
         indexes = [-1]
     if indexes and not 0 <= indexes[0] <= indexes[-1] < get_max_array_size():
-        raise Refusal(f"{FAILED} Invalid job array specification")
+        raise RefusalError(f"{FAILED} Invalid job array specification")
     return indexes
 
 
 def _check(batch: Batch, state: State) -> None:
     partition = PARTITIONS[batch.partition]
     if batch.limit_min > partition.max_min:
-        raise Refusal(f"{FAILED} Requested time limit is invalid (missing or exceeds some limit)")
+        raise RefusalError(f"{FAILED} Requested time limit is invalid (missing or exceeds some limit)")
     if batch.nodes > len(partition.nodes):
-        raise Refusal(f"{FAILED} Node count specification invalid")
+        raise RefusalError(f"{FAILED} Node count specification invalid")
     if batch.cpus > partition.cpus * batch.nodes:
-        raise Refusal(f"{FAILED} More processors requested than permitted")
+        raise RefusalError(f"{FAILED} More processors requested than permitted")
     if batch.memory_mb > partition.memory_mb:
         message = f"{FAILED} Requested node configuration is not available"
-        raise Refusal(f"sbatch: error: Memory specification can not be satisfied\n{message}")
+        raise RefusalError(f"sbatch: error: Memory specification can not be satisfied\n{message}")
     if batch.gpus and not partition.gpus:
-        raise Refusal(f"{FAILED} Requested node configuration is not available")
+        raise RefusalError(f"{FAILED} Requested node configuration is not available")
     most = find_max_submit(batch.account)
     active = sum(task.is_active for task in state.tasks if state.batches[task.batch].account == batch.account)
     if most is not None and active + max(1, len(batch.indexes)) > most:
         message = f"{FAILED} Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
-        raise Refusal(f"sbatch: error: AssocMaxSubmitJobLimit\n{message}")
+        raise RefusalError(f"sbatch: error: AssocMaxSubmitJobLimit\n{message}")
 
 
 def _write_files(batch: Batch, script: str, options: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from tests.fake_slurm import worker
 from tests.fake_slurm.control import check_controller, stop
 from tests.fake_slurm.machine import NODES, PARTITIONS, get_max_array_size
 from tests.fake_slurm.options import parse_options
-from tests.fake_slurm.state import Change, Refusal, State, Task, find_fault, render_clock, render_moment
+from tests.fake_slurm.state import Change, RefusalError, State, Task, find_fault, render_clock, render_moment
 
 
 def main(words: list[str]) -> None:
@@ -28,7 +28,7 @@ def _ping() -> None:
     if find_fault("slurmctld-down") is not None:
         sys.stdout.write("Slurmctld(primary) at login is DOWN\n")
         stars = "*" * 41
-        raise Refusal(f"{stars}\n** RESTORE SLURMCTLD DAEMON TO SERVICE **\n{stars}")
+        raise RefusalError(f"{stars}\n** RESTORE SLURMCTLD DAEMON TO SERVICE **\n{stars}")
     sys.stdout.write("Slurmctld(primary) at login is UP\n")
 
 
@@ -41,13 +41,13 @@ def _show_config(_: str | None) -> str:
 
 def _show_partition(name: str | None) -> str:
     if name is not None and name not in PARTITIONS:
-        raise Refusal(f"Partition {name} not found")
+        raise RefusalError(f"Partition {name} not found")
     return _pick("partition", "PartitionName", name)
 
 
 def _show_node(name: str | None) -> str:
     if name is not None and name not in NODES:
-        raise Refusal(f"Node {name} not found")
+        raise RefusalError(f"Node {name} not found")
     down = State().down
     parts = _pick("node", "NodeName", name).split("\n\n")
     return "\n\n".join(part.replace("State=IDLE", "State=DOWN") if part[9:14] in down else part for part in parts)
@@ -57,7 +57,7 @@ def _show_job(word: str | None) -> str:
     state = State()
     tasks = state.tasks if word is None else state.find(word)
     if not tasks:
-        raise Refusal("slurm_load_jobs error: Invalid job id specified")
+        raise RefusalError("slurm_load_jobs error: Invalid job id specified")
     return "\n".join(_render_job(state, task) for task in tasks)
 
 
@@ -105,7 +105,7 @@ def _read_recorded(name: str) -> str:
 def _requeue(words: list[str]) -> None:
     for task in _find(words):
         if task.state != "RUNNING":
-            raise Refusal(f"Job has already finished for job {task.id}")
+            raise RefusalError(f"Job has already finished for job {task.id}")
         stop(task, "REQUEUED")
 
 
@@ -131,7 +131,7 @@ def _update(words: list[str]) -> None:
     elif "nodename" in values:
         _set_node(values["nodename"], is_down=values["state"].upper() == "DOWN")
     else:
-        raise Refusal("slurm_update error: this fake changes nodes' states and jobs' EndTime only")
+        raise RefusalError("slurm_update error: this fake changes nodes' states and jobs' EndTime only")
 
 
 def _set_node(name: str, *, is_down: bool) -> None:
@@ -146,7 +146,7 @@ def _set_node(name: str, *, is_down: bool) -> None:
 def _find(words: list[str]) -> list[Task]:
     tasks = [task for word in words for task in State().find(word)]
     if not tasks:
-        raise Refusal("slurm_update error: Invalid job id specified")
+        raise RefusalError("slurm_update error: Invalid job id specified")
     return tasks
 
 

@@ -5,7 +5,7 @@ import sys
 from tests.fake_slurm.control import check_controller
 from tests.fake_slurm.machine import PARTITIONS, Partition
 from tests.fake_slurm.options import parse_options
-from tests.fake_slurm.state import Refusal, State
+from tests.fake_slurm.state import RefusalError, State
 
 NAMES = "format partition clusters"
 FLAGS = "noheader Node all exact"
@@ -77,6 +77,6 @@ def _fill(pattern: str, values: dict[str, str]) -> str:
     for part in parts:
         rest = part.lstrip(".0123456789")
         if rest[:1] not in values:
-            raise Refusal(f"sinfo: error: Invalid node format specification: {rest[:1]}")
+            raise RefusalError(f"sinfo: error: Invalid node format specification: {rest[:1]}")
         text += values[rest[0]] + rest[1:]
     return text

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.fake_slurm.control import check_controller
 from tests.fake_slurm.options import parse_options
-from tests.fake_slurm.state import USER, Batch, Refusal, State, Task, find_fault, render_indexes, render_moment
+from tests.fake_slurm.state import USER, Batch, RefusalError, State, Task, find_fault, render_indexes, render_moment
 
 NAMES = "states jobs format name user account partition"
 FLAGS = "noheader array me all"
@@ -22,9 +22,9 @@ def main(words: list[str]) -> None:
     options, _ = parse_options(words, program="squeue", names=NAMES, flags=FLAGS, short=SHORT)
     check_controller("slurm_load_jobs error:")
     if find_fault("squeue-down") is not None:
-        raise Refusal("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+        raise RefusalError("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
     if "noheader" not in options:
-        raise Refusal("squeue: error: this fake writes no header; add -h")
+        raise RefusalError("squeue: error: this fake writes no header; add -h")
     state = State()
     pattern = options.get("format", DEFAULT)
     for tasks in _group(_choose(state, options), separate="array" in options):
@@ -37,7 +37,7 @@ def _choose(state: State, options: dict[str, str]) -> list[Task]:
     oldest = time.time() - float(find_fault("min-job-age") or 300)
     kept = [task for task in state.tasks if task.end_at is None or task.end_at >= oldest]
     if len(words) == 1 and not any(task.id in asked for task in kept):
-        raise Refusal("slurm_load_jobs error: Invalid job id specified")
+        raise RefusalError("slurm_load_jobs error: Invalid job id specified")
     return [
         task
         for task in kept

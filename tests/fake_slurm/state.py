@@ -15,7 +15,7 @@ USER = "root"
 ACTIVE = ("PENDING", "RUNNING", "COMPLETING")
 
 
-class Refusal(Exception):  # noqa: N818
+class RefusalError(Exception):
     """A program says no, on stderr, and ends with a code."""
 
     def __init__(self, message: str, *, code: int = 1) -> None:
@@ -91,7 +91,7 @@ class State:
                 kept = json.load(file)
         except FileNotFoundError:
             if not ROOT:
-                raise Refusal("FAKE_SLURM names no folder; the fixture fake_slurm sets it") from None
+                raise RefusalError("FAKE_SLURM names no folder; the fixture fake_slurm sets it") from None
             kept = {"next_id": 1, "batches": [], "tasks": [], "past": [], "workers": [], "down": []}
         self.next_id: int = kept["next_id"]
         self.batches = {values["id"]: Batch(**values) for values in kept["batches"]}
@@ -125,7 +125,7 @@ class State:
         """Tasks meant by ``12``, ``12_3``, ``12_[1-3]`` or a raw id."""
         number, _, element = word.partition("_")
         if not number.isdecimal():
-            raise Refusal(f"Invalid job id specified: {word}")
+            raise RefusalError(f"Invalid job id specified: {word}")
         if not element:
             return [task for task in self.tasks if int(number) in (task.batch, task.raw_id)]
         indexes = set(parse_indexes(element.strip("[]")))
