@@ -141,6 +141,11 @@ def test_rules_group_anew_and_hold_for_later_imports(folder, foretell):
     assert [app["app"] for app in back] == ["ada.train_run"]
 
 
+def test_without_jobs_it_says_where_they_come_from(tmp_path, foretell):
+    outcome = foretell("history", "apps", folder=tmp_path)
+    assert (outcome.code, "foretell history import" in outcome.out) == (0, True)
+
+
 def test_an_application_of_the_history_can_be_built_and_asked(folder, foretell):
     foretell("history", "import", "jobs.txt", folder=folder)
     built = foretell("build", "ada.train_run", "--json", folder=folder)

@@ -1,6 +1,7 @@
 """How long runs that are only planned may take, from the few that were made. Rough, quick, for planning only."""
 
 from collections.abc import Sequence
+from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ _LEAST_FOR_LAW = 4
 
 def preload() -> None:
     """Import what estimates need, so that it is not imported while runs are measured, or a Ctrl-C lost in it."""
-    import foretell.models.runs  # noqa: F401
+    import_module("foretell.models.runs")
 
 
 def estimate_durations(runs: Sequence[Run], specs: Sequence[RunSpec]) -> NDArray[np.float64] | None:

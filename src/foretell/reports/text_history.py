@@ -42,6 +42,8 @@ def _describe(complaint: Complaint) -> str:
 
 def render_history_apps(apps: Sequence[HistoryApp], *, rows: int) -> Group:
     """The applications with most jobs."""
+    if not apps:
+        return stack(build_line("No past jobs. 'foretell history import' reads them from accounting."))
     numbers = ("Jobs", "Completed", "Users", "Core-hours", "GPU-hours")
     table = build_table("Application", *numbers, "Last submitted", numbers=numbers)
     for app in apps[:rows]:
