@@ -39,7 +39,7 @@ def _make_lines(draw: random.Random) -> Iterator[str]:
         kind = {
             "Cluster": "pitzer", "User": user, "Account": f"pas{draw.randrange(1000, 1060)}",
             "Partition": draw.choice(_PARTITIONS), "JobName": f"{name}_lr{draw.choice((0.1, 0.3))}_run{raw % 97}",
-            "WorkDir": f"/users/{user}/work/{name}/case{raw % 50}",
+            "WorkDir": f"/users/{user}/{name}/case{raw % 50}",
             "SubmitLine": f"sbatch -N1 -t 240 {name}.sh --epochs {10 * draw.randrange(1, 20)} --batch={2 ** size}",
         }  # fmt: skip
         master = raw
