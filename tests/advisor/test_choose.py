@@ -13,7 +13,7 @@ from foretell.advisor.policy import Cheapest, Fastest, Policy, choose_policy
 from foretell.entities.prediction import Offer, Recommendation, Rejection, Request
 from foretell.entities.run import Allocation
 from foretell.entities.units import parse_duration
-from foretell.errors import InfeasibleError
+from foretell.errors import InfeasibleError, SpecError
 
 BuildChoice = Callable[..., Choice]
 
@@ -267,3 +267,8 @@ def test_next_tries_end_where_the_node_does(build_choice: BuildChoice) -> None:
 )
 def test_limits_choose_the_policy(limits: dict[str, float | Decimal], prefer: str, best: str) -> None:
     assert choose_policy(**limits, prefer=prefer).best == best  # type: ignore[arg-type]
+
+
+def test_what_nobody_can_prefer_is_told() -> None:
+    with pytest.raises(SpecError, match="prefer: found 'quick'; expected auto or cheapest or fastest"):
+        choose_policy(prefer="quick")

@@ -1,5 +1,6 @@
 """One job from its recommendation to its bill: on the fake Slurm, on a real cluster, and here."""
 
+import re
 import threading
 import time
 import uuid
@@ -17,7 +18,7 @@ import foretell
 from foretell import api
 from foretell.api.execution import JobRequest
 from foretell.apps.sweep import build_sweep
-from foretell.entities.app import App
+from foretell.entities.app import App, Submission
 from foretell.entities.run import Machine, Run, State, Usage
 from foretell.entities.site import Billing, Site
 from foretell.errors import InfeasibleError, NotFoundError
@@ -220,6 +221,30 @@ def test_a_preview_submits_nothing(app: App, fake_slurm: FakeSlurm) -> None:
     assert f"--partition={recommendation.picked.allocation.partition}" in script
     assert "PARAM_n=5" in script
     assert fake_slurm.run("squeue", "-h", "-t", "all") == ""
+
+
+@pytest.mark.usefixtures("fake_slurm")
+@pytest.mark.parametrize(("said", "account"), [(None, "lab42"), ("PAS0002", "PAS0002")])
+def test_the_users_account_wins_over_the_sites_and_that_over_the_apps(app: App, said: str | None, account: str) -> None:
+    site = replace(price(api.discover_site()), script={"account": "lab42"})
+    described = replace(app, submission=Submission(account="PAS0001"))
+    _, script = api.preview(described, ask(site, submission=Submission(account=said)))
+    assert list_options(script, "account") == [account]
+
+
+@pytest.mark.usefixtures("fake_slurm")
+@pytest.mark.parametrize(("said", "cluster"), [({}, "moss"), ({"clusters": "fern"}, "fern")])
+def test_the_users_cluster_wins_over_the_sites_and_that_over_the_apps(
+    app: App, said: dict[str, str], cluster: str
+) -> None:
+    site = replace(price(api.discover_site()), script={"clusters": "moss"})
+    described = replace(app, submission=Submission(cluster="reed"))
+    _, script = api.preview(described, ask(site, submission=Submission(options=said)))
+    assert list_options(script, "clusters") == [cluster]
+
+
+def list_options(script: str, name: str) -> list[str]:
+    return re.findall(rf"^#SBATCH --{name}=(.*)$", script, re.MULTILINE)
 
 
 def test_limits_that_nothing_meets_are_told_before_anything_is_submitted(app: App, fake_slurm: FakeSlurm) -> None:

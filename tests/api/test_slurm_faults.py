@@ -117,7 +117,6 @@ REFUSALS = {
     "partition": (["--partition", "nowhere"], "", "no partition named 'nowhere'. Known: ", "debug"),
     "time": ([], "time_limit: 200h\n", "Requested time limit is invalid", "ask for less time"),
     "memory": ([], "resources: {memory: 900GB}\n", "it asks for 900 GB of memory; a node has", "ask for less"),
-    "array": (["--option", "array=0-9"], "", "option 'array' of sbatch is Foretell's own", "leave it out"),
 }
 
 

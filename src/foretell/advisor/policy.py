@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.entities.units import render_duration, render_money
+from foretell.errors import Mistake, SpecError
+
+PREFERENCES = ("auto", "cheapest", "fastest")
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -74,6 +77,12 @@ class Fastest(Limits):
 
 
 def choose_policy(*, max_time_s: float | None = None, max_cost: Decimal | None = None, prefer: str = "auto") -> Policy:
-    """The cheapest within a time limit; the fastest where only the cost is limited; the cheapest without limits."""
+    """The cheapest within a time limit; the fastest where only the cost is limited; the cheapest without limits.
+
+    Raises:
+        SpecError: if that is nothing to prefer.
+    """
+    if prefer not in PREFERENCES:
+        raise SpecError("options", [Mistake(place="prefer", found=repr(prefer), expected=" or ".join(PREFERENCES))])
     fastest = prefer == "fastest" or (prefer == "auto" and max_time_s is None and max_cost is not None)
     return (Fastest if fastest else Cheapest)(max_time_s=max_time_s, max_cost=max_cost)

@@ -11,7 +11,7 @@ from foretell.api.advice import recommend
 from foretell.api.campaign import Campaign
 from foretell.api.learning import Configuration
 from foretell.api.places import find_site
-from foretell.api.runners import Where
+from foretell.api.runners import Where, check_local
 from foretell.api.workspace import StoreLike, batch_directory, directory_of, resolve_app, run_directory, using_store
 from foretell.apps.command import build_launch
 from foretell.entities.app import App, Submission
@@ -64,6 +64,7 @@ def run(
     Raises:
         InfeasibleError: if nothing works, or nothing within the limits.
         NotFoundError: if there is no such app or site, no model yet, or no such way to go on.
+        SpecError: if there is nothing of that name to prefer, or what is said of Slurm is for a site without it.
         RunnerError: if it cannot be submitted.
     """
     with using_store(store, directory_of(app)) as opened:
@@ -78,6 +79,7 @@ def preview(app: App | str | Path, request: JobRequest, *, store: StoreLike = No
     Raises:
         InfeasibleError: if nothing works, or nothing within the limits.
         NotFoundError: if there is no such app or site, or no model yet.
+        SpecError: if there is nothing of that name to prefer, or what is said of Slurm is for a site without it.
     """
     with using_store(store, directory_of(app)) as opened:
         job = _prepare(app, request, opened)
@@ -108,7 +110,8 @@ class _Job:
             return Where(runner="local")
         cluster = self.node.cluster or self.site.name
         options = {name: value.replace("{cluster}", cluster) for name, value in self.site.script.items()}
-        base = Submission(cluster=options.pop("clusters", None), options=options, without=self.site.refuses)
+        account = options.pop("account", None)  # the user may name another
+        base = Submission(account=account, options=options, without=self.site.refuses)
         return Where(runner="slurm", submission=self.request.submission.over(base))
 
     def specify(self, asked: Allocation, *, repetition: int = 0) -> RunSpec:
@@ -143,6 +146,8 @@ def _prepare(app: App | str | Path, request: JobRequest, store: RunStore) -> _Jo
         raise NotFoundError("way to go on at a limit", request.on_limit, known=ON_LIMIT)
     known = resolve_app(app, store)
     site = find_site(request.site) if isinstance(request.site, str) else request.site
+    if site.scheduler == _SHELL:
+        check_local(request.submission, remedy="name a cluster with --site")
     policy = choose_policy(max_time_s=request.max_time_s, max_cost=request.max_cost, prefer=request.prefer)
     recommendation = recommend(known, request.configuration, site=site, policy=policy, store=store, risk=request.risk)
     asked = recommendation.picked.allocation

@@ -11,7 +11,7 @@ from foretell.api.workspace import batch_directory, run_directory
 from foretell.apps.command import build_launch
 from foretell.entities.app import RUNNERS, App, Submission
 from foretell.entities.run import RunSpec, State
-from foretell.errors import NotFoundError
+from foretell.errors import Mistake, NotFoundError, SpecError
 from foretell.probes.machine import build_owner
 from foretell.runners import Runner
 from foretell.runners.local import LocalRunner
@@ -45,6 +45,7 @@ class Where:
 
         Raises:
             NotFoundError: if there is no runner or partition of that name.
+            SpecError: if what is said of Slurm is for runs on this machine.
             RunnerError: if it cannot be used here.
         """
         name = self.runner or app.runner
@@ -52,19 +53,36 @@ class Where:
             raise NotFoundError("runner", name, known=RUNNERS)
         anew = retry | UNASKED
         if name == "local":
+            check_local(self.submission)
             with _open_local(store, jobs=self.jobs, retry=anew) as (runner, claims):
                 yield runner, claims
         else:
-            submission = _aim(self.submission.over(app.submission))
+            submission = self.submission.over(app.submission)
             with open_slurm(app, store, submission, retry=anew, only=only) as (runner, claims):
                 yield runner, claims
 
 
-def _aim(submission: Submission) -> Submission:
-    """With the cluster by its own name, however it was said: all questions go there, too."""
-    options = dict(submission.options)
-    cluster = options.pop("clusters", None)
-    return replace(submission, cluster=submission.cluster or cluster, options=options)
+def check_local(submission: Submission, *, remedy: str = "--runner slurm, or runner: slurm in the app file") -> None:
+    """Do not pass over what only Slurm understands: the runs would be made in another place than asked for.
+
+    An account may be said: it may come from the environment, and here nobody pays.
+
+    Raises:
+        SpecError: if anything else is said.
+    """
+    said = {
+        "partition": submission.partition,
+        "cluster": submission.cluster,
+        "option": ", ".join(submission.options),
+        "sample": submission.sample,
+    }
+    mistakes = [
+        Mistake(place=name, found=repr(value), expected=f"jobs of Slurm: {remedy}")
+        for name, value in said.items()
+        if value
+    ]
+    if mistakes:
+        raise SpecError("runs on this machine", mistakes)
 
 
 @contextmanager

@@ -3,25 +3,12 @@
 import re
 
 from foretell.apps._nodes import Entry
-from foretell.entities.app import RUNNERS, Submission
+from foretell.entities.app import OWN_OPTIONS, RUNNERS, Submission
 
 _KEYS = ("partition", "account", "cluster", "options", "sample")
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 _WORD = re.compile(r"[!-~]+")
-_OURS = {
-    "array": "nothing: runs are grouped into arrays by themselves",
-    "partition": "it under slurm.partition",
-    "account": "it under slurm.account",
-    "clusters": "it under slurm.cluster",
-    "time": "it as time_limit",
-    "mem": "it under resources.memory",
-    "nodes": "it under resources.nodes",
-    "cpus-per-task": "it under resources.cores",
-    "gpus-per-node": "it under resources.gpus",
-    "output": "nothing: what a run prints is in its own directory",
-    "error": "nothing: what a run prints is in its own directory",
-    "job-name": "nothing: batches are found by the names they are given",
-}
+_ELSEWHERE = OWN_OPTIONS | {"clusters": "slurm.cluster in the app file"}
 
 
 def read_runner(entry: Entry | None) -> str:
@@ -62,8 +49,8 @@ def _read_options(entry: Entry) -> dict[str, str]:
         text = value.read_text(expected="text without blanks; '' for a flag")
         if not _OPTION.fullmatch(name):
             value.note("a long name without dashes before it, as in qos", found=f"the option {name!r}")
-        elif name in _OURS:
-            value.note(_OURS[name], found=f"the option {name!r}")
+        elif name in _ELSEWHERE:
+            value.note(_ELSEWHERE[name], found=f"the option {name!r}")
         elif text and not _WORD.fullmatch(text):
             value.note("text without blanks")
         options[name] = text or ""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 APP_FILE, FOLDER = "foretell.yaml", ".foretell"
+_OPTION = re.compile(r"[a-z][a-z0-9-]*")
+_AN_OPTION = "NAME=VALUE with the long name of an option of sbatch, for example qos=long; NAME alone for a flag"
 _NAME_LINE = re.compile(r"^name\s*:\s*['\"]?([^'\"#\s]+)", re.MULTILINE)
 
 AppArgument = Annotated[
@@ -40,6 +42,11 @@ SetOption = Annotated[
     ),
 ]
 LevelOption = Annotated[str, typer.Option(help="How sure the interval should be.")]
+SiteOption = Annotated[str, typer.Option(help="Where it should run; 'foretell sites list' names them.")]
+MaxTimeOption = Annotated[str | None, typer.Option(help="The most time it may take.")]
+PreferOption = Annotated[
+    str, typer.Option(help="cheapest, fastest, or auto: the fastest if only the cost is limited, else the cheapest.")
+]
 RiskOption = Annotated[
     str | None,
     typer.Option(
@@ -72,11 +79,18 @@ def build_submission(
     """How runs are handed to Slurm.
 
     Raises:
-        SpecError: if an option is none.
+        SpecError: with every option that is none, or not to be given so.
     """
-    from foretell.entities.app import Submission
+    from foretell.entities.app import OWN_OPTIONS, Submission
 
     further = {name: value for name, _, value in (word.partition("=") for word in options or ())}
+    mistakes = [
+        Mistake(place="--option", found=repr(name), expected=OWN_OPTIONS.get(name, _AN_OPTION))
+        for name in further
+        if name in OWN_OPTIONS or not _OPTION.fullmatch(name)
+    ]
+    if mistakes:
+        raise SpecError("options", mistakes)
     return Submission(partition=partition, account=account, options=further, sample=sample)
 
 
@@ -148,6 +162,15 @@ def parse_option(name: str, parse: Callable[[str], T], text: str) -> T:
         return parse(text)
     except ValueError as exc:
         raise SpecError("options", [Mistake(place=name, found=repr(text), expected=str(exc))]) from None
+
+
+def parse_optional(name: str, parse: Callable[[str], T], text: str | None) -> T | None:
+    """An option's value; ``None`` if it was not given.
+
+    Raises:
+        SpecError: if it cannot be read.
+    """
+    return None if text is None else parse_option(name, parse, text)
 
 
 def open_console(*, stderr: bool = False) -> "Console":

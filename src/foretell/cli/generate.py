@@ -16,7 +16,7 @@ from foretell.cli._common import (
     build_submission,
     find_app,
     find_store,
-    parse_option,
+    parse_optional,
     show,
     show_json,
 )
@@ -70,11 +70,11 @@ def generate(
     name = find_app(app)
     asked: dict[str, Any] = {
         "store": find_store(store, name),
-        "budget_s": None if budget is None else parse_option("--budget", parse_duration, budget),
+        "budget_s": parse_optional("--budget", parse_duration, budget),
         "retry_failed": retry_failed,
         "jobs": jobs,
         "adaptive": adaptive,
-        "until": None if until is None else parse_option("--until", parse_share, until),
+        "until": parse_optional("--until", parse_share, until),
         "runner": runner,
         "submission": build_submission(partition=partition, account=account, options=option, sample=sample),
     }

@@ -15,7 +15,7 @@ from foretell.cli._common import (
     make_folder,
     note,
     open_console,
-    parse_option,
+    parse_optional,
     show,
     show_json,
 )
@@ -54,8 +54,8 @@ def import_history(
     with open_console(stderr=True).status("Reading…") as status:
         result = api.import_history(
             files or (),
-            since=_parse_day("--since", since),
-            until=_parse_day("--until", until),
+            since=parse_optional("--since", _read_day, since),
+            until=parse_optional("--until", _read_day, until),
             users=user or (),
             all_users=all_users,
             cluster=cluster,
@@ -127,8 +127,8 @@ def report(
         user=user,
         account=account,
         app=app_name,
-        since=_parse_day("--since", since),
-        until=_parse_day("--until", until),
+        since=parse_optional("--since", _read_day, since),
+        until=parse_optional("--until", _read_day, until),
         site=None if site is None else api.find_site(site, files=find_site_files(site_file)),
         store=find_store(store),
     )
@@ -144,10 +144,6 @@ def report(
         show([render_waste(found, rows=rows)])
     if plot is not None:
         note(f"Wrote {plot}.")
-
-
-def _parse_day(name: str, text: str | None) -> datetime | None:
-    return None if text is None else parse_option(name, _read_day, text)
 
 
 def _read_day(text: str) -> datetime:

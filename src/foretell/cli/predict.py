@@ -16,6 +16,7 @@ from foretell.cli._common import (
     find_store,
     note,
     parse_option,
+    parse_optional,
     parse_settings,
     show,
     show_json,
@@ -64,7 +65,7 @@ def predict(
         store=find_store(store, name),
         resources={name: count for name, count in asked.items() if count is not None},
         level=parse_option("--level", parse_share, level),
-        risk=None if risk is None else parse_option("--risk", parse_share, risk),
+        risk=parse_optional("--risk", parse_share, risk),
     )
     if as_json:
         show_json([build_prediction_record(prediction) for prediction in answer.predictions])

@@ -9,37 +9,36 @@ from foretell.cli._common import (
     AppArgument,
     JsonOption,
     LevelOption,
+    MaxTimeOption,
+    PreferOption,
     RiskOption,
     SetOption,
     SiteFileOption,
+    SiteOption,
     StoreOption,
     find_app,
     find_site_files,
     find_store,
     note,
     parse_option,
+    parse_optional,
     parse_settings,
     show,
     show_json,
     write_text,
 )
-from foretell.errors import Mistake, SpecError
 
 EXAMPLES = "Example: foretell recommend myapp --set epochs=100 --site osc --max-time 2h --max-cost 5"
-_PREFERENCES = ("auto", "cheapest", "fastest")
 
 
 def recommend(
     app: AppArgument = None,
     settings: SetOption = None,
-    site: Annotated[str, typer.Option(help="Where it should run; 'foretell sites list' names them.")] = "local",
+    site: SiteOption = "local",
     site_file: SiteFileOption = None,
-    max_time: Annotated[str | None, typer.Option(help="The most time it may take.")] = None,
+    max_time: MaxTimeOption = None,
     max_cost: Annotated[str | None, typer.Option(help="The most it may cost.")] = None,
-    prefer: Annotated[
-        str,
-        typer.Option(help="cheapest, fastest, or auto: the fastest if only the cost is limited, else the cheapest."),
-    ] = "auto",
+    prefer: PreferOption = "auto",
     account: Annotated[str | None, typer.Option(help="The account to charge, for the script.")] = None,
     output: Annotated[
         Path | None, typer.Option(help="The job script; default: job.sbatch, or job.sh for local.")
@@ -56,9 +55,6 @@ def recommend(
     from foretell.reports.records import build_recommendation_record
     from foretell.reports.text_offers import render_recommendation
 
-    if prefer not in _PREFERENCES:
-        mistake = Mistake(place="--prefer", found=repr(prefer), expected=" or ".join(_PREFERENCES))
-        raise SpecError("options", [mistake])
     name = find_app(app)
     address = find_store(store, name)
     place = api.find_site(site, files=find_site_files(site_file))
@@ -67,13 +63,13 @@ def recommend(
         parse_settings(settings),
         site=place,
         policy=api.choose_policy(
-            max_time_s=None if max_time is None else parse_option("--max-time", parse_duration, max_time),
-            max_cost=None if max_cost is None else parse_option("--max-cost", parse_money, max_cost),
+            max_time_s=parse_optional("--max-time", parse_duration, max_time),
+            max_cost=parse_optional("--max-cost", parse_money, max_cost),
             prefer=prefer,
         ),
         store=address,
         level=parse_option("--level", parse_share, level),
-        risk=None if risk is None else parse_option("--risk", parse_share, risk),
+        risk=parse_optional("--risk", parse_share, risk),
     )
     script = api.render_script(name, recommendation.picked, place, store=address, account=account)
     path = output or Path("job.sh" if place.scheduler == "shell" else "job.sbatch")

@@ -82,14 +82,30 @@ class Phase:
 
 RUNNERS = ("local", "slurm")
 
+# Options of sbatch that are not for users to give, and what is there in their place.
+OWN_OPTIONS = {
+    "account": "the account: --account, or slurm.account in the app file",
+    "array": "nothing: runs are grouped into arrays by themselves",
+    "chdir": "working_directory in the app file",
+    "cpus-per-task": "resources.cores in the app file",
+    "error": "nothing: what a run prints is in its own directory",
+    "gpus-per-node": "resources.gpus in the app file",
+    "job-name": "nothing: batches are found by the names they are given",
+    "mem": "resources.memory in the app file, or --memory of foretell run",
+    "nodes": "resources.nodes in the app file",
+    "output": "nothing: what a run prints is in its own directory",
+    "partition": "the partition: --partition, or slurm.partition in the app file",
+    "time": "time_limit in the app file, or --time of foretell run",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """How runs are handed to Slurm.
 
-    ``options`` are further ``sbatch`` options by their long names; an empty value is a flag. ``sample``: a sampler runs
-    beside each command, for what accounting does not tell (memory over time, GPUs). ``without`` are options that the
-    site's scheduler does not take.
+    ``options`` are further ``sbatch`` options by their long names; an empty value is a flag. ``clusters`` among them
+    becomes ``cluster``, where all questions go, too. ``sample``: a sampler runs beside each command, for what
+    accounting does not tell (memory over time, GPUs). ``without`` are options that the site's scheduler does not take.
     """
 
     partition: str | None = None
@@ -98,6 +114,12 @@ class Submission:
     options: Mapping[str, str] = field(default_factory=dict)
     sample: bool = False
     without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        options = dict(self.options)
+        cluster = options.pop("clusters", None)  # one place for it: else which of two wins is chance
+        object.__setattr__(self, "cluster", self.cluster or cluster)
+        object.__setattr__(self, "options", options)
 
     def over(self, base: "Submission") -> "Submission":
         """What is said here, and else what is said there."""
