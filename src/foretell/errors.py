@@ -6,6 +6,7 @@ ForetellError
 ├── NotFoundError (LookupError)     no app, run, site, model or file of that name
 ├── ImportDataError (ValueError)    a table of runs or configurations cannot be read
 ├── NotEnoughRunsError              too few finished runs to learn from
+├── WorkloadError (ValueError)      a model's code cannot be built, or its training step cannot be read from it
 ├── InfeasibleError                 no allocation meets the limits
 ├── RunnerError (RuntimeError)      a run could not be started or followed
 │   └── SchedulerError              the scheduler refused, did not answer, or said what we do not know
@@ -83,6 +84,10 @@ class NotEnoughRunsError(ForetellError):
         self.app = app
         self.have = have
         self.need = need
+
+
+class WorkloadError(ForetellError, ValueError):
+    """A model's code cannot be built, or its training step cannot be read from it."""
 
 
 class InfeasibleError(ForetellError):

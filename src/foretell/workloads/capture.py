@@ -1,0 +1,172 @@
+"""A training step's operators from a model's code: the step runs on tensors without data."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from foretell.entities.workload import Operator, StepPhase, Workload
+from foretell.workloads.failures import explain
+from foretell.workloads.precision import Casts
+from foretell.workloads.recorder import CallMode, KernelMode, Recorder
+from foretell.workloads.sources import InputSpec, StepOptions
+from foretell.workloads.steps import build_fused_update, build_optimizer, checkpointed, compute_loss
+
+_MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_PURE = {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}
+
+
+def capture(
+    model: nn.Module, inputs: Sequence[InputSpec], *, options: StepOptions | None = None, name: str = ""
+) -> Workload:
+    """The operators of one training step in the order in which they run. The model is moved to meta tensors.
+
+    Raises:
+        WorkloadError: The model cannot take the inputs, or does what depends on their values.
+        SpecError: The model gives back nothing that the loss can be made of.
+    """
+    options = options or StepOptions()
+    model = _prepare(model, options)
+    names = {id(parameter): path for path, parameter in model.named_parameters()}
+    mixed = _MIXED.get(options.precision)
+    recorder = Recorder(names, Casts(mixed) if mixed is not None else None)
+    with _watched(model, recorder), ExitStack() as stack:
+        if options.checkpointing:
+            stack.enter_context(checkpointed(model, recorder))
+        try:
+            _run_step(model, inputs, options, recorder)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, AttributeError, KeyError) as exc:
+            raise explain(exc, recorder) from exc
+    operators, layers, views = _build(recorder)
+    if options.implementation == "fused":
+        operators.append(build_fused_update(model, options.optimizer))
+        layers.append("")
+        views.append(0)
+    return Workload(
+        name=name or type(model).__name__,
+        operators=tuple(operators),
+        layers=tuple(layers),
+        views=tuple(views),
+        batch=inputs[0].shape[0] if inputs and inputs[0].shape else 1,
+        settings=options.settings,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
+
+
+def _prepare(model: nn.Module, options: StepOptions) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = model.to("meta")
+    model = model.to(_PURE[options.precision]) if options.precision in _PURE else model
+    model.zero_grad(set_to_none=True)
+    return model.train()
+
+
+@contextmanager
+def _watched(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Tell the recorder which module is at work."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    layers = recorder.layers
+
+    def enter(module: nn.Module, _given: Any) -> None:
+        layers.append(paths.get(id(module), layers[-1]))
+
+    def leave(_module: nn.Module, _given: Any, _out: Any) -> None:
+        layers.pop()
+
+    hooks = (register_module_forward_pre_hook(enter), register_module_forward_hook(leave))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _run_step(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions, recorder: Recorder) -> None:
+    args, kwargs = build_tensors(inputs, _PURE.get(options.precision))
+    with warnings.catch_warnings(), KernelMode(recorder):
+        warnings.simplefilter("ignore")
+        _run_batch(model, args, kwargs, options, recorder)
+        if options.accumulation > 1:
+            begin = len(recorder.records)
+            _run_batch(model, args, kwargs, options, recorder)
+            recorder.records += recorder.records[begin:] * (options.accumulation - 2)
+    optimizer = build_optimizer(model, options)
+    if optimizer is None:
+        return
+    optimizer.step()  # the first one only makes what the others update
+    recorder.owners.update(_find_owners(model, optimizer))
+    recorder.phase = StepPhase.UPDATE
+    with KernelMode(recorder):
+        optimizer.step()
+
+
+def _find_owners(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[int, str]]:
+    """Whose gradients and states tensors are."""
+    for name, parameter in model.named_parameters():
+        yield id(parameter.grad), name
+        for state in optimizer.state.get(parameter, {}).values():
+            yield id(state), name
+
+
+def _run_batch(
+    model: nn.Module,
+    args: Sequence[torch.Tensor],
+    kwargs: dict[str, torch.Tensor],
+    options: StepOptions,
+    recorder: Recorder,
+) -> None:
+    recorder.phase = StepPhase.FORWARD
+    with CallMode(recorder):
+        loss = compute_loss(model(*args, **kwargs), options.loss)
+        if options.accumulation > 1:
+            loss = loss / options.accumulation
+    first = torch.empty_like(loss)
+    if recorder.casts is not None:
+        recorder.casts.forget()
+    recorder.phase = StepPhase.BACKWARD
+    torch.autograd.backward(loss, grad_tensors=first)
+    recorder.forget_graph()
+
+
+def build_tensors(
+    inputs: Sequence[InputSpec], floating: torch.dtype | None = None
+) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """Tensors without data, in order and by name."""
+    args: list[torch.Tensor] = []
+    kwargs: dict[str, torch.Tensor] = {}
+    for given in inputs:
+        dtype = getattr(torch, given.dtype)
+        if floating is not None and dtype is torch.float32:
+            dtype = floating
+        tensor = torch.empty(given.shape, dtype=dtype, device="meta")
+        if given.name:
+            kwargs[given.name] = tensor
+        else:
+            args.append(tensor)
+    return args, kwargs
+
+
+def _build(recorder: Recorder) -> tuple[list[Operator], list[str], list[int]]:
+    """Operators, of which equal ones are one object, their layers, and the calls without work between them."""
+    known: dict[Operator, Operator] = {}
+    built: dict[int, Operator] = {}
+    operators, layers, views = [], [], []
+    last = recorder.first_node - 1
+    for record in recorder.records:
+        operator = built.get(id(record))
+        if operator is None:
+            operator = record.build()
+            operator = built[id(record)] = known.setdefault(operator, operator)
+        operators.append(operator)
+        layers.append(record.layer)
+        between = 0
+        if record.phase is StepPhase.FORWARD:
+            between = max(0, record.first_node - last - 1)
+            last = record.last_node
+        views.append(between)
+    return operators, layers, views

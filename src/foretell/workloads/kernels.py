@@ -1,0 +1,161 @@
+"""What one computing call of PyTorch's own operators costs, from the tensors it is given and gives back."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+_aten = torch.ops.aten
+
+
+class Part(NamedTuple):
+    """What a call adds to the operator it is a part of."""
+
+    flops: float
+    bytes_moved: float
+    kernels: int
+
+
+Rule: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any], Any], Part | None]
+
+_FREE = frozenset({
+    "_unsafe_view", "_conj", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
+    "resize_", "set_", "_local_scalar_dense", "_has_compatible_shallow_copy_type", "is_same_size", "sym_size",
+    "sym_numel", "sym_stride", "_assert_tensor_metadata", "lift", "lift_fresh", "lift_fresh_copy",
+    "record_stream", "_assert_async", "is_pinned", "split_with_sizes", "unsafe_split", "unsafe_chunk",
+    "detach_", "scalar_tensor",
+})  # fmt: skip
+_MOVES = frozenset({
+    "clone", "copy", "copy_", "_to_copy", "cat", "stack", "constant_pad_nd", "reflection_pad2d", "roll", "flip",
+    "repeat", "fill_", "fill", "zero_", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like",
+    "new_zeros", "new_ones", "new_full", "arange", "select_backward", "slice_backward", "embedding", "index",
+    "index_select", "gather", "tril", "triu", "masked_fill", "masked_fill_", "slice_scatter", "select_scatter",
+    "upsample_nearest2d",
+})  # fmt: skip
+_GATHERS = frozenset({"embedding", "index", "index_select", "gather"})  # read no more than they give
+_SCATTERS = frozenset({"index_put_", "_index_put_impl_", "index_add_", "scatter_add_", "scatter_"})  # touch what is put
+_rules: dict[Any, Rule | None] = {}
+
+
+def measure(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Part | None:
+    """What a call costs; nothing where it runs nothing on the device."""
+    try:
+        rule = _rules[func]
+    except KeyError:
+        rule = _rules[func] = _find_rule(func)
+    return None if rule is None else rule(args, kwargs, out)
+
+
+def _find_rule(func: Any) -> Rule | None:
+    packet = func.overloadpacket
+    name = packet.__name__
+    if func.is_view or name in _FREE:
+        return None
+    if packet in _PRODUCTS:
+        return _PRODUCTS[packet]
+    if packet in flop_registry:
+        return _counted(flop_registry[packet])
+    if name in _GATHERS:
+        return _gather
+    if name in _SCATTERS:
+        return _scatter
+    return _move if name in _MOVES else _compute
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _elements(tensor: torch.Tensor) -> int:
+    """What is in memory: nothing is read twice where a tensor is expanded."""
+    if 0 not in tensor.stride():
+        return tensor.numel()
+    return math.prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step)
+
+
+def _sizes(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> tuple[float, float]:
+    """Elements of the largest tensor, and bytes of all of them that are on the device."""
+    largest = moved = 0
+    for tensor in _tensors((*args, *kwargs.values(), out)):
+        if tensor.device.type == "meta":
+            elements = _elements(tensor)
+            largest = max(largest, elements, tensor.numel())
+            moved += elements * tensor.element_size()
+    return largest, moved
+
+
+def _compute(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Part | None:
+    largest, moved = _sizes(args, kwargs, out)
+    return Part(largest, moved, 1) if moved else None
+
+
+def _move(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Part | None:
+    _, moved = _sizes(args, kwargs, out)
+    return Part(0.0, moved, 1) if moved else None
+
+
+def _gather(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> Part | None:
+    _, indices = _sizes(args[1:], kwargs, ())
+    return Part(0.0, 2 * out.numel() * out.element_size() + indices, 1)
+
+
+def _scatter(args: Sequence[Any], kwargs: Mapping[str, Any], _out: Any) -> Part | None:
+    values = next((value for value in reversed(args) if isinstance(value, torch.Tensor)), args[0])
+    _, given = _sizes(args[1:], kwargs, ())
+    return Part(values.numel(), given + 2 * values.numel() * values.element_size(), 1)
+
+
+def _counted(formula: Callable[..., int]) -> Rule:
+    def rule(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Part | None:
+        _, moved = _sizes(args, kwargs, out)
+        return Part(formula(*args, **kwargs, out_val=out), moved, 1)
+
+    return rule
+
+
+def _product(place: int) -> Rule:
+    """Of matrices: the one at this place of the arguments is the first factor."""
+
+    def rule(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> Part:
+        _, moved = _sizes(args, kwargs, out)
+        return Part(2.0 * out.numel() * args[place].shape[-1], moved, 1)
+
+    return rule
+
+
+def _convolution_flops(data: torch.Tensor, weight: torch.Tensor, result: torch.Tensor, *, transposed: bool) -> float:
+    positions = data.numel() if transposed else result.numel()
+    return 2.0 * positions * math.prod(weight.shape[1:])
+
+
+def _convolution(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> Part:
+    _, moved = _sizes(args, kwargs, out)
+    return Part(_convolution_flops(args[0], args[1], out, transposed=args[6]), moved, 1)
+
+
+def _convolution_backward(args: Sequence[Any], _kwargs: Mapping[str, Any], out: Sequence[Any]) -> Part:
+    """One pass for each gradient that is asked for."""
+    gradient, data, weight, transposed = args[0], args[1], args[2], args[7]
+    passes = [result is not None for result in out]
+    flops = _convolution_flops(data, weight, gradient, transposed=transposed) * sum(passes[:2])
+    elements = (gradient.numel() + data.numel() + weight.numel()) * sum(passes[:2])
+    if passes[2]:
+        flops += gradient.numel()
+        elements += gradient.numel() + out[2].numel()
+    return Part(flops, elements * gradient.element_size(), sum(passes))
+
+
+_PRODUCTS: dict[Any, Rule] = {
+    _aten.mm: _product(0),
+    _aten.bmm: _product(0),
+    _aten.addmm: _product(1),
+    _aten.baddbmm: _product(1),
+    _aten.convolution: _convolution,
+    _aten.convolution_backward: _convolution_backward,
+}

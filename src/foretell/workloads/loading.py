@@ -1,0 +1,231 @@
+"""Models from what a user names: code, a configuration, a saved program."""
+
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export.passes import move_to_device_pass
+
+from foretell.errors import MissingExtraError, NotFoundError, WorkloadError
+from foretell.workloads.failures import find_place, shorten
+from foretell.workloads.sources import InputSpec
+
+BATCH, LENGTH = 8, 128  # of inputs that nobody gave
+_FORMS = (
+    "FILE.py:FACTORY, PACKAGE.MODULE:FACTORY, a Hugging Face config.json or its folder, "
+    "or a torch.export program (.pt2)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model, and what it takes where that is known."""
+
+    model: nn.Module
+    inputs: tuple[InputSpec, ...] = ()
+
+
+def load_model(source: str, *, arguments: Mapping[str, object] | None = None, on_meta: bool = True) -> LoadedModel:
+    """The model that a source names: ``train.py:build_model``, ``package.module:factory``, a configuration, a program.
+
+    Raises:
+        NotFoundError: There is no such file, module or factory.
+        WorkloadError: The code fails, or what it makes is no model.
+        MissingExtraError: A configuration needs the library that reads it.
+    """
+    path = Path(source)
+    if path.suffix == ".pt2":
+        return _load_program(path, on_meta=on_meta)
+    if path.suffix == ".json" or path.is_dir():
+        return _load_configuration(path, arguments or {}, on_meta=on_meta)
+    place, colon, factory = source.rpartition(":")
+    if not colon or not place or not factory:
+        raise WorkloadError(f"{source!r} names no model. Expected {_FORMS}.")
+    make = _find_factory(_import(place), factory, place)
+    return LoadedModel(model=_build(make, arguments or {}, source, on_meta=on_meta))
+
+
+# Code
+
+
+def _import(place: str) -> Any:
+    path = Path(place)
+    if path.suffix != ".py":
+        return _import_module(place)
+    if not path.is_file():
+        raise NotFoundError("file", place, hint=f"Expected {_FORMS}.")
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    _let_import_from(path.resolve().parent)
+    with _explained(place):
+        sys.modules[path.stem] = module  # what the file's classes ask for when they are looked at
+        spec.loader.exec_module(module)
+    return module
+
+
+def _import_module(name: str) -> Any:
+    _let_import_from(Path.cwd())
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise NotFoundError("module", name, hint=f"Expected {_FORMS}; run it where the module can be imported.")
+    with _explained(name):
+        return importlib.import_module(name)
+
+
+def _let_import_from(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _find_factory(module: Any, name: str, place: str) -> Any:
+    found = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        known = [
+            key for key, value in vars(module).items()
+            if not key.startswith("_") and callable(value) and getattr(value, "__module__", None) == module.__name__
+        ]  # fmt: skip
+        raise NotFoundError(f"factory in {place}", name, known=known)
+    return found
+
+
+def _build(make: Any, arguments: Mapping[str, object], source: str, *, on_meta: bool) -> nn.Module:
+    if isinstance(make, nn.Module):
+        return make
+    if not callable(make):
+        raise WorkloadError(f"{source} is {type(make).__name__}; expected an nn.Module, its class, or what makes one")
+    _check_arguments(make, arguments, source)
+    if not on_meta:
+        return _call(make, arguments, source)
+    try:
+        with torch.device("meta"):
+            return _call(make, arguments, source)
+    except WorkloadError:  # code that looks at values while it builds: build it with them
+        return _call(make, arguments, source)
+
+
+def _check_arguments(make: Callable[..., Any], arguments: Mapping[str, object], source: str) -> None:
+    try:
+        signature = inspect.signature(make)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(**arguments)
+    except TypeError as exc:
+        raise WorkloadError(f"{source} takes {signature}: {exc}. Give its arguments by name.") from None
+
+
+def _call(make: Callable[..., Any], arguments: Mapping[str, object], source: str) -> nn.Module:
+    with _explained(source):
+        model = make(**arguments)
+    if not isinstance(model, nn.Module):
+        raise WorkloadError(f"{source} gave back {type(model).__name__}; expected an nn.Module")
+    return model
+
+
+@contextmanager
+def _explained(source: str) -> Any:
+    """Errors of a user's code, with its line instead of our lines."""
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except (Exception, SystemExit) as exc:
+            kind = type(exc).__name__
+            raise WorkloadError(f"{source} failed at {find_place(exc)}: {kind}: {shorten(exc)}") from exc
+
+
+# Configurations
+
+
+def _load_configuration(path: Path, arguments: Mapping[str, object], *, on_meta: bool) -> LoadedModel:
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        raise NotFoundError("configuration", str(file), hint=f"Expected {_FORMS}.")
+    try:
+        import transformers
+    except ImportError as exc:
+        raise MissingExtraError(f"{file} needs: pip install 'foretell[huggingface]'") from exc
+    try:
+        written = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as exc:
+        raise WorkloadError(f"{file} is no JSON ({exc}); expected a Hugging Face configuration") from exc
+    with _explained(str(file)):
+        config = transformers.AutoConfig.from_pretrained(str(file), **arguments)
+        if getattr(config, "use_cache", None):
+            config.use_cache = False  # of no use in training
+        names = [name for name in written.get("architectures") or () if hasattr(transformers, name)]
+        make = getattr(transformers, names[0]) if names else transformers.AutoModel
+        build = getattr(make, "_from_config", None) or make.from_config
+        with ExitStack() as stack:
+            if on_meta:
+                stack.enter_context(torch.device("meta"))
+            model = build(config)
+    return LoadedModel(model=model, inputs=_guess_inputs(model, config))
+
+
+def _guess_inputs(model: nn.Module, config: Any) -> tuple[InputSpec, ...]:
+    """What a model of this configuration is usually given, with labels where it has a loss."""
+    takes = inspect.signature(model.forward).parameters
+    labels = "labels" in takes
+    classes = getattr(config, "num_labels", None) or 2
+    if "input_ids" in takes:
+        config = config.get_text_config() if hasattr(config, "get_text_config") else config
+        longest = getattr(config, "max_position_embeddings", None) or LENGTH
+        ids = InputSpec(name="input_ids", shape=(BATCH, min(LENGTH, longest)), dtype="int64", high=config.vocab_size)
+        sequence = "SequenceClassification" not in type(model).__name__
+        target = InputSpec(
+            name="labels",
+            shape=ids.shape if sequence else (BATCH,),
+            dtype="int64",
+            high=ids.high if sequence else classes,
+        )
+        return (ids, target) if labels else (ids,)
+    if "pixel_values" in takes:
+        size = getattr(config, "image_size", 224)
+        height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        shape = (BATCH, getattr(config, "num_channels", 3), height, width)
+        image = InputSpec(name="pixel_values", shape=shape)
+        return (image, InputSpec(name="labels", shape=(BATCH,), dtype="int64", high=classes)) if labels else (image,)
+    return ()
+
+
+# Programs
+
+
+def _load_program(path: Path, *, on_meta: bool) -> LoadedModel:
+    if not path.is_file():
+        raise NotFoundError("program", str(path), hint=f"Expected {_FORMS}.")
+    with _explained(str(path)):
+        program = torch.export.load(path)
+        if on_meta:
+            program = move_to_device_pass(program, "meta")
+        model = program.module()
+    args, kwargs = program.example_inputs or ((), {})
+    return LoadedModel(model=model, inputs=_describe(args, kwargs))
+
+
+def _describe(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[InputSpec, ...]:
+    named = [(None, value) for value in args] + list(kwargs.items())
+    return tuple(
+        InputSpec(name=name, shape=tuple(value.shape), dtype=str(value.dtype).removeprefix("torch."))
+        for name, value in named
+        if isinstance(value, torch.Tensor)
+    )

@@ -1,0 +1,369 @@
+"""Writes down what PyTorch is asked to do while a step runs on tensors without data.
+
+Two modes look on. One sees what the model's code calls, outermost calls only: these are the operators. The other sees
+the framework's own computing calls below them: these are their costs. In the backward phase, the number of the node
+that runs tells which forward call it belongs to.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from foretell.entities.workload import Attribute, Operator, Shape, StepPhase
+from foretell.workloads.costs import cost
+from foretell.workloads.kernels import Part, measure
+from foretell.workloads.precision import Casts
+from foretell.workloads.vocabulary import spell
+
+ACCUMULATE = "accumulate"  # two gradients of the same tensor are added
+FUSED = frozenset({"dropout", "scaled_dot_product_attention"})  # devices have one kernel where meta tensors have many
+_ADDITIONS = frozenset({torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor})
+_NO_NODE = 2**63  # what is no call of the forward phase has a number beyond
+_MARK = "_foretell_constant"
+
+
+@dataclass(slots=True)
+class Record:
+    """An operator while it is written down."""
+
+    kind: str
+    phase: StepPhase
+    layer: str
+    inputs: tuple[Shape, ...] = ()
+    output: Shape = ()
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    dtype: str = "float32"
+    parameters: int = 0
+    input_gradient: bool = True
+    flops: float = 0.0
+    bytes_moved: float = 0.0
+    kernels: int = 0
+    constant: bool = False  # it makes something of nothing, as a mask
+    itemsize: int = 4
+    first_node: int = 0
+    last_node: int = 0
+
+    def add(self, part: Part) -> None:
+        self.flops += part.flops
+        self.bytes_moved += part.bytes_moved
+        self.kernels += part.kernels
+
+    def build(self) -> Operator:
+        """The operator, which has the costs of a fused one where devices have it."""
+        flops, moved, kernels = self.flops, self.bytes_moved, self.kernels
+        attributes = tuple(sorted(self.attributes.items()))
+        if self.kind in FUSED and kernels:
+            flops, moved, kernels = cost(
+                self.kind, self.phase, self.inputs, self.output, attributes, itemsize=self.itemsize
+            )
+        return Operator(
+            kind=self.kind,
+            phase=self.phase,
+            inputs=self.inputs,
+            output=self.output,
+            attributes=attributes,
+            dtype=self.dtype,
+            flops=float(flops),
+            bytes_moved=float(moved),
+            parameters=self.parameters,
+            kernels=kernels,
+            input_gradient=self.input_gradient,
+        )
+
+
+class Recorder:
+    """What was called so far, in order."""
+
+    def __init__(self, names: Mapping[int, str], casts: Casts | None = None) -> None:
+        self.records: list[Record] = []
+        self.phase = StepPhase.FORWARD
+        self.layers: list[str] = [""]
+        self.casts = casts
+        self.first_node = _count_nodes()
+        self.failed: tuple[str, tuple[Shape, ...]] | None = None
+        self.owners: dict[int, str] = dict(names)  # of parameters, their gradients and what an optimizer keeps of them
+        self._names = names  # of parameters, by identity
+        self._call: Record | None = None  # that runs now
+        self._starts: list[int] = []  # first nodes of forward calls, and the calls
+        self._calls: list[Record] = []
+        self._backward: dict[int, Record] = {}
+        self._trailing: list[tuple[Record | None, Record]] = []  # additions that may be a call's own
+        self._carried: Part | None = None
+
+    # Forward: what the code calls
+
+    def run(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function of the framework and write it down."""
+        kind = _find_kind(func)
+        if kind is None or self._call is not None or self.phase is StepPhase.UPDATE:
+            return func(*args, **kwargs)
+        if self.casts is not None:
+            args, kwargs = self.casts.apply(kind, args, kwargs, lambda *call: self.run(torch.Tensor.to, call, {}))
+        call = self._call = Record(kind=kind, phase=StepPhase.FORWARD, layer=self.layers[-1])
+        begin = _count_nodes()
+        try:
+            out = self.casts.run_inside(kind, func, args, kwargs) if self.casts is not None else func(*args, **kwargs)
+        except Exception:
+            self.failed = self.failed or (
+                kind,
+                tuple(tuple(each.shape) for each in _tensors((*args, *kwargs.values()))),
+            )
+            raise
+        finally:
+            self._call = None
+        grown = _count_nodes() > begin
+        if call.kernels or grown:
+            self._describe(call, args, kwargs, out)
+            if grown:
+                self._starts.append(begin)
+                self._calls.append(call)
+        _mark(call, args, kwargs, out)
+        if call.kernels:
+            self._keep(call)
+        return out
+
+    def _describe(self, call: Record, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        given = list(_tensors((*args, *kwargs.values())))
+        result = next(_tensors((out,)), given[0] if given else None)
+        call.inputs = tuple(tuple(each.shape) for each in given)
+        own = [each for each in given if id(each) in self._names]
+        call.parameters = sum(each.numel() for each in own)
+        call.input_gradient = any(each.requires_grad and id(each) not in self._names for each in given)
+        if result is not None:
+            call.output = tuple(result.shape)
+            call.dtype = str(result.dtype).removeprefix("torch.")
+            call.itemsize = result.element_size()
+        if call.kind == "multi_head_attention_forward":
+            call.attributes["num_heads"] = kwargs.get("num_heads") or args[4]
+        if self.phase is StepPhase.BACKWARD:
+            call.attributes["recomputed"] = 1
+
+    def _keep(self, call: Record) -> None:
+        """Counters join the call they count; what makes a mask is one operator; a random mask joins its product."""
+        if self._carried is not None:
+            call.add(self._carried)
+            self._carried = None
+        if call.kind == "__iadd__" and call.inputs == ((),) and call.dtype.startswith("int"):
+            self._carried = Part(call.flops, call.bytes_moved, call.kernels)
+            return
+        before = self.records[-1] if self.records else None
+        if before is not None and before.constant:
+            if call.constant:
+                before.add(Part(call.flops, call.bytes_moved, call.kernels))
+                return
+            if before.kind == "bernoulli_" and call.kind == "__mul__":
+                call.kind = before.kind
+                call.add(Part(before.flops, before.bytes_moved, before.kernels))
+                self.records.pop()
+        self.records.append(call)
+
+    # Below: what the framework runs
+
+    def add(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        """Write down what one of the framework's own calls costs, if it computes."""
+        part = measure(func, args, kwargs, out)
+        if part is None:
+            return
+        if self._call is not None:
+            self._add_forward(self._call, func, args, part)
+        elif self.phase is StepPhase.BACKWARD:
+            self._add_backward(func, part, next(_tensors((out,))))
+        elif self.phase is StepPhase.UPDATE:
+            self._add_update(func, args, kwargs, out, part)
+
+    def _add_forward(self, call: Record, func: Any, args: Sequence[Any], part: Part) -> None:
+        node = _count_nodes() - 1
+        if not call.kernels:
+            call.first_node = node
+        call.last_node = node
+        call.add(part)
+        names = _ATTRIBUTES.get(func)
+        if names is not None:
+            call.attributes.update(_read_attributes(names, args))
+
+    def _add_backward(self, func: Any, part: Part, out: torch.Tensor) -> None:
+        node = torch._C._current_autograd_node()
+        number = node._sequence_nr() if node is not None else _NO_NODE
+        if number >= _NO_NODE:
+            self.flush()
+            self.records.append(self._build_accumulation(node, part, out))
+            return
+        call = self._find_call(number)
+        if func in _ADDITIONS:
+            self._trailing.append((call, self._build_accumulation(None, part, out, call)))
+            return
+        self.flush(call)
+        self._find_backward(call, number, node, out).add(part)
+
+    def flush(self, call: Record | None = None) -> None:
+        """Additions after a call's last node add up gradients; those before are its own."""
+        for owner, record in self._trailing:
+            if owner is not None and owner is call and id(owner) in self._backward:
+                self._backward[id(owner)].add(Part(record.flops, record.bytes_moved, record.kernels))
+            else:
+                self.records.append(record)
+        self._trailing.clear()
+
+    def _find_call(self, number: int) -> Record | None:
+        place = bisect_right(self._starts, number) - 1
+        return self._calls[place] if place >= 0 else None
+
+    def _find_backward(self, call: Record | None, number: int, node: Any, out: torch.Tensor) -> Record:
+        key = id(call) if call is not None else -number - 1
+        record = self._backward.get(key)
+        if record is None:
+            if call is None:
+                record = Record(kind=node.name(), phase=StepPhase.BACKWARD, layer="", output=tuple(out.shape))
+            else:
+                record = replace(
+                    call,
+                    phase=StepPhase.BACKWARD,
+                    flops=0.0,
+                    bytes_moved=0.0,
+                    kernels=0,
+                    attributes=dict(call.attributes),
+                )
+            self._backward[key] = record
+            self.records.append(record)
+        return record
+
+    def _build_accumulation(self, node: Any, part: Part, out: torch.Tensor, owner: Record | None = None) -> Record:
+        name = self._names.get(id(getattr(node, "variable", None)), "")
+        shape = tuple(out.shape)
+        record = Record(
+            kind=ACCUMULATE,
+            phase=StepPhase.BACKWARD,
+            layer=owner.layer if owner is not None else name.rpartition(".")[0],
+            inputs=(shape, shape),
+            output=shape,
+            dtype=str(out.dtype).removeprefix("torch."),
+        )
+        record.add(part)
+        return record
+
+    def _add_update(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, part: Part) -> None:
+        given = list(_tensors((*args, *kwargs.values())))
+        first = given[0] if given else next(_tensors((out,)))
+        tensors = len(args[0]) if args and isinstance(args[0], (list, tuple)) else 1
+        record = Record(
+            kind=func.overloadpacket.__name__,
+            phase=StepPhase.UPDATE,
+            layer=self.owners.get(id(first), "").rpartition(".")[0],
+            inputs=tuple(tuple(each.shape) for each in given),
+            output=tuple(first.shape),
+            attributes={"tensors": tensors} if tensors > 1 else {},
+            dtype=str(first.dtype).removeprefix("torch."),
+            parameters=sum(each.numel() for each in given if id(each) in self._names),
+        )
+        record.add(part)
+        self.records.append(record)
+
+    def forget_graph(self) -> None:
+        """A backward phase has ended: the next batch has calls of its own."""
+        self.flush()
+        self._starts.clear()
+        self._calls.clear()
+        self._backward.clear()
+
+
+class CallMode(TorchFunctionMode):
+    """Shows a recorder the outermost calls."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Write the call down."""
+        return self._recorder.run(func, args, kwargs or {})
+
+
+class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Shows a recorder the framework's own calls."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._recorder = recorder
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Write the call down."""
+        out = func(*args, **(kwargs or {}))
+        self._recorder.add(func, args, kwargs or {}, out)
+        return out
+
+
+def _count_nodes() -> int:
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+_kinds: dict[Any, str | None] = {}
+_SILENT = frozenset(
+    {"__get__", "__set__", "dim", "size", "numel", "stride", "is_contiguous", "requires_grad_", "is_floating_point"}
+)
+_MAKERS = frozenset({
+    "zeros", "ones", "full", "empty", "arange", "linspace", "eye", "rand", "randn", "tensor", "scalar_tensor",
+    "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint", "randperm",
+    "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor",
+})  # fmt: skip
+
+
+def _find_kind(func: Any) -> str | None:
+    try:
+        return _kinds[func]
+    except KeyError:
+        packet = getattr(func, "overloadpacket", func)
+        name = getattr(packet, "__name__", type(packet).__name__)
+        kind = _kinds[func] = None if name in _SILENT else spell(name)
+        return kind
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+        elif isinstance(value, dict):
+            yield from _tensors(tuple(value.values()))
+
+
+def _mark(call: Record, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+    """Mark what depends on no input and no parameter."""
+    given = list(_tensors((*args, *kwargs.values())))
+    if call.kind not in _MAKERS and not (given and all(hasattr(each, _MARK) for each in given)):
+        return
+    call.constant = True
+    for result in chain(_tensors((out,)), given[:1] if out is None else ()):
+        if not result.requires_grad:
+            setattr(result, _MARK, True)
+
+
+_aten = torch.ops.aten
+_CONVOLUTION = {3: "stride", 4: "padding", 5: "dilation", 6: "transposed", 8: "groups"}
+_WINDOW = {1: "kernel_size", 2: "stride", 3: "padding"}
+_ATTRIBUTES: dict[Any, dict[int, str]] = {
+    _aten.convolution.default: _CONVOLUTION,
+    _aten.max_pool2d_with_indices.default: _WINDOW,
+    _aten.avg_pool2d.default: _WINDOW,
+    _aten._adaptive_avg_pool2d.default: {1: "output_size"},
+    _aten._softmax.default: {1: "dim"},
+    _aten.cat.default: {1: "dim"},
+    _aten.mean.dim: {1: "dim"},
+    _aten.constant_pad_nd.default: {1: "pad"},
+    _aten.roll.default: {1: "shifts", 2: "dims"},
+}
+
+
+def _read_attributes(names: Mapping[int, str], args: Sequence[Any]) -> Iterator[tuple[str, Attribute]]:
+    for place, name in names.items():
+        value = args[place] if place < len(args) else None
+        if isinstance(value, (list, tuple)) and value:
+            yield name, tuple(int(each) for each in value)
+        elif isinstance(value, int) and not (name == "transposed" and not value):
+            yield name, int(value)
