@@ -8,7 +8,8 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.runs.command import add_arguments, run_command
+import benchmarks.ets.command
+import benchmarks.runs.command
 
 NAMES = {
     "startup": "foretell --help against optuna --help",
@@ -22,7 +23,9 @@ NAMES = {
     "slurm": "a campaign of 200 runs on a real cluster, against a bare sbatch --array of the same commands",
     "history": "importing a million lines of accounting, against reading them as CSV",
     "runs": "predictions on runs that others measured, beside what others reached on them",
+    "ets": "training iterations that others recorded operator by operator, of families never seen",
 }
+COMMANDS = {"runs": benchmarks.runs.command, "ets": benchmarks.ets.command}  # with options of their own
 
 
 def main() -> None:
@@ -31,11 +34,11 @@ def main() -> None:
     for name, what in NAMES.items():
         command = commands.add_parser(name, help=what, description=what)
         command.add_argument("--json", action="store_true", help="print one JSON object")
-        if name == "runs":
-            add_arguments(command)
+        if name in COMMANDS:
+            COMMANDS[name].add_arguments(command)
     arguments = parser.parse_args()
-    if arguments.name == "runs":
-        run_command(arguments)
+    if arguments.name in COMMANDS:
+        COMMANDS[arguments.name].run_command(arguments)
         return
     figures = importlib.import_module(f"benchmarks.{arguments.name}").run()
     if arguments.json:

@@ -1,0 +1,63 @@
+"""Which ways to predict a training step are compared, and what one of them may know beside."""
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from foretell.entities.workload import MeasuredStep
+from foretell.models.operators._base import StepModel
+
+METHODS = {
+    "replay": "ReplayModel",
+    "ets": "EtsModel",
+    "regression": "OperatorRegressionModel",
+    "roofline": "RooflineModel",
+    "paleo": "PaleoModel",
+    "totals": "TotalsModel",
+}
+_PACKAGE = "foretell.models.operators"
+
+
+@runtime_checkable
+class Refinable(Protocol):
+    """A fitted model that can take in measured steps of the very model that is asked about."""
+
+    def refine(self, profiles: Sequence[MeasuredStep]) -> StepModel:
+        """A model that knows them too; this one stays as it is."""
+        ...
+
+
+@runtime_checkable
+class Transferable(Protocol):
+    """A model fitted on one device that can answer for another."""
+
+    def transfer(self, device: str, profiles: Sequence[MeasuredStep]) -> StepModel:
+        """A model of the other device, from its figures and the steps that were measured on it, if any."""
+        ...
+
+
+def list_methods() -> list[str]:
+    """The methods that are there."""
+    return [name for name in METHODS if importlib.util.find_spec(f"{_PACKAGE}.{name}")]
+
+
+def choose_methods(text: str | None) -> list[str]:
+    """The methods that are asked for, all unless said.
+
+    Raises:
+        ValueError: if there is no such method.
+    """
+    known = list_methods()
+    asked = [name.strip() for name in text.split(",")] if text else known
+    unknown = [name for name in asked if name not in known]
+    if unknown:
+        raise ValueError(f"no method named {unknown[0]!r}; known methods: {', '.join(known)}")
+    return asked
+
+
+def make_model(name: str) -> StepModel:
+    """A model as its method has it by default."""
+    model = getattr(importlib.import_module(f"{_PACKAGE}.{name}"), METHODS[name])()
+    assert isinstance(model, StepModel)
+    return model
