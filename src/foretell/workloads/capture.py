@@ -121,7 +121,7 @@ def _run_batch(
     recorder: Recorder,
 ) -> None:
     recorder.phase = StepPhase.FORWARD
-    with CallMode(recorder):
+    with torch.device("meta"), CallMode(recorder):
         loss = compute_loss(model(*args, **kwargs), options.loss)
         if options.accumulation > 1:
             loss = loss / options.accumulation

@@ -7,7 +7,7 @@ largest tensor, and what only copies costs none.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from foretell.entities.workload import Attribute, Shape, StepPhase
@@ -102,10 +102,6 @@ def _fill(call: _Call) -> list[_Kernel]:
     return [_Kernel(0.0, call.out)]
 
 
-def _draw(call: _Call) -> list[_Kernel]:
-    return [_Kernel(call.out, 2 * call.out)]
-
-
 def _nothing(_call: _Call) -> list[_Kernel]:
     return []
 
@@ -130,6 +126,44 @@ def _scale_backward(call: _Call) -> list[_Kernel]:
     return kernels
 
 
+def _divide_backward(call: _Call) -> list[_Kernel]:
+    """The divisor's gradient is made of the negative gradient and the quotient over it."""
+    if len(call.inputs) < 2:
+        return _scale_backward(call)
+    first, second = call.inputs[:2]
+    size, divisor = call.out, _count(second)
+    over = _Kernel(size, 2 * size + divisor)
+    return [
+        over,
+        *_sum_to(call, first),
+        _Kernel(size, 2 * size),
+        *[over] * 2,
+        _Kernel(size, 3 * size),
+        *_sum_to(call, second),
+    ]
+
+
+def _subtract_backward(call: _Call) -> list[_Kernel]:
+    negative = [_Kernel(call.out, 2 * call.out)] if len(call.inputs) > 1 else []
+    return negative + _add_backward(call)
+
+
+def _clamp_backward(call: _Call) -> list[_Kernel]:
+    """Where it was within the bounds, and the gradient there."""
+    return [_Kernel(call.out, call.out, call.out), _Kernel(call.out, 2 * call.out, call.out)]
+
+
+def _masked(call: _Call) -> list[_Kernel]:
+    """A random mask of a few numbers, drawn, scaled and applied."""
+    mask = _count(call.inputs[1]) if len(call.inputs) > 1 else 0.0
+    return [*[_Kernel(mask, 2 * mask)] * 2, _Kernel(call.out, 2 * call.out + mask)]
+
+
+def _masked_backward(call: _Call) -> list[_Kernel]:
+    mask = _count(call.inputs[1]) if len(call.inputs) > 1 else 0.0
+    return [_Kernel(call.out, 2 * call.out + mask)]
+
+
 # Products of matrices
 
 
@@ -146,8 +180,7 @@ def _linear_sizes(call: _Call) -> tuple[float, float, float, bool]:
 
 def _linear(call: _Call) -> list[_Kernel]:
     rows, inner, columns, biased = _linear_sizes(call)
-    kernel = _product(rows, inner, columns)
-    return [kernel._replace(elements=kernel.elements + columns * biased)]
+    return [_biased(_product(rows, inner, columns), columns * biased)]
 
 
 def _linear_backward(call: _Call) -> list[_Kernel]:
@@ -157,6 +190,19 @@ def _linear_backward(call: _Call) -> list[_Kernel]:
     if biased:
         kernels.append(_Kernel(rows * columns, rows * columns + columns))
     return kernels
+
+
+def _addmm(call: _Call) -> list[_Kernel]:
+    return _linear(_as_linear(call))
+
+
+def _addmm_backward(call: _Call) -> list[_Kernel]:
+    return _linear_backward(_as_linear(call))
+
+
+def _as_linear(call: _Call) -> _Call:
+    bias, first, second = call.inputs[:3]
+    return replace(call, inputs=(first, second[::-1], bias))
 
 
 def _matmul_sizes(call: _Call) -> tuple[float, float, float, float]:
@@ -212,12 +258,7 @@ def _conv_transposed_backward(call: _Call) -> list[_Kernel]:
 
 
 def _as_transposed(call: _Call) -> _Call:
-    return _Call(
-        inputs=call.inputs,
-        output=call.output,
-        attributes={**call.attributes, "transposed": 1},
-        input_gradient=call.input_gradient,
-    )
+    return replace(call, attributes={**call.attributes, "transposed": 1})
 
 
 # Norms
@@ -228,8 +269,8 @@ def _channels(call: _Call) -> float:
 
 
 def _batch_norm(call: _Call) -> list[_Kernel]:
-    """Reads mean, variance, weight and bias; keeps its own mean and deviation."""
-    return [_Kernel(call.out, 2 * call.out + 6 * _channels(call))]
+    """Counts the batch; reads mean, variance, weight and bias; keeps its own mean and deviation."""
+    return [_Kernel(1.0, 0.0, 2 * INDEX_BYTES), _Kernel(call.out, 2 * call.out + 6 * _channels(call))]
 
 
 def _batch_norm_backward(call: _Call) -> list[_Kernel]:
@@ -262,14 +303,20 @@ def _normalize(call: _Call) -> list[_Kernel]:
 
 
 def _normalize_backward(call: _Call) -> list[_Kernel]:
+    """Of the division, then of the norm and its floor."""
     size = call.out
     norms = size / max(call.inputs[0][-1], 1) if call.inputs else 1.0
     return [
-        _Kernel(size, 2 * size + norms),  # the gradient over the norm
-        _Kernel(size, size + size),
+        *[_Kernel(size, 2 * size + norms)] * 3,
+        _Kernel(size, 2 * size),
         _Kernel(size, 3 * size),
         _Kernel(size, size + norms),
-        _Kernel(size, 3 * size),
+        _Kernel(norms, norms, norms),
+        _Kernel(norms, 2 * norms, norms),
+        _Kernel(size, 2 * size + norms),
+        _Kernel(norms, norms, norms),
+        _Kernel(size, 2 * size, norms),
+        _Kernel(size, 2 * size + norms),
     ]
 
 
@@ -277,11 +324,14 @@ def _normalize_backward(call: _Call) -> list[_Kernel]:
 
 
 def _window(call: _Call) -> list[_Kernel]:
-    return [_Kernel(max(call.first, call.out), call.first + call.out)]
+    result = _count(call.output)  # of a whole sum it is one number
+    return [_Kernel(max(call.first, result), call.first + result)]
 
 
 def _window_backward(call: _Call) -> list[_Kernel]:
-    """The framework hands the input over again, for its shape or its values."""
+    """The framework hands the input over again, for its shape or its values; not where the mean of all is taken."""
+    if call.output and _count(call.output) == _count(call.inputs[0][:2]):
+        return _spread(call)
     return [_Kernel(max(call.first, call.out), 2 * call.first + call.out)]
 
 
@@ -339,9 +389,24 @@ def _moved_back(call: _Call) -> list[_Kernel]:
     return [_Kernel(0.0, call.first + call.out)]
 
 
+def _picked(call: _Call) -> list[_Kernel]:
+    """Only what is asked for is read."""
+    return [_Kernel(0.0, 2 * call.out, INDEX_BYTES * _count_all(call.inputs[1:]))]
+
+
 def _index_backward(call: _Call) -> list[_Kernel]:
     """Zeros, and the gradients added where they came from."""
-    return [_Kernel(0.0, call.first), _Kernel(max(call.first, call.out), 2 * call.first + call.out)]
+    indices = INDEX_BYTES * _count_all(call.inputs[1:])
+    return [_Kernel(0.0, call.first), _Kernel(call.out, 3 * call.out, indices)]
+
+
+def _embedding(call: _Call) -> list[_Kernel]:
+    return [_Kernel(0.0, 2 * call.out, INDEX_BYTES * call.first)]
+
+
+def _embedding_backward(call: _Call) -> list[_Kernel]:
+    table = _count(call.inputs[1]) if len(call.inputs) > 1 else call.out
+    return [_Kernel(max(table, call.out), table + call.out, INDEX_BYTES * call.first)]
 
 
 # Attention
@@ -354,31 +419,20 @@ def _attention_sizes(call: _Call) -> tuple[float, float, float, float]:
 
 
 def _attention(call: _Call) -> list[_Kernel]:
-    return _attention_kernels(*_attention_sizes(call))
+    """Two products in one kernel, which keeps no scores."""
+    batch, queries, keys, width = _attention_sizes(call)
+    return [_Kernel(4 * batch * queries * keys * width, _count_all(call.inputs) + call.out)]
 
 
 def _attention_backward(call: _Call) -> list[_Kernel]:
-    return _attention_backward_kernels(*_attention_sizes(call))
+    """The scores again, and four products of gradients."""
+    batch, queries, keys, width = _attention_sizes(call)
+    moved = 2 * _count_all(call.inputs[:3]) + 2 * call.out + _count_all(call.inputs[3:])
+    return [_Kernel(10 * batch * queries * keys * width, moved)]
 
 
-def _attention_kernels(batch: float, queries: float, keys: float, width: float) -> list[_Kernel]:
-    scores = batch * queries * keys
-    return [
-        _product(queries, width, keys, batch),
-        _Kernel(scores, 2 * scores),
-        _product(queries, keys, width, batch),
-    ]
-
-
-def _attention_backward_kernels(batch: float, queries: float, keys: float, width: float) -> list[_Kernel]:
-    scores = batch * queries * keys
-    return [
-        _product(queries, width, keys, batch),
-        _product(keys, queries, width, batch),
-        _Kernel(scores, 3 * scores),
-        _product(queries, keys, width, batch),
-        _product(width, queries, keys, batch),
-    ]
+def _count_all(shapes: Iterable[Shape]) -> float:
+    return sum(_count(shape) for shape in shapes)
 
 
 def _multi_head_sizes(call: _Call) -> tuple[float, float, float, float]:
@@ -389,25 +443,38 @@ def _multi_head_sizes(call: _Call) -> tuple[float, float, float, float]:
 
 
 def _multi_head(call: _Call) -> list[_Kernel]:
-    """Three projections in one, their copy in rows of heads, attention, the copy back, one projection."""
+    """Three projections in one, a copy in rows of heads, attention with its scores, a copy back, one projection."""
     rows, width, heads, head_width = _multi_head_sizes(call)
-    length = float(call.inputs[0][0])
+    length, size = float(call.inputs[0][0]), rows * width
+    scores = heads * length * length
     return [
-        _product(rows, width, 3 * width)._replace(elements=rows * width * 4 + 3 * width * (width + 1)),
-        _Kernel(0.0, 6 * rows * width),
-        *_attention_kernels(heads, length, length, head_width),
-        _Kernel(0.0, 2 * rows * width),
-        _product(rows, width, width)._replace(elements=2 * rows * width + width * (width + 1)),
+        _Kernel(0.0, 2 * size),
+        _product(rows, width, 3 * width),
+        _Kernel(3 * size, 6 * size + 3 * width),
+        _Kernel(0.0, 6 * size),
+        *[_Kernel(size, 2 * size)] * 2,  # queries and keys are scaled
+        _product(length, head_width, length, heads),
+        _Kernel(scores, 2 * scores),
+        _product(length, length, head_width, heads),
+        _Kernel(0.0, 2 * size),
+        _biased(_product(rows, width, width), width),
     ]
 
 
 def _multi_head_backward(call: _Call) -> list[_Kernel]:
     rows, width, heads, head_width = _multi_head_sizes(call)
-    length = float(call.inputs[0][0])
+    length, size = float(call.inputs[0][0]), rows * width
+    scores = heads * length * length
     return [
         *_projection_backward(rows, width, width),
-        *_attention_backward_kernels(heads, length, length, head_width),
-        _Kernel(0.0, 6 * rows * width),
+        *[_product(length, head_width, length, heads)] * 2,
+        _Kernel(scores, 3 * scores),
+        *[_product(length, length, head_width, heads)] * 2,
+        *[_Kernel(size, 2 * size)] * 2,
+        *[_Kernel(0.0, 2 * size)] * 2,
+        *[_Kernel(0.0, 4 * size)] * 3,  # each third's gradient, put in its place
+        *[_Kernel(3 * size, 9 * size)] * 2,
+        _Kernel(0.0, 6 * size),
         *_projection_backward(rows, width, 3 * width),
     ]
 
@@ -418,6 +485,10 @@ def _projection_backward(rows: float, inner: float, columns: float) -> list[_Ker
         _product(columns, rows, inner),
         _Kernel(rows * columns, rows * columns + columns),
     ]
+
+
+def _biased(kernel: _Kernel, columns: float) -> _Kernel:
+    return kernel._replace(elements=kernel.elements + columns)
 
 
 # Updates
@@ -468,6 +539,7 @@ _CONVOLUTIONS = ["conv1d", "conv2d", "conv3d"]
 _TRANSPOSED = ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 _NORMS = ["batch_norm", "instance_norm"]
 _WINDOWS = ["avg_pool2d", "adaptive_avg_pool2d", "mean", "sum"]
+_FILLED = ["zero_", "zeros", "zeros_like", "ones", "ones_like", "full", "new_zeros", "new_ones", "new_full"]
 _INDEXED = ["index", "aten::index", "__getitem__"]
 
 _FORWARD: dict[str, _Rule] = {
@@ -477,8 +549,10 @@ _FORWARD: dict[str, _Rule] = {
     **dict.fromkeys(_TRANSPOSED, _conv_transposed),
     **dict.fromkeys(_NORMS, _batch_norm),
     **dict.fromkeys(_WINDOWS, _window),
-    **dict.fromkeys(_INDEXED, _moved_back),
+    **dict.fromkeys(_INDEXED, _picked),
     "linear": _linear,
+    "addmm": _addmm,
+    "embedding": _embedding,
     "layer_norm": _layer_norm,
     "normalize": _normalize,
     "max_pool2d": _max_pool,
@@ -486,10 +560,8 @@ _FORWARD: dict[str, _Rule] = {
     "cross_entropy": _cross_entropy,
     "mse_loss": _mse_loss,
     "dropout": _dropout,
-    "bernoulli_": _draw,
-    "zero_": _fill,
-    "zeros": _fill,
-    "new_zeros": _fill,
+    "bernoulli_": _masked,
+    **dict.fromkeys(_FILLED, _fill),
     "cat": _joined,
     "stack": _joined,
     "pad": _moved_back,
@@ -511,6 +583,13 @@ _BACKWARD: dict[str, _Rule] = {
     "mean": _spread,
     "sum": _nothing,
     "linear": _linear_backward,
+    "addmm": _addmm_backward,
+    "embedding": _embedding_backward,
+    "__truediv__": _divide_backward,
+    "div": _divide_backward,
+    "__sub__": _subtract_backward,
+    "sub": _subtract_backward,
+    "clamp": _clamp_backward,
     "layer_norm": _layer_norm_backward,
     "normalize": _normalize_backward,
     "max_pool2d": _max_pool_backward,
@@ -518,7 +597,7 @@ _BACKWARD: dict[str, _Rule] = {
     "cross_entropy": _cross_entropy_backward,
     "mse_loss": _mse_loss_backward,
     "dropout": _dropout,
-    "bernoulli_": _draw,
+    "bernoulli_": _masked_backward,
     "zero_": _fill,
     "new_zeros": _nothing,
     "cat": _nothing,

@@ -29,13 +29,17 @@ _FREE = frozenset({
 })  # fmt: skip
 _MOVES = frozenset({
     "clone", "copy", "copy_", "_to_copy", "cat", "stack", "constant_pad_nd", "reflection_pad2d", "roll", "flip",
-    "repeat", "fill_", "fill", "zero_", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like",
-    "new_zeros", "new_ones", "new_full", "arange", "select_backward", "slice_backward", "embedding", "index",
-    "index_select", "gather", "tril", "triu", "masked_fill", "masked_fill_", "slice_scatter", "select_scatter",
-    "upsample_nearest2d",
+    "repeat", "select_backward", "slice_backward", "tril", "triu", "masked_fill", "masked_fill_", "slice_scatter",
+    "select_scatter", "upsample_nearest2d",
+})  # fmt: skip
+_FILLS = frozenset({
+    "fill_", "fill", "zero_", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "new_zeros", "new_ones",
+    "new_full", "arange",
 })  # fmt: skip
 _GATHERS = frozenset({"embedding", "index", "index_select", "gather"})  # read no more than they give
-_SCATTERS = frozenset({"index_put_", "_index_put_impl_", "index_add_", "scatter_add_", "scatter_"})  # touch what is put
+_SCATTERS = frozenset(
+    {"index_put", "index_put_", "_index_put_impl_", "index_add_", "scatter_add_", "scatter_"}
+)  # touch what is put
 _rules: dict[Any, Rule | None] = {}
 
 
@@ -57,6 +61,10 @@ def _find_rule(func: Any) -> Rule | None:
         return _PRODUCTS[packet]
     if packet in flop_registry:
         return _counted(flop_registry[packet])
+    if name.startswith("_foreach_"):
+        return _for_each
+    if name in _FILLS:
+        return _fill
     if name in _GATHERS:
         return _gather
     if name in _SCATTERS:
@@ -98,6 +106,19 @@ def _compute(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Part |
 def _move(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Part | None:
     _, moved = _sizes(args, kwargs, out)
     return Part(0.0, moved, 1) if moved else None
+
+
+def _fill(_args: Sequence[Any], _kwargs: Mapping[str, Any], out: Any) -> Part | None:
+    _, moved = _sizes((), {}, out)
+    return Part(0.0, moved, 1) if moved else None
+
+
+def _for_each(args: Sequence[Any], kwargs: Mapping[str, Any], _out: Any) -> Part:
+    """One kernel for many tensors, which writes as much as its first ones are."""
+    _, moved = _sizes(args, kwargs, ())
+    first = list(_tensors(args[:1]))
+    elements = sum(tensor.numel() for tensor in first)
+    return Part(elements, moved + elements * max(tensor.element_size() for tensor in first), 1)
 
 
 def _gather(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> Part | None:

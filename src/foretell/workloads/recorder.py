@@ -8,7 +8,6 @@ that runs tells which forward call it belongs to.
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretell.entities.workload import Attribute, Operator, Shape, StepPhase
+from foretell.workloads.constants import find_value, is_constant, keep_constant
 from foretell.workloads.costs import cost
 from foretell.workloads.kernels import Part, measure
 from foretell.workloads.precision import Casts
@@ -25,7 +25,6 @@ ACCUMULATE = "accumulate"  # two gradients of the same tensor are added
 FUSED = frozenset({"dropout", "scaled_dot_product_attention"})  # devices have one kernel where meta tensors have many
 _ADDITIONS = frozenset({torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor})
 _NO_NODE = 2**63  # what is no call of the forward phase has a number beyond
-_MARK = "_foretell_constant"
 
 
 @dataclass(slots=True)
@@ -90,6 +89,7 @@ class Recorder:
         self.owners: dict[int, str] = dict(names)  # of parameters, their gradients and what an optimizer keeps of them
         self._names = names  # of parameters, by identity
         self._call: Record | None = None  # that runs now
+        self._quiet = False  # what runs now is our own
         self._starts: list[int] = []  # first nodes of forward calls, and the calls
         self._calls: list[Record] = []
         self._backward: dict[int, Record] = {}
@@ -101,8 +101,10 @@ class Recorder:
     def run(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call a function of the framework and write it down."""
         kind = _find_kind(func)
-        if kind is None or self._call is not None or self.phase is StepPhase.UPDATE:
+        if kind is None or self._call is not None or self._quiet:
             return func(*args, **kwargs)
+        if kind in _VALUES and (value := find_value(args[0])) is not None:
+            return func(value, *args[1:], **kwargs)
         if self.casts is not None:
             args, kwargs = self.casts.apply(kind, args, kwargs, lambda *call: self.run(torch.Tensor.to, call, {}))
         call = self._call = Record(kind=kind, phase=StepPhase.FORWARD, layer=self.layers[-1])
@@ -123,7 +125,11 @@ class Recorder:
             if grown:
                 self._starts.append(begin)
                 self._calls.append(call)
-        _mark(call, args, kwargs, out)
+        if is_constant(kind, _tensors((*args, *kwargs.values()))):
+            call.constant = True
+            self._quiet = True
+            keep_constant(func, kind, args, kwargs, out)
+            self._quiet = False
         if call.kernels:
             self._keep(call)
         return out
@@ -167,7 +173,7 @@ class Recorder:
 
     def add(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Write down what one of the framework's own calls costs, if it computes."""
-        part = measure(func, args, kwargs, out)
+        part = None if self._quiet else measure(func, args, kwargs, out)
         if part is None:
             return
         if self._call is not None:
@@ -306,11 +312,7 @@ _kinds: dict[Any, str | None] = {}
 _SILENT = frozenset(
     {"__get__", "__set__", "dim", "size", "numel", "stride", "is_contiguous", "requires_grad_", "is_floating_point"}
 )
-_MAKERS = frozenset({
-    "zeros", "ones", "full", "empty", "arange", "linspace", "eye", "rand", "randn", "tensor", "scalar_tensor",
-    "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint", "randperm",
-    "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor",
-})  # fmt: skip
+_VALUES = frozenset({"item", "__bool__", "__int__", "__float__", "__index__", "tolist", "equal", "numpy"})
 
 
 def _find_kind(func: Any) -> str | None:
@@ -331,17 +333,6 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
         elif isinstance(value, dict):
             yield from _tensors(tuple(value.values()))
-
-
-def _mark(call: Record, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-    """Mark what depends on no input and no parameter."""
-    given = list(_tensors((*args, *kwargs.values())))
-    if call.kind not in _MAKERS and not (given and all(hasattr(each, _MARK) for each in given)):
-        return
-    call.constant = True
-    for result in chain(_tensors((out,)), given[:1] if out is None else ()):
-        if not result.requires_grad:
-            setattr(result, _MARK, True)
 
 
 _aten = torch.ops.aten

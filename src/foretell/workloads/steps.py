@@ -140,7 +140,7 @@ def _checkpoint(forward: Callable[..., Any], name: str, recorder: Recorder) -> C
         depth = len(recorder.layers)
         recorder.layers.append(name)
         try:
-            with CallMode(recorder):
+            with torch.device("meta"), CallMode(recorder):
                 return forward(*args, **kwargs)
         finally:  # the framework leaves a block early once it has what it needs
             del recorder.layers[depth:]

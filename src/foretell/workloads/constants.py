@@ -1,0 +1,79 @@
+"""Tensors that depend on no input and no parameter, as masks and positions: their values are known beforehand.
+
+They are kept beside the tensors without data, so that code may ask for them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+LIMIT = 2**26  # elements of what is kept
+_KNOWN = frozenset({
+    "zeros", "ones", "full", "arange", "linspace", "eye", "tensor", "scalar_tensor", "zeros_like", "ones_like",
+    "full_like", "new_zeros", "new_ones", "new_full", "new_tensor",
+})  # fmt: skip
+_UNKNOWN = frozenset({
+    "empty", "empty_like", "new_empty", "rand", "randn", "rand_like", "randn_like", "randint", "randperm",
+})  # fmt: skip
+_VALUE = "_foretell_value"
+
+
+def is_constant(kind: str, given: Iterable[torch.Tensor]) -> bool:
+    """Whether a call makes something of nothing, or of constants only."""
+    if kind in _KNOWN or kind in _UNKNOWN:
+        return True
+    marks = [hasattr(each, _VALUE) for each in given]
+    return bool(marks) and all(marks)
+
+
+def find_value(tensor: Any) -> torch.Tensor | None:
+    """A constant's value."""
+    return getattr(tensor, _VALUE, None)
+
+
+def keep_constant(
+    func: Callable[..., Any], kind: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
+) -> None:
+    """Mark what a call gives back, or changes, as a constant, with its value where that is known."""
+    results = _flatten(out if out is not None else args[:1])
+    if any(each.requires_grad for each in results):
+        return
+    values: Sequence[torch.Tensor | None] = ()
+    if kind not in _UNKNOWN and all(each.numel() <= LIMIT for each in results):
+        values = _compute(func, kind, args, kwargs)
+    for place, result in enumerate(results):
+        setattr(result, _VALUE, values[place] if len(values) == len(results) else None)
+
+
+def _compute(
+    func: Callable[..., Any], kind: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Sequence[torch.Tensor | None]:
+    maker = kind in _KNOWN
+    if not maker and any(find_value(each) is None for each in _flatten((args, kwargs))):
+        return ()
+    given = args if maker else [_exchange(each) for each in args]
+    named = {name: _exchange(each) for name, each in kwargs.items()} | ({"device": "cpu"} if maker else {})
+    try:
+        out = func(*given, **named)
+    except (RuntimeError, TypeError, NotImplementedError):
+        return ()
+    return _flatten(out if out is not None else given[:1])
+
+
+def _exchange(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return find_value(value)
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        return type(value)(_exchange(each) for each in value)
+    return value
+
+
+def _flatten(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    return [each for part in value for each in _flatten(part)] if isinstance(value, (list, tuple)) else []
