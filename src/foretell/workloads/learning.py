@@ -1,0 +1,245 @@
+"""A device's training data: random small networks, one after another, for as long as there is time.
+
+Each finished network is one line of a file at once, so that nothing is lost when it is stopped; what a file has is not
+measured again.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from foretell.entities.workload import MeasuredStep, Workload
+from foretell.errors import ImportDataError, OutputError, WorkloadError
+from foretell.workloads.capture import capture
+from foretell.workloads.measuring import find_device
+from foretell.workloads.networks import Draw, Network, draw_network
+from foretell.workloads.profile import name_device, profile
+from foretell.workloads.sources import InputSpec, StepOptions
+from foretell.workloads.trace import Profile, from_record, to_record
+
+FORMAT = "foretell device"
+VERSION = 1
+BUDGET_S = 300.0
+STEP_S = 0.25  # that steps are meant to take at most
+LONGEST_S = 2.0
+BATCH = (2, 256)
+MEASURED_S = 0.25  # of each network
+BYTES_FOR_FLOPS = 8  # operations in the time of moving a byte, about, on any device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What is known of a device so far."""
+
+    device: str
+    profiles: Mapping[int, Profile] = field(default_factory=dict)  # by the network's number
+    seconds: float = 0.0  # that measuring took
+    tried: int = 0  # networks, those that could not be measured among them
+
+    @property
+    def steps(self) -> list[MeasuredStep]:
+        """What a model learns from."""
+        return [profile.step for _, profile in sorted(self.profiles.items())]
+
+
+def learn(
+    path: Path,
+    *,
+    budget_s: float = BUDGET_S,
+    seed: int = 0,
+    device: torch.device | None = None,
+    tell: Callable[[Learned], None] = lambda _learned: None,
+) -> Learned:
+    """Measure networks until the budget is spent, all calls on one file together.
+
+    Raises:
+        ImportDataError: The file is none of ours, or of another device.
+        OutputError: The file cannot be written.
+    """
+    device = device or find_device()
+    file = LearningFile(path)
+    head = file.open(lambda: _build_head(device, seed))
+    _check(head, device, seed, path)
+    known = file.read()
+    while known.seconds < budget_s:
+        line = _measure(known.tried, head, device)
+        file.append(line)
+        known = _add(known, line, path)
+        tell(known)
+    return known
+
+
+def _build_head(device: torch.device, seed: int) -> dict[str, Any]:
+    return {**_describe(device, seed), "flops_per_s": measure_speed(device)}
+
+
+def _describe(device: torch.device, seed: int) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "device": name_device(device),
+        "threads": torch.get_num_threads(),
+        "torch": str(torch.__version__),
+        "seed": seed,
+    }
+
+
+def _check(head: Mapping[str, Any], device: torch.device, seed: int, path: Path) -> None:
+    """Times of different devices are not for one model."""
+    for name, value in _describe(device, seed).items():
+        if head.get(name) != value:
+            raise ImportDataError(
+                f"{path}: found {name} {head.get(name)!r}; expected {value!r}, as it is now. Name another file."
+            )
+
+
+def measure_speed(device: torch.device) -> float:
+    """Operations a second of a large product of matrices, to the next power of two: the same each time."""
+    size = 512
+    first = torch.randn(size, size, device=device)
+    took = []
+    for _ in range(8):
+        begin = time.perf_counter()
+        (first @ first).sum().item()
+        took.append(time.perf_counter() - begin)
+    return float(2 ** round(math.log2(2 * size**3 / min(took))))
+
+
+def _measure(number: int, head: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """One line: a profile, or why there is none."""
+    begin = time.perf_counter()
+    line: dict[str, Any] = {"number": number}
+    try:
+        found = measure_network(
+            number, flops_per_s=head["flops_per_s"], seed=head["seed"], device=device, seconds=MEASURED_S
+        )
+        line["profile"] = to_record(found)
+    except (WorkloadError, torch.OutOfMemoryError) as exc:
+        line["skipped"] = str(exc).splitlines()[0]
+    return {**line, "seconds": round(time.perf_counter() - begin, 3)}
+
+
+def measure_network(
+    number: int, *, flops_per_s: float, seed: int = 0, device: torch.device | None = None, seconds: float
+) -> Profile:
+    """A network of the endless row, measured with the batch that suits the device.
+
+    Raises:
+        WorkloadError: A step takes too long.
+    """
+    network = draw_network(number, seed=seed)
+    options = StepOptions(loss=network.loss, optimizer=network.optimizer)
+    batch = choose_batch(network, options, Draw(seed * 1_000_003 + number), flops_per_s)
+    torch.manual_seed(number)
+    return profile(
+        network.build(),
+        [build_input(network, batch)],
+        options=options,
+        name=network.name,
+        device=device,
+        seconds=seconds,
+        longest_s=LONGEST_S,
+    )
+
+
+def build_input(network: Network, batch: int) -> InputSpec:
+    """What the network is given."""
+    dtype = "float32" if network.high is None else "int64"
+    return InputSpec(shape=(batch, *network.example), dtype=dtype, high=network.high)
+
+
+def choose_batch(network: Network, options: StepOptions, draw: Draw, flops_per_s: float) -> int:
+    """A batch that is drawn, or the largest with which a step should not take too long."""
+    with torch.device("meta"):
+        model = network.build()
+    work = _find_work(capture(model, [build_input(network, 2)], options=options)) / 2
+    most = max(2, int(STEP_S * flops_per_s / work))  # one alone is too few for some norms
+    return max(2, min(draw.size(*BATCH), most))
+
+
+def _find_work(workload: Workload) -> float:
+    return sum(max(each.flops, each.bytes_moved * BYTES_FOR_FLOPS) for each in workload.operators)
+
+
+class LearningFile:
+    """A head, then a line for each network."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open(self, build_head: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The file's head; a new one where there is no file."""
+        head = next(self._lines(), None) if self._path.exists() else None
+        if head is None:
+            head = build_head()
+            self.append(head)
+        if head.get("format") != FORMAT:
+            raise ImportDataError(f"{self._path}: no file of 'foretell device learn'. Name another file.")
+        return head
+
+    def read(self) -> Learned:
+        """What was measured.
+
+        Raises:
+            ImportDataError: The file holds something else.
+        """
+        lines = self._lines()
+        head = next(lines, {})
+        known = Learned(device=str(head.get("device", "")))
+        for line in lines:
+            known = _add(known, line, self._path)
+        return known
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Write a line at once; one that was cut short before stays alone.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab+") as file:
+                if file.tell() and not _ends_whole(file):
+                    file.write(b"\n")
+                file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        except OSError as exc:
+            raise OutputError(f"{self._path}: cannot be written ({exc.strerror}); name another file") from exc
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ImportDataError(f"{self._path}: cannot be read ({exc}); name another file") from exc
+        for line in text.splitlines():
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:  # cut short
+                continue
+            yield record if isinstance(record, dict) else {}
+
+
+def _ends_whole(file: Any) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return bool(file.read(1) == b"\n")
+
+
+def _add(known: Learned, line: Mapping[str, Any], path: Path) -> Learned:
+    number = line.get("number")
+    if not isinstance(number, int) or not ("profile" in line or "skipped" in line):
+        raise ImportDataError(f"{path}: a line that is no measured network. Name another file, or remove the line.")
+    profiles = dict(known.profiles)
+    if "profile" in line:
+        profiles[number] = from_record(line["profile"], source=f"{path}, network {number}")
+    return Learned(
+        device=known.device,
+        profiles=profiles,
+        seconds=known.seconds + float(line.get("seconds", 0.0)),
+        tried=max(known.tried, number + 1),
+    )

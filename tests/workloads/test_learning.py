@@ -1,0 +1,126 @@
+"""A device is learned within a budget, and nothing is measured twice."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from foretell.errors import ImportDataError, OutputError
+from foretell.workloads.capture import capture
+from foretell.workloads.learning import Learned, LearningFile, build_input, choose_batch, learn
+from foretell.workloads.networks import Draw, draw_network
+from foretell.workloads.sources import StepOptions
+
+SPEED = 1e9
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny steps, few of them."""
+    monkeypatch.setattr("foretell.workloads.learning.MEASURED_S", 0.0)
+    monkeypatch.setattr("foretell.workloads.learning.measure_speed", lambda _device: SPEED)
+    monkeypatch.setattr("foretell.workloads.learning.draw_network", _draw_tiny)
+
+
+def _draw_tiny(number: int, *, seed: int) -> object:
+    return draw_network(10 * number + 1, seed=seed)  # the ones without images
+
+
+class Enough(Exception):  # noqa: N818
+    pass
+
+
+def stop_after(count: int) -> object:
+    def tell(known: Learned) -> None:
+        if known.tried >= count:
+            raise Enough
+
+    return tell
+
+
+def test_what_was_measured_is_kept_when_it_is_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "device.jsonl"
+    with pytest.raises(Enough):
+        learn(path, tell=stop_after(2))  # type: ignore[arg-type]
+    assert LearningFile(path).read().tried == 2
+    with pytest.raises(Enough):
+        learn(path, tell=stop_after(3))  # type: ignore[arg-type]
+    known = LearningFile(path).read()
+    assert sorted(known.profiles) == [0, 1, 2]
+    assert [step.workload.name for step in known.steps] == ["perceptron-0-1", "perceptron-0-11", "perceptron-0-21"]
+    assert known.seconds > 0
+
+
+def test_a_spent_budget_measures_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "device.jsonl"
+    known = learn(path, budget_s=0.01)
+    assert known.tried == 1
+    before = path.read_text()
+    assert learn(path, budget_s=0.01).tried == 1
+    assert path.read_text() == before
+
+
+def test_a_line_that_was_cut_short_is_measured_again(tmp_path: Path) -> None:
+    path = tmp_path / "device.jsonl"
+    learn(path, budget_s=0.01)
+    path.write_text(path.read_text()[:-200])
+    with pytest.raises(Enough):
+        learn(path, tell=stop_after(2))  # type: ignore[arg-type]
+    assert sorted(LearningFile(path).read().profiles) == [0, 1]
+
+
+def test_a_network_that_takes_too_long_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.workloads.learning.LONGEST_S", 0.0)
+    path = tmp_path / "device.jsonl"
+    with pytest.raises(Enough):
+        learn(path, tell=stop_after(2))  # type: ignore[arg-type]
+    assert LearningFile(path).read().profiles == {}
+    assert "Use a smaller batch" in json.loads(path.read_text().splitlines()[1])["skipped"]
+
+
+@pytest.mark.parametrize("change", [{"threads": 99}, {"device": "T4"}, {"torch": "1.0"}, {"version": 7}, {"seed": 5}])
+def test_times_of_another_device_are_not_mixed_in(tmp_path: Path, change: dict[str, object]) -> None:
+    path = tmp_path / "device.jsonl"
+    learn(path, budget_s=0.01)
+    head, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps({**json.loads(head), **change}), *rest]) + "\n")
+    with pytest.raises(ImportDataError, match="Name another file"):
+        learn(path)
+
+
+@pytest.mark.parametrize("text", ["{}\n", "[]\n", '{"format": "foretell device"}\n{"number": "one"}\n'])
+def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "device.jsonl"
+    path.write_text(text)
+    with pytest.raises(ImportDataError, match="Name another file"):
+        learn(path)
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be written"):
+        learn(tmp_path / "file" / "device.jsonl")
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_networks_are_the_same_each_time_and_can_be_captured(number: int) -> None:
+    network, options = draw_network(number), StepOptions()
+    first, second = (draw_network(number).build() for _ in range(2))
+    assert [each.shape for each in first.parameters()] == [each.shape for each in second.parameters()]
+    batch = choose_batch(network, options, Draw(number), 1e9)
+    assert batch == choose_batch(network, options, Draw(number), 1e9) >= 2
+    workload = capture(first, [build_input(network, 2)], options=StepOptions(loss=network.loss))
+    assert workload.flops > 0
+    assert {each.phase for each in workload.operators} == {"forward", "backward", "update"}
+
+
+def test_other_seeds_draw_other_networks() -> None:
+    assert draw_network(0, seed=1).build() is not None
+    assert {draw_network(0, seed=seed).example for seed in range(5)} != {draw_network(0).example}
+
+
+def test_threads_are_left_as_they_are(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    learn(tmp_path / "device.jsonl", budget_s=0.01)
+    assert torch.get_num_threads() == before
