@@ -53,7 +53,7 @@ def compare(plan: Plan, names: Sequence[str]) -> tuple[list[Row], dict[str, Any]
     rows = []
     for name in names:
         _log.info("%s", name)
-        model = make_model(name)
+        model = make_model(name, plan.gpu)
         begin = time.perf_counter()
         model.fit([trace.step for trace in train])
         fit_s = time.perf_counter() - begin

@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from foretell.entities.workload import MeasuredStep
 from foretell.models.operators._base import StepModel
@@ -16,6 +16,11 @@ METHODS = {
     "paleo": "PaleoModel",
     "totals": "TotalsModel",
 }
+DEVICES = {  # as their maker states them
+    "T4": {"peak_flops": 8.1e12, "bandwidth_bytes": 320e9, "units": 40, "memory_bytes": 16 << 30},
+    "2080Ti": {"peak_flops": 13.45e12, "bandwidth_bytes": 616e9, "units": 68, "memory_bytes": 11 << 30},
+}
+_WITH_DEVICE = frozenset({"replay"})  # methods that start from a device's figures
 _PACKAGE = "foretell.models.operators"
 
 
@@ -56,8 +61,25 @@ def choose_methods(text: str | None) -> list[str]:
     return asked
 
 
-def make_model(name: str) -> StepModel:
-    """A model as its method has it by default."""
-    model = getattr(importlib.import_module(f"{_PACKAGE}.{name}"), METHODS[name])()
+def make_model(name: str, gpu: str) -> StepModel:
+    """A model as its method has it by default.
+
+    Raises:
+        ValueError: if the method needs figures of the GPU and there are none.
+    """
+    kind = getattr(importlib.import_module(f"{_PACKAGE}.{name}"), METHODS[name])
+    model = kind(find_device(gpu)) if name in _WITH_DEVICE else kind()
     assert isinstance(model, StepModel)
     return model
+
+
+def find_device(gpu: str) -> Any:
+    """The GPU by its figures.
+
+    Raises:
+        ValueError: if it is not known.
+    """
+    if gpu not in DEVICES:
+        raise ValueError(f"no figures of the GPU {gpu!r}; known GPUs: {', '.join(DEVICES)}")
+    device = importlib.import_module("foretell.entities.device").Device
+    return device(name=gpu, kind="gpu", **DEVICES[gpu])

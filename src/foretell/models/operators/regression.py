@@ -1,6 +1,7 @@
 """Operators on their own, each kind with a regression of its own, as Habitat and Justus do."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -18,8 +19,9 @@ _SHORTEST_S = 1e-8
 class OperatorRegressionModel(StepModel):
     """Boosted trees on the logarithms of an operator's time and of the gap after it; what stands around is not seen.
 
-    Distinct operators are learned from, each by its mean. A kind that was hardly or never measured is answered for by
-    trees that learned from all kinds and do not see which one it is.
+    Distinct operators are learned from, each by its mean. The mean of logarithms lies below the logarithm of the mean,
+    and a step is a sum: what the trees of a kind tell is raised by the mean ratio of the times they learned. A kind
+    that was hardly or never measured is answered for by trees that learned from all kinds and do not see which it is.
     """
 
     def __init__(
@@ -51,24 +53,34 @@ class OperatorRegressionModel(StepModel):
             for rows in distinct.rows
         ]
 
-    def _fit_kinds(self, distinct: Distinct, X: Floats, times: Floats) -> dict[_Kind | None, Any]:
+    def _fit_kinds(self, distinct: Distinct, X: Floats, times: Floats) -> "dict[_Kind | None, _Trees]":
         known = ~np.isnan(times)
         y = np.log(np.maximum(times, _SHORTEST_S))
-        models: dict[_Kind | None, Any] = {None: self._fit(X[known], y[known])}
+        models: dict[_Kind | None, _Trees] = {None: self._fit(X[known], y[known])}
         for kind, rows in _group(distinct).items():
             rows = rows[known[rows]]
             if len(rows) >= self.fewest:
                 models[kind] = self._fit(X[rows], y[rows])
         return models
 
-    def _fit(self, X: Floats, y: Floats) -> Any:
-        return HistGradientBoostingRegressor(
+    def _fit(self, X: Floats, y: Floats) -> "_Trees":
+        model = HistGradientBoostingRegressor(
             max_iter=self.trees,
             learning_rate=self.learning_rate,
             min_samples_leaf=self.min_leaf,
             early_stopping=False,
             random_state=self.seed,
         ).fit(X, y)
+        return _Trees(model=model, shift=float(np.log(np.mean(np.exp(y - model.predict(X))))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trees:
+    model: Any
+    shift: float
+
+    def predict(self, X: Floats) -> Floats:
+        return np.exp(np.asarray(self.model.predict(X)) + self.shift)
 
 
 def _average(distinct: Distinct, steps: Sequence[MeasuredStep]) -> tuple[Floats, Floats]:
@@ -87,10 +99,10 @@ def _average(distinct: Distinct, steps: Sequence[MeasuredStep]) -> tuple[Floats,
     return means[0], means[1]
 
 
-def _predict_kinds(models: dict[_Kind | None, Any], distinct: Distinct, X: Floats) -> Floats:
+def _predict_kinds(models: dict[_Kind | None, _Trees], distinct: Distinct, X: Floats) -> Floats:
     told = np.zeros(len(X))
     for kind, rows in _group(distinct).items():
-        told[rows] = np.exp(models.get(kind, models[None]).predict(X[rows]))
+        told[rows] = models.get(kind, models[None]).predict(X[rows])
     return told
 
 
