@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from foretell.entities.workload import MeasuredStep, Operator, Shape, StepPhase, Workload
+from foretell.entities.workload import Attribute, MeasuredStep, Operator, Shape, StepPhase, Workload
 from foretell.workloads.costs import cost
 
 PHASES = {1: StepPhase.FORWARD, 2: StepPhase.BACKWARD, 3: StepPhase.UPDATE}
@@ -107,10 +107,11 @@ class _Words:
 
 
 def _read_tensors(kind: str, params: list[int]) -> tuple[Shape, ...]:
-    """Shapes of the tensors: for a convolution input, weight and output."""
+    """Shapes of the tensors: for a convolution input, weight and output, then padding, stride and dilation."""
     if kind == "conv2d" and len(params) >= _CONV - 1:
-        n, c, h, w, k, p, q, r, s, *_, groups = params[:16]
-        return ((n, c, h, w), (k, c // groups, r, s), (n, k, p, q))
+        n, c, h, w, k, p, q, r, s, *further, groups = params[:16]
+        settings = (tuple(further[0:2]), tuple(further[2:4]), tuple(further[4:6]))
+        return ((n, c, h, w), (k, c // groups, r, s), (n, k, p, q), *settings)
     if not params:
         return ()
     width = _find_width(kind, params)
@@ -149,7 +150,7 @@ class _Row:
     output: Shape
     seq: int
     rows: list[int]  # where its times are
-    attributes: tuple[tuple[str, int], ...] = ()
+    attributes: tuple[tuple[str, Attribute], ...] = ()
 
 
 def _read(trace: object, rows: pd.DataFrame, words: _Words) -> Trace:
@@ -198,18 +199,38 @@ def _read_forward(described: Sequence[tuple[str, int, tuple[Shape, ...]]], seqs:
             tensors = norms.get(int(seqs[place]), ())
         found.append(_Row(kind=kind, inputs=tensors, output=(), seq=int(seqs[place]), rows=[place]))
     before: Shape = ()
+    biased = _find_biased(described)
     for place, row in enumerate(found):
         after = found[place + 1].inputs if place + 1 < len(found) else ()
-        _complete(row, before, after[0] if after else ())
+        _complete(row, before, after[0] if after else (), biased)
         before = row.output
     return found
 
 
-def _complete(row: _Row, before: Shape, after: Shape) -> None:
+def _find_biased(described: Sequence[tuple[str, int, tuple[Shape, ...]]]) -> frozenset[Shape]:
+    """Weights with a bias: vectors of their length follow in the update, two of them for a norm and one for a bias."""
+    found: set[Shape] = set()
+    parameters = [tensors[0] for kind, phase, tensors in described if phase == 3 and kind == "mul_" and tensors]
+    for place, shape in enumerate(parameters):
+        if len(shape) != 4:
+            continue
+        after = 0
+        while place + after + 1 < len(parameters) and parameters[place + after + 1] == shape[:1]:
+            after += 1
+        if after % 2:
+            found.add(shape)
+    return frozenset(found)
+
+
+def _complete(row: _Row, before: Shape, after: Shape, biased: Collection[Shape]) -> None:
     """Fill in what was not recorded, from the rows around."""
-    if row.kind == "conv2d" and len(row.inputs) == 3:
-        given, weight, output = row.inputs
-        row.inputs, row.output, row.attributes = (given, weight), output, (("groups", given[1] // weight[1]),)
+    if row.kind == "conv2d" and len(row.inputs) == 6:
+        given, weight, output, padding, stride, dilation = row.inputs
+        row.inputs = (given, weight, weight[:1]) if weight in biased else (given, weight)
+        row.output = output
+        row.attributes = (
+            ("dilation", dilation), ("groups", given[1] // weight[1]), ("padding", padding), ("stride", stride),
+        )  # fmt: skip
         return
     if row.kind == "multi_head_attention_forward" and len(before) == 3:
         row.inputs = ((before[1], before[0], before[2]),)  # it works on length first
@@ -269,7 +290,7 @@ def _build(
     phase: int,
     inputs: tuple[Shape, ...],
     output: Shape,
-    attributes: tuple[tuple[str, int], ...],
+    attributes: tuple[tuple[str, Attribute], ...],
     input_gradient: bool,
 ) -> Operator:
     word = PHASES[phase]

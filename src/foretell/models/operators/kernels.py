@@ -1,0 +1,195 @@
+"""How long a device works on a part of an operator: its roofline, times a factor learned on distinct parts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.entities.device import Device
+from foretell.entities.workload import Floats, StepPhase
+from foretell.models.operators.parts import Part, Work
+from foretell.models.operators.trees import Arrays, BoostedTrees
+
+_LAUNCH_S = 3e-6  # the least time of a kernel
+_SHRINK = 4.0  # parts of a kind that weigh as much as what is known of all kinds
+_FACTOR = 12.0  # factors beyond exp of it are mistakes, not physics
+_PHASES = list(StepPhase)
+
+
+def roofline(parts: Sequence[Part], device: Device) -> Floats:
+    """The least time a device could need."""
+    flops = np.array([part.flops for part in parts])
+    moved = np.array([part.bytes_moved for part in parts])
+    kernels = np.array([part.kernels for part in parts], dtype=float)
+    once = kernels * _LAUNCH_S + np.maximum(flops / device.peak_flops, moved / device.bandwidth_bytes)
+    return once * np.array([part.repeats for part in parts])
+
+
+class KernelModel:
+    """A factor on the roofline for each kind of work, by boosted trees on sizes; each kind and phase has a level of its own."""
+
+    def __init__(self, device: Device, *, seed: int = 0) -> None:
+        self.device = device
+        self.seed = seed
+
+    def fit(self, parts: Sequence[Part], seconds: Floats) -> Self:
+        """Learn from distinct parts and how long each took; returns itself."""
+        self.trees_: dict[str, BoostedTrees] = {}
+        self.levels_: dict[str, float] = {}
+        factor = np.log(np.maximum(seconds, 1e-7) / roofline(parts, self.device))
+        works = np.array([part.work.value for part in parts])
+        for work in Work:
+            chosen = np.flatnonzero(works == work.value)
+            if len(chosen) < 2:
+                continue
+            some = [parts[place] for place in chosen]
+            self._learn_levels(work, some, factor[chosen])
+            rest = factor[chosen] - self._find_levels(some)
+            self.trees_[work.value] = BoostedTrees(seed=self.seed).fit(
+                describe(some, self.device), rest, np.sqrt(seconds[chosen])
+            )
+        return self
+
+    def _learn_levels(self, work: Work, parts: Sequence[Part], factor: Floats) -> None:
+        common = float(np.median(factor))
+        self.levels_[work.value] = common
+        groups: dict[str, list[int]] = {}
+        for place, part in enumerate(parts):
+            for name in _name_levels(part)[:2]:
+                groups.setdefault(name, []).append(place)
+        for name in sorted(groups, key=len):  # a phase's level first: kinds lean on it
+            values = factor[groups[name]]
+            above = self.levels_.get(name.rpartition("/")[0], common)
+            self.levels_[name] = float((np.median(values) * len(values) + above * _SHRINK) / (len(values) + _SHRINK))
+
+    def _find_levels(self, parts: Sequence[Part]) -> Floats:
+        return np.array([next((self.levels_[n] for n in _name_levels(p) if n in self.levels_), 0.0) for p in parts])
+
+    def predict(self, parts: Sequence[Part]) -> Floats:
+        """Seconds of each part."""
+        least = roofline(parts, self.device)
+        factor = self._find_levels(parts)
+        works = np.array([part.work.value for part in parts])
+        for work, trees in self.trees_.items():
+            chosen = np.flatnonzero(works == work)
+            if len(chosen):
+                factor[chosen] += trees.predict(describe([parts[place] for place in chosen], self.device))
+        return least * np.exp(np.clip(factor, -_FACTOR, _FACTOR))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that was learned but the levels."""
+        return {
+            f"{work}.{name}": values
+            for work, trees in self.trees_.items()
+            for name, values in trees.to_arrays().items()
+        }
+
+    @classmethod
+    def from_arrays(cls, device: Device, arrays: Arrays, levels: Mapping[str, float]) -> Self:
+        """The same model again."""
+        model = cls(device)
+        model.levels_ = dict(levels)
+        works = dict.fromkeys(name.partition(".")[0] for name in arrays)
+        model.trees_ = {
+            work: BoostedTrees.from_arrays(
+                {k.partition(".")[2]: v for k, v in arrays.items() if k.startswith(f"{work}.")}
+            )
+            for work in works
+        }
+        return model
+
+
+def _name_levels(part: Part) -> tuple[str, ...]:
+    """From the finest to the coarsest: kind in its phase, phase, work."""
+    phase = f"{part.work.value}/{part.phase.value}"
+    return (f"{phase}/{part.kind}", phase, part.work.value)
+
+
+def describe(parts: Sequence[Part], device: Device) -> Floats:
+    """Columns for parts of one kind of work."""
+    table = np.array([part.sizes for part in parts], dtype=float)
+    common = np.column_stack(
+        [
+            _log([part.flops + 1 for part in parts]),
+            _log([part.bytes_moved for part in parts]),
+            _log(
+                [
+                    (part.flops + 1) / device.peak_flops / (part.bytes_moved / device.bandwidth_bytes + 1e-12)
+                    for part in parts
+                ]
+            ),
+            np.array([_PHASES.index(part.phase) for part in parts], dtype=float),
+            np.array([part.kernels for part in parts], dtype=float),
+            np.array([part.item for part in parts], dtype=float),
+            _log([part.repeats for part in parts]),
+        ]
+    )
+    return np.column_stack([common, _DESCRIBERS[parts[0].work](table, device)])
+
+
+def _describe_pass(table: Floats, device: Device) -> Floats:
+    return np.column_stack([_log(table), _waves(table[:, 4], 1024.0, device)])
+
+
+def _describe_product(table: Floats, device: Device) -> Floats:
+    rows, columns, inner, many = table.T
+    return np.column_stack(
+        [
+            _log(table),
+            _tiles(rows, columns, many, device),
+            _tiles(rows, inner, many, device),
+            _tiles(inner, columns, many, device),
+            _padding(columns, 64.0),
+            _padding(inner, 32.0),
+            _padding(rows, 128.0),
+        ]
+    )
+
+
+def _describe_convolution(table: Floats, device: Device) -> Floats:
+    images, channels, made, groups, size_in, size_out, high, wide, stride, padding, times = table.T
+    rows = images * size_out**2
+    rows_in = images * size_in**2
+    inner = channels * high * wide
+    winograd = (high == 3) & (wide == 3) & (stride == 1) & (groups == 1)
+    tiles = images * np.ceil(size_out / 4) ** 2
+    transformed = 2 * 36 * tiles * channels * made / device.peak_flops
+    transformed += 4 * (36 * tiles + rows) * (channels + made) / device.bandwidth_bytes
+    direct = 2 * rows * made * inner / device.peak_flops
+    return np.column_stack(
+        [
+            _log(table[:, :6]),
+            _log(high), _log(wide), _log(stride), (padding > 0), times, (groups > 1), (high * wide == 1),
+            _log(rows), _log(inner), _log(rows_in * channels * groups), _log(rows * made * groups), _log(made * inner),
+            _tiles(rows, made, groups, device), _tiles(rows_in, channels, groups, device), _tiles(inner, made, groups, device),
+            _padding(made, 64.0), _padding(channels, 32.0), _padding(rows, 128.0),
+            winograd, winograd * _log(transformed / direct), (high * wide == 1) & (stride > 1), (channels % 4 == 0), size_out % 2,
+        ]
+    )  # fmt: skip
+
+
+def _log(values: Any) -> Floats:
+    return np.log2(np.maximum(np.asarray(values, dtype=float), 1e-30))
+
+
+def _tiles(rows: Floats, columns: Floats, many: Floats, device: Device) -> Floats:
+    """How many times all of the device's units are filled."""
+    waves = np.ceil(rows / 128) * np.ceil(columns / 64) * many / device.units
+    return np.column_stack([_log(waves), np.minimum(waves, 4.0), np.where(waves < 8, np.ceil(waves) / waves, 1.0)])
+
+
+def _waves(elements: Floats, block: float, device: Device) -> Floats:
+    return np.minimum(elements / block / device.units, 16.0)
+
+
+def _padding(size: Floats, tile: float) -> Floats:
+    """What is computed in vain."""
+    return _log(np.ceil(size / tile) * tile / np.maximum(size, 1.0))
+
+
+_DESCRIBERS = {
+    Work.PASS: _describe_pass,
+    Work.PRODUCT: _describe_product,
+    Work.CONVOLUTION: _describe_convolution,
+}

@@ -1,0 +1,215 @@
+"""Operators as the work a device does for them: products of matrices, convolutions, and passes over memory."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from foretell.entities.workload import Attribute, Operator, Shape, StepPhase
+
+PRODUCTS = frozenset({"linear", "matmul", "__matmul__", "__rmatmul__", "bmm", "mm", "addmm", "baddbmm"})
+CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
+_ITEM = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+_HEAD = 64  # width of an attention's head where nobody says
+
+
+class Work(StrEnum):
+    """A kind of work by what limits it."""
+
+    CONVOLUTION = "convolution"
+    PRODUCT = "product"
+    PASS = "pass"  # over memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A piece of an operator that a device does in one go, or two in the backward phase."""
+
+    work: Work
+    kind: str
+    phase: StepPhase
+    sizes: tuple[float, ...]  # see the builders below
+    flops: float
+    bytes_moved: float
+    kernels: int = 1
+    item: int = 4
+    repeats: int = 1  # how often that is done, one after the other
+
+
+def split(operator: Operator) -> tuple[Part, ...]:
+    """What a device does for an operator; nothing for one without kernels."""
+    item = _ITEM.get(operator.dtype, 4)
+    if operator.kind in CONVOLUTIONS and len(operator.inputs) > 1 and operator.phase is not StepPhase.UPDATE:
+        return _convolution(operator, item)
+    if operator.kind in PRODUCTS and len(operator.inputs) > 1 and operator.phase is not StepPhase.UPDATE:
+        return _products(operator, item)
+    composite = _COMPOSITES.get(operator.kind)
+    if composite and operator.inputs and len(operator.inputs[0]) > 2:
+        return composite(operator, item)
+    if operator.kernels == 0:
+        return ()
+    return (_pass(operator, item),)
+
+
+# Passes over memory: first dimension, second, the rest, the last, elements written
+
+
+def _pass(operator: Operator, item: int) -> Part:
+    shape = max((*operator.inputs, operator.output), key=math.prod, default=())
+    return Part(
+        work=Work.PASS,
+        kind=operator.kind,
+        phase=operator.phase,
+        sizes=_describe(shape),
+        flops=operator.flops,
+        bytes_moved=operator.bytes_moved,
+        kernels=operator.kernels,
+        item=item,
+    )
+
+
+def _describe(shape: Shape) -> tuple[float, ...]:
+    first, second = (*shape, 1, 1)[:2]
+    rest = math.prod(shape[2:]) if len(shape) > 2 else 1
+    return (float(first), float(second), float(rest), float(shape[-1] if shape else 1), float(math.prod(shape)))
+
+
+def _plain(kind: str, phase: StepPhase, shape: Shape, item: int, *, passes: float, kernels: int = 1) -> Part:
+    """A pass that is part of something larger."""
+    size = float(math.prod(shape))
+    return Part(
+        work=Work.PASS, kind=kind, phase=phase, sizes=_describe(shape), flops=size, bytes_moved=passes * size * item,
+        kernels=kernels, item=item,
+    )  # fmt: skip
+
+
+# Products: rows, columns, inner dimension, how many of them
+
+
+def _product(
+    kind: str, phase: StepPhase, sizes: tuple[float, float, float, float], item: int, *, both: bool = True
+) -> Part:
+    rows, columns, inner, many = sizes
+    times = 1 if phase is StepPhase.FORWARD else 1 + both
+    moved = many * (rows * inner + inner * columns + rows * columns) * item
+    return Part(
+        work=Work.PRODUCT, kind=kind, phase=phase, sizes=sizes, flops=2 * times * many * rows * columns * inner,
+        bytes_moved=times * moved, kernels=times, item=item,
+    )  # fmt: skip
+
+
+def _products(operator: Operator, item: int) -> tuple[Part, ...]:
+    first, second = operator.inputs[:2]
+    phase, both = operator.phase, operator.input_gradient
+    if operator.kind == "linear":
+        inner = float(first[-1])
+        rows, columns = math.prod(first) / max(inner, 1), float(second[0])
+        parts = [_product("linear", phase, (rows, columns, inner, 1.0), item, both=both)]
+        output = (*first[:-1], second[0])
+        if len(operator.inputs) > 2 and phase is StepPhase.BACKWARD:
+            parts.append(_plain("sum", phase, output, item, passes=1.0))
+        elif len(operator.inputs) > 2 and len(first) > 3:  # the framework adds the bias on its own there
+            parts.append(_plain("add_", StepPhase.FORWARD, output, item, passes=2.0))
+        return tuple(parts)
+    inner = float(first[-1])
+    columns = float(second[-1]) if len(second) > 1 else 1.0
+    if len(second) <= 2:
+        sizes = (math.prod(first) / max(inner, 1), columns, inner, 1.0)
+    else:
+        many = float(max(math.prod(first[:-2]), math.prod(second[:-2])))
+        sizes = (float(first[-2]) if len(first) > 1 else 1.0, columns, inner, many)
+    return (_product("matmul", phase, sizes, item, both=both),)
+
+
+# Convolutions: images, channels in and out of a group, groups, size in and out, kernel, stride, padding, gradient
+
+
+def _convolution(operator: Operator, item: int) -> tuple[Part, ...]:
+    given, weight = operator.inputs[:2]
+    transposed = "transpose" in operator.kind
+    output = operator.output
+    if transposed:  # the same work with input and output exchanged
+        given, output = output, given
+    groups = _one(operator.get("groups", 1))
+    images, channels = given[0], given[1] if len(given) > 1 else 1
+    size_in, size_out = given[2:], output[2:]
+    kernel = weight[2:]
+    made = output[1] if len(output) > 1 else weight[0]
+    two = operator.phase is StepPhase.BACKWARD
+    times = 1 + (two and operator.input_gradient)
+    apart = groups if 1 < groups < channels else 1  # groups are done one by one, but for those of one channel
+    flops = 2.0 * images * math.prod(size_out) * made * (channels / groups) * math.prod(kernel)
+    moved = float(math.prod(given) + math.prod(output) + math.prod(weight)) * item
+    sizes = (
+        float(images),
+        channels / groups,
+        made / groups,
+        groups / apart,
+        math.prod(size_in) ** 0.5,
+        math.prod(size_out) ** 0.5,
+        float(kernel[0] if kernel else 1),
+        float(kernel[-1] if kernel else 1),
+        float(_one(operator.get("stride", 1))),
+        float(_one(operator.get("padding", 0))),
+        float(times),
+    )
+    core = Part(
+        work=Work.CONVOLUTION,
+        kind=operator.kind,
+        phase=operator.phase,
+        sizes=sizes,
+        flops=times * flops / apart,
+        bytes_moved=times * moved / apart,
+        kernels=times,
+        item=item,
+        repeats=apart,
+    )
+    if len(operator.inputs) < 3:
+        return (core,)
+    kind, passes = ("sum", 1.0) if two else ("add_", 2.0)
+    return (core, _plain(kind, operator.phase, operator.output, item, passes=passes))
+
+
+def _one(value: Attribute) -> int:
+    return value if isinstance(value, int) else (value[0] if value else 1)
+
+
+# Composites
+
+
+def _multi_head(operator: Operator, item: int) -> tuple[Part, ...]:
+    """Three projections in one, attention, one projection; with their copies."""
+    length, batch, width = (*operator.inputs[0], 1)[:3]
+    heads = _one(operator.get("num_heads", max(1, width // _HEAD)))
+    rows, phase = float(length * batch), operator.phase
+    scores = (batch * heads, length, length)
+    back = phase is StepPhase.BACKWARD
+    return (
+        _product("linear", phase, (rows, 3.0 * width, float(width), 1.0), item),
+        _plain("clone", StepPhase.FORWARD, (length, batch, 3 * width), item, passes=2.0),
+        *_attention_parts(scores, width // heads, phase, item),
+        _plain("clone", StepPhase.FORWARD, (length, batch, width), item, passes=2.0),
+        _product("linear", phase, (rows, float(width), float(width), 1.0), item),
+        *([_plain("sum", phase, (length, batch, 4 * width), item, passes=1.0, kernels=2)] if back else []),
+    )
+
+
+def _attention(operator: Operator, item: int) -> tuple[Part, ...]:
+    query, key = (operator.inputs + operator.inputs[:1])[:2]
+    return _attention_parts((math.prod(query[:-2]), query[-2], key[-2]), query[-1], operator.phase, item)
+
+
+def _attention_parts(scores: Shape, width: int, phase: StepPhase, item: int) -> tuple[Part, ...]:
+    many, queries, keys = (float(size) for size in scores)
+    back = phase is StepPhase.BACKWARD
+    return (
+        _product("matmul", phase, (queries, keys, float(width), many), item),
+        _plain("softmax", phase, scores, item, passes=3.0 if back else 2.0),
+        _product("matmul", phase, (queries, float(width), keys, many), item),
+    )
+
+
+_COMPOSITES: dict[str, Callable[[Operator, int], tuple[Part, ...]]] = {
+    "multi_head_attention_forward": _multi_head,
+    "scaled_dot_product_attention": _attention,
+}
