@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -10,11 +10,12 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from foretell.entities.workload import Operator, StepPhase, Workload
+from foretell.errors import ForetellError
 from foretell.workloads.failures import explain
 from foretell.workloads.precision import Casts
 from foretell.workloads.recorder import CallMode, KernelMode, Recorder
 from foretell.workloads.sources import InputSpec, StepOptions
-from foretell.workloads.steps import build_fused_update, build_optimizer, checkpointed, compute_loss
+from foretell.workloads.steps import build_optimizer, build_whole_updates, checkpointed, compute_loss
 
 _MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _PURE = {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}
@@ -39,13 +40,16 @@ def capture(
             stack.enter_context(checkpointed(model, recorder))
         try:
             _run_step(model, inputs, options, recorder)
+        except ForetellError:
+            raise
         except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, AttributeError, KeyError) as exc:
             raise explain(exc, recorder) from exc
     operators, layers, views = _build(recorder)
-    if options.implementation == "fused":
-        operators.append(build_fused_update(model, options.optimizer))
-        layers.append("")
-        views.append(0)
+    first = next((place for place, each in enumerate(operators) if each.phase is StepPhase.UPDATE), len(operators))
+    whole = list(build_whole_updates(model, options))
+    operators[first:first] = whole
+    layers[first:first] = [""] * len(whole)
+    views[first:first] = [0] * len(whole)
     return Workload(
         name=name or type(model).__name__,
         operators=tuple(operators),
@@ -58,12 +62,29 @@ def capture(
 
 
 def _prepare(model: nn.Module, options: StepOptions) -> nn.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = model.to("meta")
+    _empty(model)
     model = model.to(_PURE[options.precision]) if options.precision in _PURE else model
     model.zero_grad(set_to_none=True)
-    return model.train()
+    with suppress(NotImplementedError):  # a saved program stays as it was saved
+        model.train()
+    return model
+
+
+def _empty(model: nn.Module) -> None:
+    """Let go of all data. What modules share they share still, which is not so after ``to``."""
+    moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    for module in model.modules():
+        for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
+            if tensor is None or tensor.device.type == "meta":
+                continue
+            if id(tensor) not in moved:
+                moved[id(tensor)] = tensor, _empty_like(tensor)
+            setattr(module, name, moved[id(tensor)][1])
+
+
+def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
+    empty = torch.empty_like(tensor, device="meta", requires_grad=False)
+    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
 
 
 @contextmanager
@@ -125,9 +146,10 @@ def _run_batch(
         loss = compute_loss(model(*args, **kwargs), options.loss)
         if options.accumulation > 1:
             loss = loss / options.accumulation
+        if options.precision == "fp16":  # small gradients are kept from becoming nothing
+            loss = loss * torch.empty(())
     first = torch.empty_like(loss)
-    if recorder.casts is not None:
-        recorder.casts.forget()
+    recorder.forget_casts()
     recorder.phase = StepPhase.BACKWARD
     torch.autograd.backward(loss, grad_tensors=first)
     recorder.forget_graph()

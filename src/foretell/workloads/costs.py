@@ -315,7 +315,7 @@ def _normalize_backward(call: _Call) -> list[_Kernel]:
         _Kernel(norms, 2 * norms, norms),
         _Kernel(size, 2 * size + norms),
         _Kernel(norms, norms, norms),
-        _Kernel(size, 2 * size, norms),
+        _Kernel(0.0, 2 * size, norms),
         _Kernel(size, 2 * size + norms),
     ]
 

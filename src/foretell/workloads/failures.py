@@ -10,12 +10,12 @@ from foretell.workloads.recorder import Recorder
 
 LENGTH = 300  # of a model's own message
 _OWN = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
-_VALUES = ("item", "tolist", "nonzero", "numpy", "unique", "masked_select", "equal", "allclose")
 _SIGNS = (
     "cannot be called on meta tensors",
     "Cannot copy out of meta tensor",
     "with Meta tensors",
     "data-dependent",
+    "torch.nonzero()",
     "has unknown size",
     "on a meta tensor",
     "numpy() on tensor that requires grad",
@@ -29,9 +29,9 @@ def explain(exc: Exception, recorder: Recorder) -> WorkloadError:
         return exc
     place = find_place(exc)
     message = shorten(exc)
-    if any(sign in message for sign in _SIGNS):
+    if any(sign in str(exc) for sign in _SIGNS):
         return WorkloadError(
-            f"{place}: the step depends on a tensor's values, which are not known without running it ({message}). "
+            f"{place}: the step depends on a tensor's values, which are not known without running it. "
             "Move it out of forward, or let 'foretell workload profile' run the step on real tensors."
         )
     layer = f" in layer {recorder.layers[-1]!r}" if recorder.layers[-1] else ""

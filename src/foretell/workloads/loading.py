@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -167,6 +168,7 @@ def _load_configuration(path: Path, arguments: Mapping[str, object], *, on_meta:
         written = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as exc:
         raise WorkloadError(f"{file} is no JSON ({exc}); expected a Hugging Face configuration") from exc
+    transformers.logging.set_verbosity(logging.ERROR)  # what it says of weights and of losses is of no use here
     with _explained(str(file)):
         config = transformers.AutoConfig.from_pretrained(str(file), **arguments)
         if getattr(config, "use_cache", None):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 _LOWER = frozenset({
-    "matmul", "mm", "mv", "bmm", "addmm", "addmv", "addbmm", "baddbmm", "linear", "conv1d", "conv2d", "conv3d",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "prelu", "scaled_dot_product_attention", "lstm",
-    "gru", "rnn_tanh", "lstm_cell", "gru_cell", "einsum", "chain_matmul",
+    "matmul", "mm", "mv", "bmm", "addmm", "addmv", "addbmm", "baddbmm", "linear",
+    "multi_head_attention_forward", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "conv_transpose3d", "prelu", "scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "lstm_cell",
+    "gru_cell", "einsum", "chain_matmul",
 })  # fmt: skip
 _HIGHER = frozenset({
     "__pow__", "__rpow__", "acos", "asin", "cosh", "sinh", "tan", "cross_entropy", "nll_loss",
@@ -23,7 +23,6 @@ _HIGHER = frozenset({
     "triplet_margin_loss",
 })  # fmt: skip
 _WIDEST = frozenset({"cat", "stack", "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "index_put"})
-_NESTED = frozenset({"multi_head_attention_forward"})  # what it calls is cast, not what it is given
 
 
 class Casts:
@@ -45,19 +44,16 @@ class Casts:
         if wanted is None:
             return args, kwargs
 
+        same: dict[int, Any] = {}  # queries that are keys remain so
+
         def change(value: Any) -> Any:
             if isinstance(value, (list, tuple)):
                 return type(value)(change(each) for each in value)
-            return self._change(value, wanted, cast)
+            if id(value) not in same:
+                same[id(value)] = self._change(value, wanted, cast)
+            return same[id(value)]
 
         return tuple(change(value) for value in args), {name: change(value) for name, value in kwargs.items()}
-
-    def run_inside(self, kind: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function whose own calls are to be cast, if it is one."""
-        if kind not in _NESTED:
-            return func(*args, **kwargs)
-        with _CastMode(self):
-            return func(*args, **kwargs)
 
     def _change(self, value: Any, wanted: torch.dtype, cast: Callable[..., torch.Tensor]) -> Any:
         if (
@@ -82,14 +78,3 @@ class Casts:
             dtypes = {each.dtype for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()}
             return torch.float32 if len(dtypes) > 1 else None
         return None
-
-
-class _CastMode(TorchFunctionMode):
-    def __init__(self, casts: Casts) -> None:
-        super().__init__()
-        self._casts = casts
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        args, kwargs = self._casts.apply(name, args, kwargs or {}, lambda tensor, dtype: tensor.to(dtype))
-        return func(*args, **kwargs)

@@ -105,27 +105,33 @@ class Recorder:
             return func(*args, **kwargs)
         if kind in _VALUES and (value := find_value(args[0])) is not None:
             return func(value, *args[1:], **kwargs)
+        given = (*args, *kwargs.values())
         if self.casts is not None:
             args, kwargs = self.casts.apply(kind, args, kwargs, lambda *call: self.run(torch.Tensor.to, call, {}))
         call = self._call = Record(kind=kind, phase=StepPhase.FORWARD, layer=self.layers[-1])
         begin = _count_nodes()
         try:
-            out = self.casts.run_inside(kind, func, args, kwargs) if self.casts is not None else func(*args, **kwargs)
+            out = func(*args, **kwargs)
         except Exception:
+            if self.phase is StepPhase.BACKWARD and call.kernels:  # the last call of a block that is computed again
+                self._describe(call, list(_tensors(given)), None)
+                self._keep(call)
             self.failed = self.failed or (
                 kind,
-                tuple(tuple(each.shape) for each in _tensors((*args, *kwargs.values()))),
+                tuple(tuple(each.shape) for each in _tensors(given)),
             )
             raise
         finally:
             self._call = None
         grown = _count_nodes() > begin
         if call.kernels or grown:
-            self._describe(call, args, kwargs, out)
+            self._describe(call, list(_tensors(given)), out)
+            if kind == "multi_head_attention_forward":
+                call.attributes["num_heads"] = kwargs.get("num_heads") or args[4]
             if grown:
                 self._starts.append(begin)
                 self._calls.append(call)
-        if is_constant(kind, _tensors((*args, *kwargs.values()))):
+        if is_constant(kind, _tensors(given)):
             call.constant = True
             self._quiet = True
             keep_constant(func, kind, args, kwargs, out)
@@ -134,8 +140,7 @@ class Recorder:
             self._keep(call)
         return out
 
-    def _describe(self, call: Record, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-        given = list(_tensors((*args, *kwargs.values())))
+    def _describe(self, call: Record, given: Sequence[torch.Tensor], out: Any) -> None:
         result = next(_tensors((out,)), given[0] if given else None)
         call.inputs = tuple(tuple(each.shape) for each in given)
         own = [each for each in given if id(each) in self._names]
@@ -145,8 +150,6 @@ class Recorder:
             call.output = tuple(result.shape)
             call.dtype = str(result.dtype).removeprefix("torch.")
             call.itemsize = result.element_size()
-        if call.kind == "multi_head_attention_forward":
-            call.attributes["num_heads"] = kwargs.get("num_heads") or args[4]
         if self.phase is StepPhase.BACKWARD:
             call.attributes["recomputed"] = 1
 
@@ -270,9 +273,15 @@ class Recorder:
         record.add(part)
         self.records.append(record)
 
+    def forget_casts(self) -> None:
+        """A forward phase has ended."""
+        if self.casts is not None:
+            self.casts.forget()
+
     def forget_graph(self) -> None:
         """A backward phase has ended: the next batch has calls of its own."""
         self.flush()
+        self.forget_casts()
         self._starts.clear()
         self._calls.clear()
         self._backward.clear()

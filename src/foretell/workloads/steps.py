@@ -16,6 +16,8 @@ from foretell.workloads.recorder import CallMode, Recorder
 from foretell.workloads.sources import StepOptions
 
 MOMENTUM = 0.9
+_FUSED = {"sgd": ("_fused_sgd_", 3), "adam": ("_fused_adam_", 4), "adamw": ("_fused_adamw_", 4)}  # and their tensors
+_UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 
 
 def build_optimizer(model: nn.Module, options: StepOptions) -> torch.optim.Optimizer | None:
@@ -30,18 +32,25 @@ def build_optimizer(model: nn.Module, options: StepOptions) -> torch.optim.Optim
     return family(parameters, lr=0.001, foreach=foreach)
 
 
-def build_fused_update(model: nn.Module, optimizer: str) -> Operator:
-    """The one operator that updates all parameters."""
-    kind, states = {"sgd": ("_fused_sgd_", 1), "adam": ("_fused_adam_", 2), "adamw": ("_fused_adamw_", 2)}[optimizer]
+def build_whole_updates(model: nn.Module, options: StepOptions) -> Iterator[Operator]:
+    """What one kernel does to all parameters, which is not run but reckoned."""
+    if options.precision == "fp16":
+        yield _build_whole_update(model, _UNSCALE, tensors=1)
+    if options.implementation == "fused":
+        kind, tensors = _FUSED[options.optimizer]
+        yield _build_whole_update(model, kind, tensors=tensors)
+
+
+def _build_whole_update(model: nn.Module, kind: str, *, tensors: int) -> Operator:
     parameters = [each for each in model.parameters() if each.requires_grad]
     shapes = tuple(tuple(each.shape) for each in parameters)
-    inputs, attributes = shapes * (2 + states), (("tensors", len(shapes)),)
+    attributes = (("tensors", len(shapes)),)
     size = max((each.element_size() for each in parameters), default=4)
-    flops, moved, kernels = cost(kind, StepPhase.UPDATE, inputs, (), attributes, itemsize=size)
+    flops, moved, kernels = cost(kind, StepPhase.UPDATE, shapes * tensors, (), attributes, itemsize=size)
     return Operator(
         kind=kind,
         phase=StepPhase.UPDATE,
-        inputs=inputs,
+        inputs=shapes * tensors,
         attributes=attributes,
         dtype=str(parameters[0].dtype).removeprefix("torch.") if parameters else "float32",
         flops=flops,
@@ -124,13 +133,16 @@ def _collect_blocks(module: nn.Module, path: str, found: list[tuple[str, nn.Modu
 def checkpointed(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Keep only what goes into each block, and compute the block again in the backward phase."""
     blocks = find_blocks(model)
+    own = [vars(block).get("forward") for _, block in blocks]
     for name, block in blocks:
         block.forward = _checkpoint(block.forward, name, recorder)
     try:
         yield
     finally:
-        for _, block in blocks:
+        for (_, block), forward in zip(blocks, own, strict=True):
             del block.forward
+            if forward is not None:
+                block.forward = forward
 
 
 def _checkpoint(forward: Callable[..., Any], name: str, recorder: Recorder) -> Callable[..., Any]:

@@ -1,0 +1,22 @@
+"""torchvision, where it is installed beside a PyTorch it was not built for, still has its models to offer."""
+
+import importlib.util
+
+import torch
+
+
+def declare_torchvision() -> torch.library.Library | None:
+    """Declare the operators that its import asks for, if it cannot find them itself."""
+    if importlib.util.find_spec("torchvision") is None:
+        return None
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:
+        library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        return library
+    return None
+
+
+_KEPT = declare_torchvision()
