@@ -22,7 +22,7 @@ BATCH = 128
 LEARNING_RATE = 1e-3
 PATIENCE = 15  # epochs without a better validation
 _VALIDATION_SHARE = 0.15  # of the models
-_VALIDATION_STEPS = 80
+_VALIDATION_STEPS = 50
 _PREDICT_BATCH = 1024
 _log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class EtsModel(StepModel):
     ) -> None:
         windows = _lay_windows(sequence.rows)
         learned = np.flatnonzero(~aside[windows.step])
-        judged = np.flatnonzero(aside)[:_VALIDATION_STEPS]
+        judged = _thin(np.flatnonzero(aside), _VALIDATION_STEPS)
         judged_windows = _lay_windows([sequence.rows[place] for place in judged], judged)
         y = torch.from_numpy(((sequence.times - self.centre_) / self.spread_).astype(np.float32))
         network = _build_network(torch, features.width, self.hidden)
@@ -333,6 +333,11 @@ def _set_aside(steps: Sequence[MeasuredStep], random: np.random.Generator) -> ND
     aside = np.zeros(len(steps), dtype=bool)
     aside[random.permutation(len(steps))[: max(1, round(_VALIDATION_SHARE * len(steps)))]] = True
     return aside
+
+
+def _thin(places: Rows, count: int) -> Rows:
+    """So many, evenly spread: steps of one model stand together."""
+    return places[np.unique(np.linspace(0, len(places) - 1, count).round().astype(np.intp))]
 
 
 # PyTorch
