@@ -6,6 +6,8 @@ import json
 import os
 import sys
 
+from foretell.errors import ForetellError
+
 EXAMPLES = """examples:
   python -m benchmarks ets                                     unseen families on the T4, every method
   python -m benchmarks ets --methods roofline,regression --sample 20
@@ -61,7 +63,7 @@ def run_command(arguments: argparse.Namespace) -> None:
             transfer=arguments.transfer,
         )
         rows, about = comparison.compare(plan, methods.choose_methods(arguments.methods))
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, ForetellError) as exc:
         raise SystemExit(f"error: {exc}") from exc
     if arguments.json:
         json.dump(table.record_rows(rows, about), sys.stdout, indent=2)

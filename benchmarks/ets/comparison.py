@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.ets.methods import Refinable, Transferable, make_model
 from benchmarks.ets.table import Answer, Row, build_row
 from benchmarks.ets.traces import TEST_FAMILIES, TRAIN_FAMILIES, Trace, read_traces
+from foretell.machines.devices import get_device
 from foretell.models.operators._base import StepModel
 
 PROFILES = (1, 2)  # of a variant, measured before it is asked about
@@ -130,7 +131,7 @@ def _judge_transferred(
     order = np.random.default_rng(_SEED).permutation(len(profiles))
     for count in TRANSFER_PROFILES:
         steps = [profiles[place].step for place in order[:count]]
-        rows += _judge(name, model.transfer(plan.transfer, steps), test, seen=f"+ {count} traces")
+        rows += _judge(name, model.transfer(get_device(plan.transfer), steps), test, seen=f"+ {count} traces")
     return rows
 
 

@@ -3,9 +3,11 @@
 import importlib
 import importlib.util
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
+from foretell.entities.device import Device
 from foretell.entities.workload import MeasuredStep
+from foretell.machines.devices import get_device
 from foretell.models.operators._base import StepModel
 
 METHODS = {
@@ -15,10 +17,6 @@ METHODS = {
     "roofline": "RooflineModel",
     "paleo": "PaleoModel",
     "totals": "TotalsModel",
-}
-DEVICES = {  # as their maker states them
-    "T4": {"peak_flops": 8.1e12, "bandwidth_bytes": 320e9, "units": 40, "memory_bytes": 16 << 30},
-    "2080Ti": {"peak_flops": 13.45e12, "bandwidth_bytes": 616e9, "units": 68, "memory_bytes": 11 << 30},
 }
 _WITH_DEVICE = frozenset({"replay"})  # methods that start from a device's figures
 _PACKAGE = "foretell.models.operators"
@@ -37,7 +35,7 @@ class Refinable(Protocol):
 class Transferable(Protocol):
     """A model fitted on one device that can answer for another."""
 
-    def transfer(self, device: str, profiles: Sequence[MeasuredStep]) -> StepModel:
+    def transfer(self, device: Device, profiles: Sequence[MeasuredStep]) -> StepModel:
         """A model of the other device, from its figures and the steps that were measured on it, if any."""
         ...
 
@@ -65,21 +63,9 @@ def make_model(name: str, gpu: str) -> StepModel:
     """A model as its method has it by default.
 
     Raises:
-        ValueError: if the method needs figures of the GPU and there are none.
+        NotFoundError: if the method needs figures of the GPU and there are none.
     """
     kind = getattr(importlib.import_module(f"{_PACKAGE}.{name}"), METHODS[name])
-    model = kind(find_device(gpu)) if name in _WITH_DEVICE else kind()
+    model = kind(get_device(gpu)) if name in _WITH_DEVICE else kind()
     assert isinstance(model, StepModel)
     return model
-
-
-def find_device(gpu: str) -> Any:
-    """The GPU by its figures.
-
-    Raises:
-        ValueError: if it is not known.
-    """
-    if gpu not in DEVICES:
-        raise ValueError(f"no figures of the GPU {gpu!r}; known GPUs: {', '.join(DEVICES)}")
-    device = importlib.import_module("foretell.entities.device").Device
-    return device(name=gpu, kind="gpu", **DEVICES[gpu])
