@@ -22,6 +22,7 @@ NAMES = {
     "borrow": "few runs of one app with many of another, against going alone",
     "slurm": "a campaign of 200 runs on a real cluster, against a bare sbatch --array of the same commands",
     "history": "importing a million lines of accounting, against reading them as CSV",
+    "capture": "steps read from code against recorded ones, in ResNet-50's make_fx time, in memory of a large model",
     "runs": "predictions on runs that others measured, beside what others reached on them",
     "ets": "training iterations that others recorded operator by operator, of families never seen",
 }

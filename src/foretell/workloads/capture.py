@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from foretell.entities.workload import Operator, StepPhase, Workload
 from foretell.errors import ForetellError
 from foretell.workloads.failures import explain
 from foretell.workloads.precision import Casts
-from foretell.workloads.recorder import CallMode, KernelMode, Recorder
+from foretell.workloads.recorder import CallMode, KernelMode, Record, Recorder
 from foretell.workloads.sources import InputSpec, StepOptions
 from foretell.workloads.steps import build_optimizer, build_whole_updates, checkpointed, compute_loss
 
@@ -116,22 +117,36 @@ def _run_step(model: nn.Module, inputs: Sequence[InputSpec], options: StepOption
             begin = len(recorder.records)
             _run_batch(model, args, kwargs, options, recorder)
             recorder.records += recorder.records[begin:] * (options.accumulation - 2)
-    optimizer = build_optimizer(model, options)
-    if optimizer is None:
-        return
-    optimizer.step()  # the first one only makes what the others update
-    recorder.owners.update(_find_owners(model, optimizer))
     recorder.phase = StepPhase.UPDATE
+    changed = [(path, each) for path, each in model.named_parameters() if each.grad is not None]
+    if options.implementation == "foreach":
+        recorder.records += _run_update([each for _, each in changed], options, recorder)
+    elif options.implementation == "for-loop":
+        recorder.records += _run_updates(changed, options, recorder)
+
+
+def _run_updates(
+    changed: Sequence[tuple[str, nn.Parameter]], options: StepOptions, recorder: Recorder
+) -> Iterator[Record]:
+    """One parameter after the other; equal ones are updated alike."""
+    known: dict[tuple[torch.Size, torch.dtype], list[Record]] = {}
+    for path, parameter in changed:
+        key = parameter.shape, parameter.dtype
+        if key not in known:
+            known[key] = _run_update([parameter], options, recorder)
+        layer = path.rpartition(".")[0]
+        yield from (replace(record, layer=layer) for record in known[key])
+
+
+def _run_update(parameters: Sequence[nn.Parameter], options: StepOptions, recorder: Recorder) -> list[Record]:
+    optimizer = build_optimizer(parameters, options)
+    optimizer.step()  # the first one only makes what the others update
+    begin = len(recorder.records)
     with KernelMode(recorder):
         optimizer.step()
-
-
-def _find_owners(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[int, str]]:
-    """Whose gradients and states tensors are."""
-    for name, parameter in model.named_parameters():
-        yield id(parameter.grad), name
-        for state in optimizer.state.get(parameter, {}).values():
-            yield id(state), name
+    records = recorder.records[begin:]
+    del recorder.records[begin:]
+    return records
 
 
 def _run_batch(

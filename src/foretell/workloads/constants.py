@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 LIMIT = 2**26  # elements of what is kept
+LIMIT_IN_MODELS = 2**16  # of what a model may keep as long as it lives
+ASKING = frozenset({"item", "__bool__", "__int__", "__float__", "__index__", "tolist", "equal", "numpy"})
 _KNOWN = frozenset({
     "zeros", "ones", "full", "arange", "linspace", "eye", "tensor", "scalar_tensor", "zeros_like", "ones_like",
     "full_like", "new_zeros", "new_ones", "new_full", "new_tensor",
@@ -33,14 +36,20 @@ def find_value(tensor: Any) -> torch.Tensor | None:
 
 
 def keep_constant(
-    func: Callable[..., Any], kind: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
+    func: Callable[..., Any],
+    kind: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    out: Any,
+    *,
+    limit: int = LIMIT,
 ) -> None:
     """Mark what a call gives back, or changes, as a constant, with its value where that is known."""
     results = _flatten(out if out is not None else args[:1])
     if any(each.requires_grad for each in results):
         return
     values: Sequence[torch.Tensor | None] = ()
-    if kind not in _UNKNOWN and all(each.numel() <= LIMIT for each in results):
+    if kind not in _UNKNOWN and all(each.numel() <= limit for each in results):
         values = _compute(func, kind, args, kwargs)
     for place, result in enumerate(results):
         setattr(result, _VALUE, values[place] if len(values) == len(results) else None)
@@ -69,6 +78,21 @@ def _exchange(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
         return type(value)(_exchange(each) for each in value)
     return value
+
+
+class KnownValues(TorchFunctionMode):
+    """Lets code that builds a model without data look at what it computes of nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Answer from what is known, and keep what becomes known."""
+        kwargs = kwargs or {}
+        kind = getattr(func, "__name__", "")
+        if kind in ASKING and (value := find_value(args[0])) is not None:
+            return func(value, *args[1:], **kwargs)
+        out = func(*args, **kwargs)
+        if is_constant(kind, _flatten((args, kwargs))):
+            keep_constant(func, kind, args, kwargs, out, limit=LIMIT_IN_MODELS)
+        return out
 
 
 def _flatten(value: Any) -> list[torch.Tensor]:

@@ -18,6 +18,7 @@ from torch import nn
 from torch.export.passes import move_to_device_pass
 
 from foretell.errors import MissingExtraError, NotFoundError, WorkloadError
+from foretell.workloads.constants import KnownValues
 from foretell.workloads.failures import find_place, shorten
 from foretell.workloads.sources import InputSpec
 
@@ -115,7 +116,7 @@ def _build(make: Any, arguments: Mapping[str, object], source: str, *, on_meta: 
     if not on_meta:
         return _call(make, arguments, source)
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), KnownValues():
             return _call(make, arguments, source)
     except WorkloadError:  # code that looks at values while it builds: build it with them
         return _call(make, arguments, source)
@@ -179,6 +180,7 @@ def _load_configuration(path: Path, arguments: Mapping[str, object], *, on_meta:
         with ExitStack() as stack:
             if on_meta:
                 stack.enter_context(torch.device("meta"))
+                stack.enter_context(KnownValues())
             model = build(config)
     return LoadedModel(model=model, inputs=_guess_inputs(model, config))
 

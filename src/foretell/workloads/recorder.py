@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretell.entities.workload import Attribute, Operator, Shape, StepPhase
-from foretell.workloads.constants import find_value, is_constant, keep_constant
+from foretell.workloads.constants import ASKING, find_value, is_constant, keep_constant
 from foretell.workloads.costs import cost
 from foretell.workloads.kernels import Part, measure
 from foretell.workloads.precision import Casts
@@ -86,7 +86,6 @@ class Recorder:
         self.casts = casts
         self.first_node = _count_nodes()
         self.failed: tuple[str, tuple[Shape, ...]] | None = None
-        self.owners: dict[int, str] = dict(names)  # of parameters, their gradients and what an optimizer keeps of them
         self._names = names  # of parameters, by identity
         self._call: Record | None = None  # that runs now
         self._quiet = False  # what runs now is our own
@@ -103,7 +102,7 @@ class Recorder:
         kind = _find_kind(func)
         if kind is None or self._call is not None or self._quiet:
             return func(*args, **kwargs)
-        if kind in _VALUES and (value := find_value(args[0])) is not None:
+        if kind in ASKING and (value := find_value(args[0])) is not None:
             return func(value, *args[1:], **kwargs)
         given = (*args, *kwargs.values())
         if self.casts is not None:
@@ -263,7 +262,7 @@ class Recorder:
         record = Record(
             kind=func.overloadpacket.__name__,
             phase=StepPhase.UPDATE,
-            layer=self.owners.get(id(first), "").rpartition(".")[0],
+            layer="",
             inputs=tuple(tuple(each.shape) for each in given),
             output=tuple(first.shape),
             attributes={"tensors": tensors} if tensors > 1 else {},
@@ -321,7 +320,6 @@ _kinds: dict[Any, str | None] = {}
 _SILENT = frozenset(
     {"__get__", "__set__", "dim", "size", "numel", "stride", "is_contiguous", "requires_grad_", "is_floating_point"}
 )
-_VALUES = frozenset({"item", "__bool__", "__int__", "__float__", "__index__", "tolist", "equal", "numpy"})
 
 
 def _find_kind(func: Any) -> str | None:

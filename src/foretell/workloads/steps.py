@@ -20,11 +20,8 @@ _FUSED = {"sgd": ("_fused_sgd_", 3), "adam": ("_fused_adam_", 4), "adamw": ("_fu
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 
 
-def build_optimizer(model: nn.Module, options: StepOptions) -> torch.optim.Optimizer | None:
-    """The optimizer that runs; none where one kernel does it all, which is not run but reckoned."""
-    if options.implementation == "fused":
-        return None
-    parameters = [each for each in model.parameters() if each.requires_grad]
+def build_optimizer(parameters: Sequence[nn.Parameter], options: StepOptions) -> torch.optim.Optimizer:
+    """The optimizer of these parameters, that goes through them one by one or all at once."""
     foreach = options.implementation == "foreach"
     if options.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=0.01, momentum=MOMENTUM, foreach=foreach)
