@@ -1,30 +1,44 @@
 """A device is learned within a budget, and nothing is measured twice."""
 
 import json
+import os
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from foretell.errors import ImportDataError, OutputError
+from foretell.errors import ImportDataError, OutputError, WorkloadError
+from foretell.machines.devices import get_device
+from foretell.workloads.apart import run_apart
 from foretell.workloads.capture import capture
-from foretell.workloads.learning import Learned, LearningFile, build_input, choose_batch, learn
+from foretell.workloads.learning import (
+    Learned,
+    LearningFile,
+    Order,
+    build_input,
+    choose_batch,
+    measure_apart,
+    measure_network,
+)
+from foretell.workloads.learning import learn as learn_device
 from foretell.workloads.networks import Draw, draw_network
 from foretell.workloads.sources import StepOptions
-
-SPEED = 1e9
+from foretell.workloads.trace import Profile
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiny steps, few of them."""
-    monkeypatch.setattr("foretell.workloads.learning.MEASURED_S", 0.0)
-    monkeypatch.setattr("foretell.workloads.learning.measure_speed", lambda _device: SPEED)
-    monkeypatch.setattr("foretell.workloads.learning.draw_network", _draw_tiny)
+def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.workloads.learning.measure_speed", lambda _device: 1e9)
 
 
-def _draw_tiny(number: int, *, seed: int) -> object:
-    return draw_network(10 * number + 1, seed=seed)  # the ones without images
+def measure_tiny(order: Order) -> Profile:
+    """Only networks without images, few steps, here."""
+    return measure_network(replace(order, number=10 * order.number + 1, seconds=0.0))
+
+
+learn = partial(learn_device, measure=measure_tiny)
 
 
 class Enough(Exception):  # noqa: N818
@@ -124,3 +138,20 @@ def test_threads_are_left_as_they_are(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     learn(tmp_path / "device.jsonl", budget_s=0.01)
     assert torch.get_num_threads() == before
+
+
+ORDER = Order(number=1, seed=0, flops_per_s=1e9, threads=1, device="cpu", seconds=0.0)
+
+
+def end_at_once() -> None:
+    os._exit(3)
+
+
+def test_steps_are_measured_in_a_process_of_their_own() -> None:
+    there, here = measure_apart(ORDER), measure_network(ORDER)
+    assert there.step.workload == here.step.workload
+    assert there.facts["threads"] == "1"
+    with pytest.raises(WorkloadError, match=r"exit code 3.*Use a smaller batch"):
+        run_apart(end_at_once)
+    with pytest.raises(WorkloadError, match="T9"):
+        run_apart(get_device, "T9")

@@ -17,6 +17,7 @@ import torch
 
 from foretell.entities.workload import MeasuredStep, Workload
 from foretell.errors import ImportDataError, OutputError, WorkloadError
+from foretell.workloads.apart import run_apart
 from foretell.workloads.capture import capture
 from foretell.workloads.measuring import find_device
 from foretell.workloads.networks import Draw, Network, draw_network
@@ -27,7 +28,7 @@ from foretell.workloads.trace import Profile, from_record, to_record
 FORMAT = "foretell device"
 VERSION = 1
 BUDGET_S = 300.0
-STEP_S = 0.25  # that steps are meant to take at most
+STEP_S = 0.15  # that steps are meant to take at most
 LONGEST_S = 2.0
 BATCH = (2, 256)
 MEASURED_S = 0.25  # of each network
@@ -49,12 +50,34 @@ class Learned:
         return [profile.step for _, profile in sorted(self.profiles.items())]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Which network of the endless row is to be measured, and how."""
+
+    number: int
+    seed: int
+    flops_per_s: float  # of the device
+    threads: int
+    device: str  # PyTorch's word
+    seconds: float = MEASURED_S
+
+
+def measure_apart(order: Order) -> Profile:
+    """The network, measured in a process of its own where the host is the device.
+
+    Raises:
+        WorkloadError: A step takes too long, or does not end well.
+    """
+    return run_apart(measure_network, order) if order.device == "cpu" else measure_network(order)
+
+
 def learn(
     path: Path,
     *,
     budget_s: float = BUDGET_S,
     seed: int = 0,
     device: torch.device | None = None,
+    measure: Callable[[Order], Profile] = measure_apart,
     tell: Callable[[Learned], None] = lambda _learned: None,
 ) -> Learned:
     """Measure networks until the budget is spent, all calls on one file together.
@@ -69,7 +92,14 @@ def learn(
     _check(head, device, seed, path)
     known = file.read()
     while known.seconds < budget_s:
-        line = _measure(known.tried, head, device)
+        order = Order(
+            number=known.tried,
+            seed=seed,
+            flops_per_s=head["flops_per_s"],
+            threads=head["threads"],
+            device=str(device),
+        )
+        line = _build_line(order, measure)
         file.append(line)
         known = _add(known, line, path)
         tell(known)
@@ -112,39 +142,35 @@ def measure_speed(device: torch.device) -> float:
     return float(2 ** round(math.log2(2 * size**3 / min(took))))
 
 
-def _measure(number: int, head: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """One line: a profile, or why there is none."""
+def _build_line(order: Order, measure: Callable[[Order], Profile]) -> dict[str, Any]:
+    """A profile, or why there is none."""
     begin = time.perf_counter()
-    line: dict[str, Any] = {"number": number}
+    line: dict[str, Any] = {"number": order.number}
     try:
-        found = measure_network(
-            number, flops_per_s=head["flops_per_s"], seed=head["seed"], device=device, seconds=MEASURED_S
-        )
-        line["profile"] = to_record(found)
+        line["profile"] = to_record(measure(order))
     except (WorkloadError, torch.OutOfMemoryError) as exc:
         line["skipped"] = str(exc).splitlines()[0]
     return {**line, "seconds": round(time.perf_counter() - begin, 3)}
 
 
-def measure_network(
-    number: int, *, flops_per_s: float, seed: int = 0, device: torch.device | None = None, seconds: float
-) -> Profile:
-    """A network of the endless row, measured with the batch that suits the device.
+def measure_network(order: Order) -> Profile:
+    """The network with a batch that suits the device.
 
     Raises:
         WorkloadError: A step takes too long.
     """
-    network = draw_network(number, seed=seed)
+    torch.set_num_threads(order.threads)
+    network = draw_network(order.number, seed=order.seed)
     options = StepOptions(loss=network.loss, optimizer=network.optimizer)
-    batch = choose_batch(network, options, Draw(seed * 1_000_003 + number), flops_per_s)
-    torch.manual_seed(number)
+    batch = choose_batch(network, options, Draw(order.seed * 1_000_003 + order.number), order.flops_per_s)
+    torch.manual_seed(order.number)
     return profile(
         network.build(),
         [build_input(network, batch)],
         options=options,
         name=network.name,
-        device=device,
-        seconds=seconds,
+        device=torch.device(order.device),
+        seconds=order.seconds,
         longest_s=LONGEST_S,
     )
 

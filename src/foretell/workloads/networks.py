@@ -338,10 +338,16 @@ def _draw_hourglass(draw: Draw) -> _Drawn:
 
 def _build_hourglass(draw: Draw) -> nn.Module:
     width, normed, skip = draw.size(4, 48), draw.chance(0.5), draw.chance(0.5)
-    up = draw.pick("transposed", "transposed", "resized")
+    up = draw.pick("transposed", "overlapping", "resized")
     first = nn.Sequential(*_convolution(draw, 3, width, kernel=3, normed=normed), _relu())
     inner = _build_level(draw, width, draw.pick(1, 2, 3), normed=normed, skip=skip, up=up)
-    return nn.Sequential(first, inner, nn.Conv2d(2 * width if skip else width, draw.pick(1, 3, 8), 1))
+    inside, outside = 2 * width if skip else width, draw.pick(1, 3, 8)
+    last = (
+        nn.Conv2d(inside, outside, 1)
+        if draw.chance(0.6)
+        else nn.ConvTranspose2d(inside, outside, 4, stride=2, padding=1)
+    )
+    return nn.Sequential(first, inner, last, *([nn.Sigmoid()] if draw.chance(0.3) else []))
 
 
 def _build_level(draw: Draw, width: int, depth: int, *, normed: bool, skip: bool, up: str) -> nn.Module:
@@ -359,12 +365,15 @@ def _build_level(draw: Draw, width: int, depth: int, *, normed: bool, skip: bool
     if skip and depth > 1:
         mix = [*_convolution(draw, inside, wider, kernel=3, normed=normed), _relu()]
         inside = wider
-    widen: list[nn.Module] = (
-        [nn.ConvTranspose2d(inside, width, 2, stride=2)]
-        if up == "transposed"
-        else [nn.Upsample(scale_factor=2, mode="nearest"), nn.Conv2d(inside, width, 3, padding=1)]
-    )
+    widen = _build_widening(inside, width, how=up)
     return Joined(nn.Sequential(*down), inner, nn.Sequential(*mix, *widen, _relu()), skip=skip)
+
+
+def _build_widening(inside: int, outside: int, *, how: str) -> list[nn.Module]:
+    if how == "resized":
+        return [nn.Upsample(scale_factor=2, mode="nearest"), nn.Conv2d(inside, outside, 3, padding=1)]
+    kernel = 2 if how == "transposed" else 4
+    return [nn.ConvTranspose2d(inside, outside, kernel, stride=2, padding=kernel // 2 - 1)]
 
 
 def _relu() -> nn.Module:

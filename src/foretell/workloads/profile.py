@@ -15,9 +15,10 @@ import torch
 from torch import nn
 from torch._C._autograd import DeviceType
 from torch._C._profiler import _RecordFunctionFast as Mark
+from torch.autograd.profiler import (
+    profile as watch,
+)  # torch.profiler's own imports a compiler first, which takes seconds
 from torch.overrides import TorchFunctionMode
-from torch.profiler import ProfilerActivity
-from torch.profiler import profile as watch
 
 from foretell.entities.workload import StepPhase, Workload
 from foretell.errors import WorkloadError
@@ -171,10 +172,7 @@ def _find_mark(func: Any) -> Mark | None:
 
 def _run_watched(step: RealStep, workload: Workload, count: int) -> list[StepTiming]:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its library tells users when it begins and ends
-    activities = [ProfilerActivity.CPU]
-    if step.device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    with watch(activities=activities) as watching:
+    with watch(use_kineto=True, use_device=None if step.device.type == "cpu" else step.device.type) as watching:
         for _ in range(count):
             with Mark(f"{_PREFIX}step/"):
                 _run_marked(step)
@@ -199,9 +197,8 @@ def _mark(phase: StepPhase) -> Mark:
 
 def read_events(watching: watch) -> Iterator[Event]:
     """What the framework's profiler saw, in our words."""
-    assert watching.profiler is not None
-    assert watching.profiler.kineto_results is not None
-    for seen in watching.profiler.kineto_results.events():
+    assert watching.kineto_results is not None
+    for seen in watching.kineto_results.events():
         found = read_role(seen.name(), on_device=seen.device_type() != DeviceType.CPU)
         if found is not None:
             role, name = found
