@@ -87,6 +87,8 @@ CASES = {
     "stochastic depth": (lambda x: x * torch.empty(4, 1, 1).bernoulli_(0.5).div_(0.5), ROWS),
     **{kind: (getattr(functional, kind), IMAGES) for kind in ACTIVATIONS},
     "exp": (torch.exp, ROWS),
+    "silu in place": (nn.SiLU(inplace=True), IMAGES),
+    "relu in place": (nn.ReLU(inplace=True), IMAGES),
 }
 
 

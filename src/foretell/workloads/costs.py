@@ -89,6 +89,11 @@ def _pointwise(call: _Call) -> list[_Kernel]:
     return [_Kernel(max([call.out, *read]), sum(read) + call.out)]
 
 
+def _activation(call: _Call) -> list[_Kernel]:
+    """In place, what was there is copied first where the backward phase needs it."""
+    return (_copy(call) if call.whole("copied", 0) else []) + _pointwise(call)
+
+
 def _pointwise_backward(call: _Call) -> list[_Kernel]:
     """The gradient and what was kept make the input's gradient."""
     return [_Kernel(call.out, 3 * call.out)]
@@ -511,7 +516,7 @@ def _fused(states: int) -> _Rule:
     return rule
 
 
-_ONE_INPUT = [
+ACTIVATIONS = [
     "relu",
     "relu_",
     "silu",
@@ -543,6 +548,7 @@ _FILLED = ["zero_", "zeros", "zeros_like", "ones", "ones_like", "full", "new_zer
 _INDEXED = ["index", "aten::index", "__getitem__"]
 
 _FORWARD: dict[str, _Rule] = {
+    **dict.fromkeys(ACTIVATIONS, _activation),
     **dict.fromkeys(_COPIED, _copy),
     **dict.fromkeys(_PRODUCTS, _matmul),
     **dict.fromkeys(_CONVOLUTIONS, _conv),
@@ -570,7 +576,7 @@ _FORWARD: dict[str, _Rule] = {
     "multi_head_attention_forward": _multi_head,
 }
 _BACKWARD: dict[str, _Rule] = {
-    **dict.fromkeys(_ONE_INPUT, _pointwise_backward),
+    **dict.fromkeys(ACTIVATIONS, _pointwise_backward),
     **dict.fromkeys(_SCALED, _scale_backward),
     **dict.fromkeys(_ADDED, _add_backward),
     **dict.fromkeys(_COPIED, _nothing),

@@ -16,13 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretell.entities.workload import Attribute, Operator, Shape, StepPhase
 from foretell.workloads.constants import ASKING, find_value, is_constant, keep_constant
-from foretell.workloads.costs import cost
+from foretell.workloads.costs import ACTIVATIONS, cost
 from foretell.workloads.kernels import Part, measure
 from foretell.workloads.precision import Casts
 from foretell.workloads.vocabulary import spell
 
 ACCUMULATE = "accumulate"  # two gradients of the same tensor are added
 FUSED = frozenset({"dropout", "scaled_dot_product_attention"})  # devices have one kernel where meta tensors have many
+_aten = torch.ops.aten
 _ADDITIONS = frozenset({torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor})
 _NO_NODE = 2**63  # what is no call of the forward phase has a number beyond
 
@@ -191,6 +192,8 @@ class Recorder:
             call.first_node = node
         call.last_node = node
         call.add(part)
+        if func is _aten.clone.default and call.kind in ACTIVATIONS:
+            call.attributes["copied"] = 1  # in place, but the backward phase needs what was there
         names = _ATTRIBUTES.get(func)
         if names is not None:
             call.attributes.update(_read_attributes(names, args))
@@ -342,7 +345,6 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
             yield from _tensors(tuple(value.values()))
 
 
-_aten = torch.ops.aten
 _CONVOLUTION = {3: "stride", 4: "padding", 5: "dilation", 6: "transposed", 8: "groups"}
 _WINDOW = {1: "kernel_size", 2: "stride", 3: "padding"}
 _ATTRIBUTES: dict[Any, dict[int, str]] = {
