@@ -13,7 +13,7 @@ from foretell.models.operators.encoding import Distinct, Rows, encode, find_dist
 
 _Kind: TypeAlias = tuple[str, StepPhase]
 
-_SHORTEST_S = 1e-8
+_SHORTEST_S = 1e-6  # of shorter times the logarithm would be mostly noise
 
 
 class OperatorRegressionModel(StepModel):
