@@ -20,7 +20,7 @@ COMMANDS = _list_commands(typer.main.get_command(app))
 
 
 def test_every_command_is_found():
-    assert len(COMMANDS) == 26
+    assert len(COMMANDS) == 31
     assert ("runs", "import") in COMMANDS
 
 
@@ -40,7 +40,7 @@ def test_version(tmp_path, foretell):
 
 @pytest.mark.parametrize("module", ["foretell", "foretell.cli.main"])
 def test_heavy_libraries_wait_until_they_are_needed(module):
-    heavy = {"numpy", "pandas", "sklearn", "scipy", "sqlalchemy", "matplotlib", "jinja2", "skops"}
+    heavy = {"numpy", "pandas", "sklearn", "scipy", "sqlalchemy", "matplotlib", "jinja2", "skops", "torch"}
     code = f"import sys, {module}; print(*(set(sys.modules) & {heavy!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from foretell.api.learning import ask, build, predict
     from foretell.api.places import discover_site, find_site, list_sites
     from foretell.api.proof import summarise, verify
+    from foretell.api.workloads import (
+        StepOptions,
+        learn_device,
+        list_devices,
+        load_profile,
+        predict_workload,
+        profile_workload,
+        read_workload,
+        save_profile,
+    )
     from foretell.api.workspace import load_app
     from foretell.apps.tables import Columns, read_table
     from foretell.entities.app import Submission
@@ -26,6 +36,7 @@ __all__ = [
     "Columns",
     "Fastest",
     "JobRequest",
+    "StepOptions",
     "Submission",
     "ask",
     "bench_machine",
@@ -40,19 +51,26 @@ __all__ = [
     "group_history",
     "import_history",
     "import_runs",
+    "learn_device",
+    "list_devices",
     "list_history_apps",
     "list_runs",
     "list_sites",
     "load_app",
+    "load_profile",
     "open_store",
     "plan",
     "predict",
+    "predict_workload",
     "preview",
+    "profile_workload",
     "read_table",
+    "read_workload",
     "recommend",
     "render_script",
     "report_waste",
     "run",
+    "save_profile",
     "status",
     "summarise",
     "verify",
@@ -72,6 +90,16 @@ _HOMES = {
     "foretell.api.places": ("discover_site", "find_site", "list_sites"),
     "foretell.api.proof": ("summarise", "verify"),
     "foretell.api.handed_over": ("cancel", "status"),
+    "foretell.api.workloads": (
+        "StepOptions",
+        "learn_device",
+        "list_devices",
+        "load_profile",
+        "predict_workload",
+        "profile_workload",
+        "read_workload",
+        "save_profile",
+    ),
     "foretell.api.workspace": ("load_app",),
     "foretell.apps.tables": ("Columns", "read_table"),
     "foretell.entities.app": ("Submission",),

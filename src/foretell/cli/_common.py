@@ -124,6 +124,12 @@ def find_store(explicit: str | None, app: str | None = None) -> str:
     return str((path.parent if path else Path.cwd()) / FOLDER / "store.db")
 
 
+def find_kept_folder(explicit: str | None) -> Path:
+    """The folder of what is kept beside the store; a database has none, so it is the one here then."""
+    address = find_store(explicit)
+    return Path(address).parent if "://" not in address else Path(FOLDER)
+
+
 def find_site_files(explicit: Iterable[Path] | None) -> list[Path]:
     """The user's site files: in the configuration folder, from the environment, and as said."""
     listed = [Path(part) for part in os.environ.get("FORETELL_SITES", "").split(os.pathsep) if part]

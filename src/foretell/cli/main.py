@@ -8,6 +8,7 @@ import typer
 from foretell.cli import (
     build,
     check,
+    device,
     explain,
     generate,
     history,
@@ -21,6 +22,7 @@ from foretell.cli import (
     sites,
     status,
     verify,
+    workload,
 )
 from foretell.errors import ForetellError
 
@@ -50,6 +52,8 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(history.app, name="history")
 app.add_typer(sites.app, name="sites")
 app.add_typer(machine.app, name="machine")
+app.add_typer(workload.app, name="workload")
+app.add_typer(device.app, name="device")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,305 @@
+"""Training steps: read from a model's code, measured here, predicted for a device; and devices to be learned."""
+
+import ast
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretell.api.exchange import make_known
+from foretell.api.workspace import FOLDER, StoreLike, using_store
+from foretell.entities.app import App, Parameter, ParameterType, Value
+from foretell.entities.device import Device
+from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
+from foretell.entities.step import KnownDevice, LearnedDevice, StepPrediction, find_phases
+from foretell.entities.workload import MeasuredStep, Workload
+from foretell.errors import Mistake, OutputError, SpecError
+from foretell.machines import devices
+from foretell.probes.machine import detect_machine
+from foretell.stores import RunStore
+from foretell.workloads import read_workload as read_step
+from foretell.workloads import require_torch
+from foretell.workloads.sources import InputSpec, StepOptions, parse_input, resize
+from foretell.workloads.trace import Profile, load_profile, save_profile
+
+if TYPE_CHECKING:
+    from foretell.workloads.learning import Learned
+
+__all__ = [
+    "StepOptions",
+    "learn_device",
+    "list_devices",
+    "load_profile",
+    "predict_workload",
+    "profile_workload",
+    "read_workload",
+    "save_profile",
+]
+
+APP = "workload"  # measured steps are its runs
+DEVICES, PROFILES = "devices", "profiles"
+KEPT = Path(FOLDER)  # devices that were learned, and profiles
+LEAST_NETWORKS = 5
+BUDGET_S = 300.0
+SECONDS = 0.5
+BYTES_FOR_FLOPS = 8  # operations in the time of moving a byte, about, where nobody tells the bandwidth
+
+_NAME = re.compile(r"[A-Za-z0-9][\w. -]*")
+
+Input = InputSpec | str
+
+
+def read_workload(
+    source: str,
+    inputs: Sequence[Input] = (),
+    *,
+    arguments: Mapping[str, object] | None = None,
+    options: StepOptions | None = None,
+    batch: int | None = None,
+) -> Workload:
+    """The operators of a model's training step, without running it.
+
+    Raises:
+        MissingExtraError: PyTorch, or what reads a configuration, is not installed.
+        NotFoundError: There is no such file, module or factory.
+        SpecError: An input, an option or a batch cannot be used.
+        WorkloadError: The code fails, or the step cannot be read from it.
+    """
+    _check_batch(batch)
+    return read_step(source, _read_inputs(inputs), arguments=_read_arguments(arguments), options=options, batch=batch)
+
+
+def predict_workload(
+    source: str,
+    inputs: Sequence[Input] = (),
+    *,
+    device: str,
+    batches: Sequence[int] = (),
+    arguments: Mapping[str, object] | None = None,
+    options: StepOptions | None = None,
+    profiles: Sequence[Profile] = (),
+    level: float = 0.9,
+    folder: Path = KEPT,
+) -> list[StepPrediction]:
+    """How long a training step takes on a device, for each batch; as the inputs say where none is given.
+
+    Raises:
+        NotFoundError: There is no such device, file, module or factory.
+        MissingExtraError, SpecError, WorkloadError: As :func:`read_workload`.
+    """
+    from foretell.predictor.steps import find_step_model
+
+    model = find_step_model(device, learned=folder / DEVICES)
+    answers = []
+    for batch in batches or (None,):
+        workload = read_workload(source, inputs, arguments=arguments, options=options, batch=batch)
+        estimate = model.predict(workload, profiles=[profile.step for profile in profiles], level=level)
+        answers.append(
+            StepPrediction(workload=workload, device=model.device.name, estimate=estimate, notes=tuple(model.notes))
+        )
+    return answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptProfile:
+    """What was measured, as which run it was stored, and where all of it is kept."""
+
+    profile: Profile
+    run: Run
+    path: Path
+
+
+def profile_workload(
+    source: str,
+    inputs: Sequence[Input] = (),
+    *,
+    arguments: Mapping[str, object] | None = None,
+    options: StepOptions | None = None,
+    batch: int | None = None,
+    seconds: float = SECONDS,
+    store: StoreLike = None,
+    folder: Path = KEPT,
+) -> KeptProfile:
+    """A few real steps on the device at hand, measured operator by operator, and stored as a run.
+
+    Raises:
+        MissingExtraError, NotFoundError, SpecError, WorkloadError: As :func:`read_workload`.
+        StoreError: The store cannot be written.
+    """
+    require_torch()
+    from foretell.workloads.loading import load_model
+    from foretell.workloads.profile import profile
+
+    _check_batch(batch)
+    began = datetime.now(UTC)
+    with using_store(store) as opened:
+        given = _read_arguments(arguments)
+        loaded = load_model(source, arguments=given, on_meta=False)
+        chosen = resize(_read_inputs(inputs) or loaded.inputs, batch)
+        found = profile(loaded.model, chosen, options=options, name=source, seconds=seconds)
+        run = _store(_build_run(found, given, chosen, began), opened)
+    path = folder / PROFILES / f"{run.id}.json"
+    _make_folder(path.parent)
+    save_profile(found, path)
+    return KeptProfile(profile=found, run=run, path=path)
+
+
+def _build_run(profile: Profile, arguments: Mapping[str, object], inputs: Sequence[InputSpec], began: datetime) -> Run:
+    step = profile.step
+    machine = detect_machine()
+    parameters: dict[str, Value] = {
+        "source": step.workload.name,
+        "arguments": " ".join(f"{name}={value}" for name, value in arguments.items()),
+        "inputs": " ".join(map(str, inputs)),
+        "batch": step.workload.batch,
+        "device": step.device,
+        **step.workload.settings,
+    }
+    allocation = Allocation(cores=int(profile.facts["threads"]), gpus=0 if step.device == "cpu" else 1)
+    return Run(
+        spec=RunSpec(app=APP, parameters=parameters, allocation=allocation),
+        state=State.COMPLETED,
+        usage=Usage(elapsed_s=step.iteration_s),
+        phases={phase.value: seconds for phase, seconds in find_phases(step).items()},
+        machine=replace(machine, load=profile.load),
+        started_at=began,
+        ended_at=datetime.now(UTC),
+        source="profile",
+    )
+
+
+def _store(run: Run, store: RunStore) -> Run:
+    """The run as it is stored: each time the same step is measured is a repetition."""
+    types = {name: ParameterType.INTEGER if name == "batch" else ParameterType.TEXT for name in run.spec.parameters}
+    make_known(App(name=APP, parameters=tuple(Parameter(name=name, type=types[name]) for name in types)), store)
+    taken = set(store.known_ids(APP))
+    while run.id in taken:
+        run = replace(run, spec=replace(run.spec, repetition=run.spec.repetition + 1))
+    store.add_runs([run])
+    return run
+
+
+# Devices
+
+
+def list_devices(*, folder: Path = KEPT) -> list[KnownDevice]:
+    """Every device that is known by its figures or by its times; those that have times come first."""
+    from foretell.predictor.steps import list_step_models
+
+    with_times = list_step_models(learned=folder / DEVICES)
+    known = {known.device.name for known in with_times}
+    return [*with_times, *(KnownDevice(device=each) for each in devices.list_devices() if each.name not in known)]
+
+
+def learn_device(
+    *,
+    name: str | None = None,
+    budget_s: float = BUDGET_S,
+    folder: Path = KEPT,
+    on_progress: "Callable[[Learned], None]" = lambda _: None,
+) -> LearnedDevice:
+    """Measure the device at hand for some minutes and learn its times, from profiles that were made here, too.
+
+    What was measured is kept at once: after an interruption, the same call goes on where it was.
+
+    Raises:
+        MissingExtraError: PyTorch is not installed.
+        SpecError: The name is none, or the budget was too short to measure enough.
+        ImportDataError: What is there under that name is of another device.
+        OutputError: The files cannot be written.
+    """
+    require_torch()
+    from foretell.predictor.steps import learn_step_model
+    from foretell.workloads.learning import LearningFile, learn
+    from foretell.workloads.measuring import find_device
+    from foretell.workloads.profile import name_device
+
+    own = name_device(find_device())
+    catalogued = devices.find_device(own)
+    chosen = _check_name(name or (catalogued.name if catalogued else own))
+    path = folder / DEVICES / f"{chosen}.jsonl"
+    known = learn(path, budget_s=budget_s, tell=on_progress)
+    _check_enough(known, budget_s)
+    head = LearningFile(path).open(dict)
+    device = _describe_device(chosen, catalogued, flops_per_s=float(head["flops_per_s"]), threads=int(head["threads"]))
+    mine = _find_profiles(folder / PROFILES, device=known.device, threads=int(head["threads"]))
+    model = learn_step_model([*known.steps, *mine], device)
+    kept = path.with_suffix(".npz")
+    model.save(kept)
+    return LearnedDevice(
+        device=device, networks=len(known.profiles), profiles=len(mine), seconds=known.seconds, path=kept
+    )
+
+
+def _check_enough(known: "Learned", budget_s: float) -> None:
+    if len(known.profiles) < LEAST_NETWORKS:
+        found = f"{budget_s:g} s, enough for {len(known.profiles)} networks"
+        expected = f"time for {LEAST_NETWORKS} or more, such as 5m; those measured are kept"
+        raise SpecError("options", [Mistake(place="budget", found=found, expected=expected)])
+
+
+def _find_profiles(folder: Path, *, device: str, threads: int) -> list[MeasuredStep]:
+    """Steps that were measured under the same conditions."""
+    found = [load_profile(path) for path in sorted(folder.glob("*.json"))]
+    return [
+        profile.step
+        for profile in found
+        if profile.step.device == device and profile.facts.get("threads") == str(threads)
+    ]
+
+
+def _describe_device(name: str, known: Device | None, *, flops_per_s: float, threads: int) -> Device:
+    """As its maker states it, or by what was measured of it."""
+    if known is not None:
+        return replace(known, name=name)
+    return Device(
+        name=name,
+        kind="cpu",
+        peak_flops=flops_per_s,
+        bandwidth_bytes=flops_per_s / BYTES_FOR_FLOPS,
+        units=threads,
+        memory_bytes=detect_machine().memory_bytes or 0,
+    )
+
+
+# What users say
+
+
+def _read_inputs(inputs: Sequence[Input]) -> list[InputSpec]:
+    return [parse_input(given) if isinstance(given, str) else given for given in inputs]
+
+
+def _read_arguments(arguments: Mapping[str, object] | None) -> dict[str, object]:
+    """Texts as the values they spell; what spells none stays a text."""
+    return {name: _read_value(value) if isinstance(value, str) else value for name, value in (arguments or {}).items()}
+
+
+def _read_value(text: str) -> object:
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _check_batch(batch: int | None) -> None:
+    if batch is not None and batch < 1:
+        raise SpecError("options", [Mistake(place="batch", found=str(batch), expected="a whole number from 1")])
+
+
+def _check_name(name: str) -> str:
+    if _NAME.fullmatch(name) is None:
+        expected = "letters, digits, spaces and the signs . _ -, beginning with a letter or digit"
+        raise SpecError("options", [Mistake(place="name", found=repr(name), expected=expected)])
+    return name
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise OutputError(f"{path}: this folder cannot be made ({exc.strerror}); choose another place") from exc
