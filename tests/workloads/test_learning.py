@@ -35,7 +35,7 @@ def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measure_tiny(order: Order) -> Profile:
     """Only networks without images, few steps, here."""
-    return measure_network(replace(order, number=10 * order.number + 1, seconds=0.0))
+    return measure_network(replace(order, number=11 * order.number + 1, seconds=0.0))
 
 
 learn = partial(learn_device, measure=measure_tiny)
@@ -62,7 +62,7 @@ def test_what_was_measured_is_kept_when_it_is_stopped(tmp_path: Path) -> None:
         learn(path, tell=stop_after(3))  # type: ignore[arg-type]
     known = LearningFile(path).read()
     assert sorted(known.profiles) == [0, 1, 2]
-    assert [step.workload.name for step in known.steps] == ["perceptron-0-1", "perceptron-0-11", "perceptron-0-21"]
+    assert [step.workload.name for step in known.steps] == ["perceptron-0-1", "perceptron-0-12", "perceptron-0-23"]
     assert known.seconds > 0
 
 
@@ -117,7 +117,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         learn(tmp_path / "file" / "device.jsonl")
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(11))
 def test_networks_are_the_same_each_time_and_can_be_captured(number: int) -> None:
     network, options = draw_network(number), StepOptions()
     first, second = (draw_network(number).build() for _ in range(2))

@@ -474,6 +474,7 @@ _KINDS: tuple[tuple[str, Callable[[Draw], _Drawn]], ...] = (
     ("hourglass", _draw_hourglass),
     ("plain", _draw_plain),
     ("residual", _draw_residual),
+    ("recurrent", _draw_recurrent),
     ("transformer", _draw_transformer),
     ("recurrent", _draw_recurrent),
 )
