@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foretell.api.exchange import make_known
 from foretell.api.workspace import FOLDER, StoreLike, using_store
@@ -15,7 +15,7 @@ from foretell.entities.device import Device
 from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
 from foretell.entities.step import KnownDevice, LearnedDevice, StepPrediction, find_phases
 from foretell.entities.workload import MeasuredStep, Workload
-from foretell.errors import Mistake, OutputError, SpecError
+from foretell.errors import Mistake, OutputError, SpecError, WorkloadError
 from foretell.machines import devices
 from foretell.probes.machine import detect_machine
 from foretell.stores import RunStore
@@ -138,6 +138,8 @@ def profile_workload(
         given = _read_arguments(arguments)
         loaded = load_model(source, arguments=given, on_meta=False)
         chosen = resize(_read_inputs(inputs) or loaded.inputs, batch)
+        if not chosen:
+            raise WorkloadError(f"{source}: nobody says what the model is given; say it, as in --input 32,3,224,224")
         found = profile(loaded.model, chosen, options=options, name=source, seconds=seconds)
         run = _store(_build_run(found, given, chosen, began), opened)
     path = folder / PROFILES / f"{run.id}.json"
@@ -211,26 +213,29 @@ def learn_device(
         OutputError: The files cannot be written.
     """
     require_torch()
-    from foretell.predictor.steps import learn_step_model
     from foretell.workloads.learning import LearningFile, learn
     from foretell.workloads.measuring import find_device
     from foretell.workloads.profile import name_device
 
     own = name_device(find_device())
     catalogued = devices.find_device(own)
-    chosen = _check_name(name or (catalogued.name if catalogued else own))
-    path = folder / DEVICES / f"{chosen}.jsonl"
+    path = folder / DEVICES / f"{_check_name(name or (catalogued.name if catalogued else own))}.jsonl"
     known = learn(path, budget_s=budget_s, tell=on_progress)
     _check_enough(known, budget_s)
     head = LearningFile(path).open(dict)
-    device = _describe_device(chosen, catalogued, flops_per_s=float(head["flops_per_s"]), threads=int(head["threads"]))
     mine = _find_profiles(folder / PROFILES, device=known.device, threads=int(head["threads"]))
-    model = learn_step_model([*known.steps, *mine], device)
-    kept = path.with_suffix(".npz")
-    model.save(kept)
+    device = _describe_device(path.stem, catalogued, head)
+    kept = _fit([*known.steps, *mine], device, path.with_suffix(".npz"))
     return LearnedDevice(
         device=device, networks=len(known.profiles), profiles=len(mine), seconds=known.seconds, path=kept
     )
+
+
+def _fit(steps: Sequence[MeasuredStep], device: Device, path: Path) -> Path:
+    from foretell.predictor.steps import learn_step_model
+
+    learn_step_model(steps, device).save(path)
+    return path
 
 
 def _check_enough(known: "Learned", budget_s: float) -> None:
@@ -250,16 +255,16 @@ def _find_profiles(folder: Path, *, device: str, threads: int) -> list[MeasuredS
     ]
 
 
-def _describe_device(name: str, known: Device | None, *, flops_per_s: float, threads: int) -> Device:
+def _describe_device(name: str, known: Device | None, head: Mapping[str, Any]) -> Device:
     """As its maker states it, or by what was measured of it."""
     if known is not None:
         return replace(known, name=name)
     return Device(
         name=name,
         kind="cpu",
-        peak_flops=flops_per_s,
-        bandwidth_bytes=flops_per_s / BYTES_FOR_FLOPS,
-        units=threads,
+        peak_flops=float(head["flops_per_s"]),
+        bandwidth_bytes=float(head["flops_per_s"]) / BYTES_FOR_FLOPS,
+        units=int(head["threads"]),
         memory_bytes=detect_machine().memory_bytes or 0,
     )
 

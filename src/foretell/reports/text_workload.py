@@ -153,7 +153,7 @@ def _build_card(prediction: StepPrediction) -> Panel:
         [
             ("Iteration", f"{render_time(whole)} ({interval})"),
             *((name, f"{render_time(seconds)}, {_share(seconds, whole)}") for name, seconds in [*parts, *waits]),
-            ("Examples a second", f"{prediction.examples_per_s:,.4g}"),
+            ("Examples a second", _render_rate(prediction.examples_per_s)),
         ]
     )
     title = build_line(
@@ -175,7 +175,7 @@ def _build_curve(predictions: Iterable[StepPrediction]) -> Table:
             *(render_time(estimate.phases.get(phase, 0.0)) for phase in StepPhase),
             _share(estimate.busy_s, estimate.iteration.value),
             _share(estimate.overhead_s, estimate.iteration.value),
-            f"{prediction.examples_per_s:,.4g}",
+            _render_rate(prediction.examples_per_s),
         )
     return table
 
@@ -199,7 +199,10 @@ def _list_profile_facts(profile: MeasuredProfile) -> list[tuple[str, str]]:
         ("Iteration", f"{render_time(step.iteration_s)}, the median of {count(profile.steps, 'step')}"),
         ("Spread", f"half of the steps lie within {_percent(profile.spread)} of it"),
         *((phase.title(), f"{render_time(seconds)}, {_share(seconds, step.iteration_s)}") for phase, seconds in phases),
-        ("Cost of measuring", f"a step took {_percent(profile.overhead)} longer while its operators were timed"),
+        (
+            "Cost of measuring",
+            f"a step took {_percent(max(profile.overhead, 0))} longer while its operators were timed",
+        ),
         ("Load before", "" if profile.load is None else f"{profile.load:.2f} processes that wanted to run"),
         ("With", ", ".join(f"{name} {value}" for name, value in profile.facts.items())),
     ]
@@ -271,11 +274,11 @@ def describe_learning(networks: int, seconds: float, budget_s: float) -> str:
 
 
 def render_time(seconds: float) -> str:
-    """Three digits: ``15.2 us``, ``1.24 ms``, ``12.4 s``; longer ones as durations are."""
+    """Three digits: ``15.2 µs``, ``1.24 ms``, ``12.4 s``; longer ones as durations are."""
     if seconds >= 59.95 or seconds != seconds:
         return render_duration(seconds)
     name, size = next(
-        ((name, size) for name, size in (("s", 1.0), ("ms", 1e-3)) if seconds >= 0.9995 * size), ("us", 1e-6)
+        ((name, size) for name, size in (("s", 1.0), ("ms", 1e-3)) if seconds >= 0.9995 * size), ("µs", 1e-6)
     )
     value = seconds / size
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {name}" if seconds else "0"
@@ -292,6 +295,10 @@ def render_shapes(operator: Operator) -> str:
     first = operator.inputs[0] if operator.inputs else ()
     same = operator.output == first or not operator.output
     return render_shape(first) if same else f"{render_shape(first)} > {render_shape(operator.output)}"
+
+
+def _render_rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 99.5 else f"{rate:.3g}"
 
 
 def _shorten_type(dtype: str) -> str:

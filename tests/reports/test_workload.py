@@ -1,0 +1,230 @@
+"""Training steps and devices as people and programs read them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretell.entities.device import Device
+from foretell.entities.prediction import Estimate
+from foretell.entities.step import KnownDevice, LearnedDevice, StepPrediction, find_gaps, find_phases, group_operators
+from foretell.entities.workload import MeasuredStep, Operator, StepEstimate, StepPhase, Workload
+from foretell.reports.plots import render_svg
+from foretell.reports.plots_workload import draw_curve
+from foretell.reports.records import render_json
+from foretell.reports.records_workload import (
+    build_learned_record,
+    build_operator_frame,
+    build_profile_record,
+    build_step_record,
+    build_workload_record,
+)
+from foretell.reports.text_workload import (
+    render_devices,
+    render_learned,
+    render_profile,
+    render_scaled,
+    render_step_predictions,
+    render_time,
+    render_workload,
+)
+
+Golden = Callable[[str, str], None]
+ToText = Callable[..., str]
+
+T4 = Device(name="T4", kind="gpu", peak_flops=8.1e12, bandwidth_bytes=320e9, units=40, memory_bytes=16 * 2**30)
+SETTINGS = {
+    "loss": "auto",
+    "optimizer": "adamw",
+    "implementation": "fused",
+    "precision": "bf16",
+    "accumulation": "4",
+    "checkpointing": "yes",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """As the workloads' own profile."""
+
+    step: MeasuredStep
+    steps: int = 40
+    spread: float = 0.031
+    overhead: float = 0.174
+    load: float | None = 0.5
+    facts: Mapping[str, str] = field(default_factory=lambda: {"threads": "2", "torch": "2.13.0"})
+
+
+def build_operator(kind: str, phase: StepPhase = StepPhase.FORWARD, **others: object) -> Operator:
+    values = {"inputs": ((8, 16),), "output": (8, 16), "flops": 2e6, "bytes_moved": 4e6, **others}
+    return Operator(kind=kind, phase=phase, **values)  # type: ignore[arg-type]
+
+
+CONVOLUTION = build_operator(
+    "conv2d",
+    inputs=((8, 3, 32, 32), (16, 3, 3, 3)),
+    output=(8, 16, 32, 32),
+    flops=7.2e9,
+    parameters=432,
+    dtype="bfloat16",
+    attributes=(("groups", 1), ("stride", (2, 2))),
+)
+
+
+@pytest.fixture
+def workload() -> Workload:
+    relu = build_operator("relu")
+    backward = replace(CONVOLUTION, phase=StepPhase.BACKWARD, flops=14.4e9)
+    update = build_operator("_fused_adamw_[/red]", StepPhase.UPDATE, output=(), parameters=432)
+    return Workload(
+        name="net.py:build",
+        operators=(CONVOLUTION, relu, relu, backward, update),
+        layers=("features.block.conv.deep.inside", "act.0", "act.1", "features.block.conv.deep.inside", ""),
+        batch=8,
+        settings=SETTINGS,
+        parameters=432,
+    )
+
+
+@pytest.fixture
+def prediction(workload: Workload) -> StepPrediction:
+    kernel, gap = np.array([1e-3, 2e-4, 2e-4, 2e-3, 1e-4]), np.array([0.0, 1e-4, 1e-4, 0.0, 3e-4])
+    estimate = StepEstimate(
+        iteration=Estimate(value=4e-3, low=3.6e-3, high=4.5e-3, level=0.9),
+        phases={StepPhase.FORWARD: 1.6e-3, StepPhase.BACKWARD: 2e-3, StepPhase.UPDATE: 4e-4},
+        busy_s=3.5e-3,
+        overhead_s=5e-4,
+        kernel_s=kernel,
+        gap_s=gap,
+    )
+    return StepPrediction(workload=workload, device="T4", estimate=estimate, notes=("Recorded under a profiler.",))
+
+
+@pytest.fixture
+def profile(workload: Workload) -> Measured:
+    start = np.array([0.0, 1.2e-3, np.nan, 2e-3, 4e-3])
+    kernel = np.array([1e-3, 2e-4, np.nan, 1.9e-3, 1e-4])
+    step = MeasuredStep(
+        workload=workload,
+        device="cpu",
+        iteration_s=4.5e-3,
+        kernel_s=kernel,
+        span_s=kernel,
+        start_s=start,
+        launch_s=start,
+    )
+    return Measured(step=step)
+
+
+def build_curve(prediction: StepPrediction) -> list[StepPrediction]:
+    """The same for several batches."""
+    return [replace(prediction, workload=replace(prediction.workload, batch=batch)) for batch in (8, 16, 1024)]
+
+
+def test_workload(workload: Workload, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_workload.txt", to_text(render_workload(workload, rows=4)))
+
+
+def test_every_operator_where_all_are_wanted(workload: Workload, to_text: ToText) -> None:
+    text = to_text(render_workload(workload, rows=None))
+    assert "more operator" not in text
+    assert "_fused_adamw_[/red]" in text
+
+
+def test_prediction(prediction: StepPrediction, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_step.txt", to_text(render_step_predictions([prediction], rows=3)))
+
+
+def test_curve(prediction: StepPrediction, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_steps.txt", to_text(render_step_predictions(build_curve(prediction), rows=3)))
+
+
+def test_profile(profile: Measured, to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_profile.txt", to_text(render_profile(profile, rows=3)))
+
+
+def test_devices(to_text: ToText, check_golden: Golden) -> None:
+    known = [KnownDevice(device=T4, times="shipped"), KnownDevice(device=replace(T4, name="A100-40"))]
+    mine = KnownDevice(device=replace(T4, name="cpu", kind="cpu", units=2), times="learned")
+    learned = LearnedDevice(device=mine.device, networks=83, profiles=1, seconds=301.0, path=Path("devices/cpu.npz"))
+    check_golden("report_devices.txt", to_text(render_devices([*known, mine])) + to_text(render_learned(learned)))
+    assert build_learned_record(learned)["file"] == "devices/cpu.npz"
+
+
+def test_what_was_not_recorded_belongs_to_the_gap_before_it(profile: Measured) -> None:
+    gaps, phases = find_gaps(profile.step), find_phases(profile.step)
+    assert gaps[[0, 1, 3, 4]] == pytest.approx([2e-4, 6e-4, 1e-4, 4e-4])
+    assert np.isnan(gaps[2])
+    assert list(phases.values()) == pytest.approx([2e-3, 2e-3, 5e-4])
+
+
+def test_equal_operators_are_one_line(prediction: StepPrediction) -> None:
+    estimate = prediction.estimate
+    groups = group_operators(prediction.workload, estimate.kernel_s, estimate.gap_s)
+    assert [group.operator.phase for group in groups] == ["backward", "forward", "forward", "update"]
+    assert (groups[2].layers, groups[2].seconds) == (("act.0", "act.1"), pytest.approx(4e-4))
+    assert sum(group.gap_s for group in groups) == pytest.approx(estimate.gap_s.sum())
+
+
+def test_examples_count_each_batch_of_an_update(prediction: StepPrediction) -> None:
+    assert prediction.examples_per_s == pytest.approx(4 * 8 / 4e-3)
+
+
+def test_records(workload: Workload, prediction: StepPrediction, profile: Measured) -> None:
+    record = build_workload_record(workload)
+    assert [one["layer"] for one in record["operators"]] == list(workload.layers)
+    assert record["operators"][0]["attributes"] == {"groups": 1, "stride": [2, 2]}
+    assert sum(phase["flops"] for phase in record["phases"].values()) == record["flops"]
+    step = build_step_record(prediction, rows=2)
+    assert step["iteration_s"] == {"value": 4e-3, "low": 3.6e-3, "high": 4.5e-3, "level": 0.9}
+    assert [one["calls"] for one in step["costly"]] == [1, 1]
+    measured = build_profile_record(profile, rows=9)
+    assert sum(measured["phases_s"].values()) == pytest.approx(measured["iteration_s"])
+    assert all(render_json(each) for each in (record, step, measured))
+
+
+def test_a_table_has_a_row_for_each_operator(workload: Workload) -> None:
+    frame = build_operator_frame(workload)
+    assert list(frame["kind"]) == [operator.kind for operator in workload.operators]
+    first = frame.iloc[0]
+    assert (first["inputs"], first["output"]) == ("8x3x32x32 16x3x3x3", "8x16x32x32")
+    assert first["attributes"] == "groups=1 stride=2x2"
+    assert first["flops"] == 7.2e9
+
+
+def test_the_curve_is_drawn_in_the_order_of_batches(prediction: StepPrediction) -> None:
+    curve = build_curve(prediction)
+    figure = draw_curve([curve[2], curve[0], curve[1]])
+    figure.canvas.draw()
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert labels == ["8", "16", "1,024"]
+    assert render_svg(figure) == render_svg(draw_curve(curve))
+    assert render_svg(draw_curve(curve[:1]))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0"),
+        (1.234e-7, "0.12 µs"),
+        (15.24e-6, "15.2 µs"),
+        (0.99996e-3, "1.00 ms"),
+        (1.236e-3, "1.24 ms"),
+        (0.1504, "150 ms"),
+        (12.34, "12.3 s"),
+        (90.0, "1 min 30 s"),
+        (float("nan"), "unknown"),
+    ],
+)
+def test_times_have_three_digits(seconds: float, text: str) -> None:
+    assert render_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (12, "12"), (999.9, "1 K"), (25.56e6, "25.6 M"), (1e15, "1 P"), (2.5e18, "2.5e+03 P")],
+)
+def test_large_numbers_are_short(number: float, text: str) -> None:
+    assert render_scaled(number) == text
