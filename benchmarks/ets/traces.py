@@ -17,6 +17,7 @@ import pandas as pd
 
 from foretell.entities.workload import Attribute, MeasuredStep, Operator, Shape, StepPhase, Workload
 from foretell.workloads.costs import cost
+from foretell.workloads.vocabulary import spell
 
 PHASES = {1: StepPhase.FORWARD, 2: StepPhase.BACKWARD, 3: StepPhase.UPDATE}
 FAMILIES = {
@@ -45,7 +46,9 @@ TEST_FAMILIES = ("GoogleNet", "InceptionV3", "RegNet", "ShuffleNet", "SqueezeNet
 _CONV = 17  # slots of a convolution's parameters
 _SLOTS = 30
 _TENSORS = {"linear": 3, "layer_norm": 3}
-_PASS_THROUGH = frozenset({"new_zeros", "zero_", "bernoulli_", "reshape", "__getitem__"})  # nothing to do in the backward phase
+_REPEATED = frozenset({"linear", "matmul", "normalize"})  # have a row for each of their kernels
+_PASS_THROUGH = frozenset({"new_zeros", "zero_", "reshape", "cat", "clone", "index"})  # no work in the backward phase
+_BRANCHES = 3  # of a block at least, for its input to be shared by all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +101,10 @@ class _Words:
 
     def __init__(self, shapes: pd.DataFrame) -> None:
         self._known = {
-            number: (str(kind), int(phase), _read_tensors(str(kind), list(map(int, params))))
-            for number, kind, phase, params in zip(shapes.index, shapes.op, shapes.phase, shapes.params, strict=True)
+            number: (spell(kind) if phase < 3 else kind, int(phase), _read_tensors(str(kind), list(map(int, params))))
+            for number, kind, phase, params in zip(
+                shapes.index, shapes.op.astype(str), shapes.phase, shapes.params, strict=True
+            )
         }
 
     def __getitem__(self, number: int) -> tuple[str, int, tuple[Shape, ...]]:
@@ -183,26 +188,34 @@ def _read(trace: object, rows: pd.DataFrame, words: _Words) -> Trace:
 
 
 def _read_forward(described: Sequence[tuple[str, int, tuple[Shape, ...]]], seqs: np.ndarray) -> list[_Row]:
-    norms = {
+    known_backward = {
         int(seqs[place]): tensors
         for place, (kind, phase, tensors) in enumerate(described)
-        if phase == 2 and kind == "batch_norm"
+        if phase == 2 and kind in ("batch_norm", "bernoulli_")
     }
     found: list[_Row] = []
     for place, (kind, phase, tensors) in enumerate(described):
         if phase != 1:
             break
-        if found and kind == found[-1].kind == "linear" and tensors == found[-1].inputs:
-            found[-1].rows.append(place)  # product and bias have a row each
+        if (
+            found
+            and kind == found[-1].kind
+            and kind in _REPEATED
+            and tensors == found[-1].inputs
+            and len(found[-1].rows) < 3
+        ):
+            found[-1].rows.append(place)
             continue
-        if kind == "batch_norm":
-            tensors = norms.get(int(seqs[place]), ())
+        if kind in ("batch_norm", "bernoulli_"):
+            tensors = known_backward.get(int(seqs[place]), ())
         found.append(_Row(kind=kind, inputs=tensors, output=(), seq=int(seqs[place]), rows=[place]))
     before: Shape = ()
     biased = _find_biased(described)
     for place, row in enumerate(found):
-        after = found[place + 1].inputs if place + 1 < len(found) else ()
-        _complete(row, before, after[0] if after else (), biased)
+        after = found[place + 1] if place + 1 < len(found) else None
+        _complete(row, before, after.inputs[0] if after and after.inputs else (), biased)
+        if row.kind == "silu" and after and after.seq > row.seq + 1:
+            row.attributes = (("copied", 1),)  # in place: its input is kept for the backward phase
         before = row.output
     return found
 
@@ -245,7 +258,7 @@ def _find_output(row: _Row, after: Shape) -> Shape:
     first = row.inputs[0]
     if row.kind == "linear" and len(row.inputs) > 1:
         return (*first[:-1], row.inputs[1][0])
-    if row.kind in ("matmul", "__matmul__") and len(row.inputs) > 1:
+    if row.kind == "matmul" and len(row.inputs) > 1:
         return (*first[:-1], row.inputs[1][-1])
     if row.kind in ("max_pool2d", "avg_pool2d"):
         return after if len(after) == 4 and after[:2] == first[:2] else first
@@ -272,16 +285,44 @@ def _read_backward(
         row = forward[place]
         end = forward[place + 1].seq if place + 1 < len(forward) else 1 << 30
         rows = [r for seq in range(row.seq, min(end, row.seq + 64)) for r in recorded.pop(seq, ())]
+        if row.kind == "cat" and _count_branches(row) >= _BRANCHES:
+            shared = _find_shared(forward[:place])
+            found += [
+                _Row("accumulate", (shared, shared), shared, row.seq, []) for _ in range(_count_branches(row) - 1)
+            ]
         if rows:
             found.append(_Row(row.kind, row.inputs, row.output, row.seq, sorted(rows), row.attributes))
         elif row.kind in ("__add__", "__iadd__") and len(set(row.inputs)) == 1:
             found.append(_Row("accumulate", row.inputs, row.output, row.seq, []))  # of both ways that were added
+        elif row.kind == "linear" and row.output[-1] == 3 * row.inputs[0][-1] and len(row.inputs[0]) > 2:
+            found += _unpack(row)
+            found.append(_Row(row.kind, row.inputs, row.output, row.seq, [], row.attributes))
+        elif row.kind == "clone" and place and forward[place - 1].kind == "cat":  # channels shuffled, then halved
+            found += [_Row(kind, (row.output,), row.output, row.seq, []) for kind in ("chunk", "view")]
         elif row.kind not in _PASS_THROUGH:
             found.append(_Row(row.kind, row.inputs, row.output, row.seq, [], row.attributes))
         if row.kind == "adaptive_avg_pool2d" and place + 3 < len(forward) and forward[place + 1].kind == "conv2d":
             found.append(_Row("accumulate", (row.inputs[0],) * 2, row.inputs[0], row.seq, []))  # squeeze and excitation
     assert not recorded, f"backward rows without a forward one: {recorded}"
     return found
+
+
+def _count_branches(row: _Row) -> int:
+    """How many tensors are joined; four where the recorder lost them, which it does with more than three."""
+    return len(row.inputs) if len(row.inputs) > 1 else 4
+
+
+def _find_shared(before: Sequence[_Row]) -> Shape:
+    """What all branches of a block begin with: what the block before it ended with."""
+    ends = [row.output for row in before if row.kind in ("cat", "max_pool2d") and len(row.output) == 4]
+    return ends[-1] if ends else ()
+
+
+def _unpack(row: _Row) -> list[_Row]:
+    """Queries, keys and values made by one linear are taken out of it one by one, and their gradients put back so."""
+    third = (*row.output[:-1], row.output[-1] // 3)
+    taken = [_Row("index", (row.output,), third, row.seq, []) for _ in range(3)]
+    return [*taken, *(_Row("accumulate", (row.output,) * 2, row.output, row.seq, []) for _ in range(2))]
 
 
 @lru_cache(maxsize=None)
@@ -315,8 +356,14 @@ def _time(trace: object, rows: pd.DataFrame, workload: Workload, places: Sequenc
     def known(values: np.ndarray) -> np.ndarray:
         return np.where(hidden, np.nan, values / 1e9)
 
+    copied = [
+        operator.kind == "silu" and bool(operator.attributes) and operator.phase is StepPhase.FORWARD
+        for operator in workload.operators
+    ]
+    kernels = (sums[last + 1] - sums[first]) * np.where(copied, 2.0, 1.0)  # the copy, as long as itself, has no row
+    spans = (end[last] - start[first]) * np.where(copied, 2.0, 1.0)
     return MeasuredStep(
         workload=workload, device=str(trace.gpu), iteration_s=float(trace.iter_ns) / 1e9,
-        kernel_s=known(sums[last + 1] - sums[first]), span_s=known(end[last] - start[first]), start_s=known(start[first]),
+        kernel_s=known(kernels), span_s=known(spans), start_s=known(start[first]),
         launch_s=known(launch[first]),
     )  # fmt: skip

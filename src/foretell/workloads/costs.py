@@ -609,6 +609,8 @@ _BACKWARD: dict[str, _Rule] = {
     "cat": _nothing,
     "pad": _moved_back,
     "roll": _moved_back,
+    "view": _moved_back,
+    "chunk": _moved_back,
     "scaled_dot_product_attention": _attention_backward,
     "multi_head_attention_forward": _multi_head_backward,
 }

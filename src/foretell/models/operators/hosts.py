@@ -8,7 +8,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from scipy.optimize import nnls
 
-from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
+from foretell.entities.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 
 Word: TypeAlias = str  # kind and phase of an operator
 
@@ -70,7 +70,7 @@ class HostModel:
         views = {words: float(np.median(values)) for words, values in seen.views.items()}
         names = sorted({word for words in pairs for word in words})
         self.before_, self.after_, self.view_s_ = _solve(names, pairs, counts, views)
-        self.common_s_ = float(np.median(list(pairs.values()))) / 2 if pairs else 0.0
+        self.common_ = {phase: _find_common(phase, self.before_, self.after_) for phase in StepPhase}
         self.pairs_ = {
             f"{words[0]} {words[1]}": (pairs[words], views[words])
             for words in pairs
@@ -81,9 +81,10 @@ class HostModel:
         """The host's times for each operator."""
         words = [name_word(operator) for operator in workload.operators]
         views = workload.views or (0,) * len(words)
+        sizes = [operator.kernels for operator in workload.operators]
         steps = [
-            self._predict_step(before, word, count)
-            for before, word, count in zip(["", *words[:-1]], words, views, strict=True)
+            self._predict_step(before, size, word, count)
+            for before, size, word, count in zip(["", *words[:-1]], [1, *sizes[:-1]], words, views, strict=True)
         ]
         return HostTimes(
             step_s=np.array(steps),
@@ -92,19 +93,22 @@ class HostModel:
             after_wait_s=np.array([self.after_wait_.get(word, 0.0) for word in words]),
         )
 
-    def _predict_step(self, before: Word, word: Word, views: int) -> float:
+    def _predict_step(self, before: Word, size: int, word: Word, views: int) -> float:
         known = self.pairs_.get(f"{before} {word}")
         if known:
             return max(0.0, known[0] + (views - known[1]) * self.view_s_)
-        started = self.before_.get(word, self.common_s_)
-        return self.after_.get(before, self.common_s_) + started + views * self.view_s_
+        left = self.after_.get(before, self._find_common(before)[1] * max(size, 1))  # a new word launches all its kernels
+        return left + self.before_.get(word, self._find_common(word)[0]) + views * self.view_s_
+
+    def _find_common(self, word: Word) -> tuple[float, float]:
+        return self.common_.get(word.partition("/")[0], (0.0, 0.0))
 
     def to_record(self) -> dict[str, Any]:
         """All that was learned."""
         return {
             "latency_s": self.latency_s_,
             "view_s": self.view_s_,
-            "common_s": self.common_s_,
+            "common": self.common_,
             "within": self.within_,
             "after_wait": self.after_wait_,
             "before": self.before_,
@@ -116,11 +120,20 @@ class HostModel:
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """The same model again."""
         model = cls()
-        model.latency_s_, model.view_s_, model.common_s_ = record["latency_s"], record["view_s"], record["common_s"]
+        model.latency_s_, model.view_s_ = record["latency_s"], record["view_s"]
+        model.common_ = {phase: (values[0], values[1]) for phase, values in record["common"].items()}
         model.within_, model.after_wait_ = record["within"], record["after_wait"]
         model.before_, model.after_ = record["before"], record["after"]
         model.pairs_ = {name: (values[0], values[1]) for name, values in record["pairs"].items()}
         return model
+
+
+def _find_common(phase: str, before: Mapping[Word, float], after: Mapping[Word, float]) -> tuple[float, float]:
+    """What a word of a phase takes as a rule, before its launch and after it; of any phase where there is none."""
+    words = [word for word in before if word.startswith(f"{phase}/")] or list(before)
+    if not words:
+        return (0.0, 0.0)
+    return float(np.median([before[word] for word in words])), float(np.median([after[word] for word in words]))
 
 
 def _look(step: MeasuredStep, seen: _Seen) -> None:

@@ -44,24 +44,24 @@ class KernelModel:
             if len(chosen) < 2:
                 continue
             some = [parts[place] for place in chosen]
-            self._learn_levels(work, some, factor[chosen])
+            self._learn_levels(work, some, factor[chosen], np.sqrt(seconds[chosen]))
             rest = factor[chosen] - self._find_levels(some)
             self.trees_[work.value] = BoostedTrees(seed=self.seed).fit(
                 describe(some, self.device), rest, np.sqrt(seconds[chosen])
             )
         return self
 
-    def _learn_levels(self, work: Work, parts: Sequence[Part], factor: Floats) -> None:
-        common = float(np.median(factor))
+    def _learn_levels(self, work: Work, parts: Sequence[Part], factor: Floats, weights: Floats) -> None:
+        common = _middle(factor, weights)
         self.levels_[work.value] = common
         groups: dict[str, list[int]] = {}
         for place, part in enumerate(parts):
             for name in _name_levels(part)[:2]:
                 groups.setdefault(name, []).append(place)
         for name in sorted(groups, key=len):  # a phase's level first: kinds lean on it
-            values = factor[groups[name]]
+            size, middle = len(groups[name]), _middle(factor[groups[name]], weights[groups[name]])
             above = self.levels_.get(name.rpartition("/")[0], common)
-            self.levels_[name] = float((np.median(values) * len(values) + above * _SHRINK) / (len(values) + _SHRINK))
+            self.levels_[name] = (middle * size + above * _SHRINK) / (size + _SHRINK)
 
     def _find_levels(self, parts: Sequence[Part]) -> Floats:
         return np.array([next((self.levels_[n] for n in _name_levels(p) if n in self.levels_), 0.0) for p in parts])
@@ -98,6 +98,13 @@ class KernelModel:
             for work in works
         }
         return model
+
+
+def _middle(values: Floats, weights: Floats) -> float:
+    """The median, by weight: what takes long tells more of a kind than what is all launch."""
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(below, below[-1] / 2)])
 
 
 def _name_levels(part: Part) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -11,8 +10,9 @@ from foretell.entities.device import Device
 from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
 from foretell.models.operators._base import StepModel, StepTimes
 from foretell.models.operators.hosts import HostModel, HostTimes
-from foretell.models.operators.kernels import KernelModel
+from foretell.models.operators.kernels import KernelModel, roofline
 from foretell.models.operators.parts import Part, split
+from foretell.models.operators.refined import Expectation, Factors, apply, compare
 
 _DEEP_S = 200e-6  # a device that far behind its host never waits for it: gaps are work that was not recorded
 _LEAST_SHARE = 0.3  # of a measured time, for the part that is learned from what is left of it
@@ -47,18 +47,42 @@ class ReplayModel(StepModel):
         return parts[largest], max(seconds - float(expected.sum() - expected[largest]), _LEAST_SHARE * seconds)
 
     def predict(self, workloads: Sequence[Workload]) -> list[StepTimes]:
-        known = self._predict_distinct({op for workload in workloads for op in workload.operators})
-        return [
-            replay(np.array([known[op] for op in workload.operators]), self.hosts_.predict(workload), self.hosts_.latency_s_)
-            for workload in workloads
-        ]
+        return [self._replay(self.expect(workload)) for workload in workloads]
 
-    def _predict_distinct(self, operators: set[Operator]) -> dict[Operator, float]:
-        """Each distinct part is asked for once."""
-        parts = {operator: split(operator) for operator in operators}
-        distinct = list(dict.fromkeys(part for some in parts.values() for part in some))
-        seconds = dict(zip(distinct, self.kernels_.predict(distinct), strict=True)) if distinct else {}
-        return {operator: float(sum(seconds[part] for part in some)) for operator, some in parts.items()}
+    def _replay(self, expected: Expectation) -> StepTimes:
+        return replay(expected.kernel_s, expected.host, self.hosts_.latency_s_)
+
+    def refine(self, profiles: Sequence[MeasuredStep]) -> "RefinedReplay":
+        """The model for the network that was profiled, also at other sizes than those."""
+        return RefinedReplay(self, [compare(profile, self.expect(profile.workload)) for profile in profiles])
+
+    def expect(self, workload: Workload) -> Expectation:
+        """What device and host need for each operator."""
+        place = {operator: number for number, operator in enumerate(dict.fromkeys(workload.operators))}
+        parts = [split(operator) for operator in place]
+        distinct = {part: number for number, part in enumerate(dict.fromkeys(part for some in parts for part in some))}
+        needed = np.zeros(len(place))
+        least = np.zeros(len(place))
+        if distinct:
+            owner = np.array([number for number, some in enumerate(parts) for _ in some])
+            which = np.array([distinct[part] for some in parts for part in some])
+            np.add.at(needed, owner, self.kernels_.predict(list(distinct))[which])
+            np.add.at(least, owner, roofline(list(distinct), self.device)[which])
+        order = np.array([place[operator] for operator in workload.operators], dtype=int)
+        return Expectation(kernel_s=needed[order], least_s=least[order], host=self.hosts_.predict(workload))
+
+
+class RefinedReplay:
+    """A replay with the factors that profiles of one network showed."""
+
+    def __init__(self, model: ReplayModel, factors: Sequence[Factors]) -> None:
+        self.model = model
+        self.factors = factors
+
+    def predict(self, workloads: Sequence[Workload]) -> list[StepTimes]:
+        """The times of each step."""
+        latency_s = self.model.hosts_.latency_s_
+        return [replay(*apply(self.factors, workload, self.model.expect(workload)), latency_s) for workload in workloads]
 
 
 def replay(kernel_s: Floats, host: HostTimes, latency_s: float) -> StepTimes:
@@ -80,13 +104,6 @@ def replay(kernel_s: Floats, host: HostTimes, latency_s: float) -> StepTimes:
     begin, end = np.array(starts), np.array(ends)
     gaps = np.append(begin[1:] - begin[:-1], end[-1] - begin[-1]) - kernel_s if count else np.array([])
     return StepTimes(iteration_s=float(end[-1] - begin[0]) if count else 0.0, kernel_s=kernel_s, gap_s=np.maximum(gaps, 0.0))
-
-
-@dataclass(slots=True)
-class _Sums:
-    """Times of what is done together, by what it is."""
-
-    times: dict[tuple[Operator, ...], list[float]]
 
 
 def _collect(steps: Sequence[MeasuredStep]) -> list[tuple[tuple[Part, ...], float]]:
