@@ -25,7 +25,7 @@ from foretell.reports.tables import HEADING, QUIET, add_cells, build_facts, buil
 from foretell.reports.words import clean_line, count, render_interval, render_level
 
 _SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3))
-_LONGEST_LAYER, _LONGEST_KIND = 18, 20
+_LONGEST_LAYER, _LONGEST_KIND = 16, 16
 _KINDS = 8
 _TYPES = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 _TIMES = {"shipped": "shipped", "learned": "learned here", "": "none: only its figures"}
@@ -94,15 +94,17 @@ def _build_kinds(workload: Workload) -> Table:
         flops = sum(operator.flops for operator in chosen)
         moved = sum(operator.bytes_moved for operator in chosen)
         shares = (_share(flops, workload.flops), _share(moved, workload.bytes_moved))
-        add_cells(table, _shorten(kind, _LONGEST_KIND), *_sum_up(chosen), *shares)
+        add_cells(table, clean_line(kind), *_sum_up(chosen), *shares)
     return table
 
 
 def _build_operators(workload: Workload, shown: int) -> Table:
+    operators = workload.operators[:shown]
+    types = ("Type",) if len({operator.dtype for operator in workload.operators}) > 1 else ()
     numbers = ("#", "FLOPs", "Bytes", "Params")
-    table = build_table("#", "Phase", "Layer", "Kind", "Shapes", "Type", *numbers[1:], numbers=numbers)
-    pairs = zip(workload.operators[:shown], list_layers(workload), strict=False)
-    for number, (operator, layer) in enumerate(pairs, start=1):
+    table = build_table("#", "Phase", "Layer", "Kind", "Shapes", *types, *numbers[1:], numbers=numbers)
+    _let_only_shapes_break(table)
+    for number, (operator, layer) in enumerate(zip(operators, list_layers(workload), strict=False), start=1):
         add_cells(
             table,
             str(number),
@@ -110,12 +112,17 @@ def _build_operators(workload: Workload, shown: int) -> Table:
             _shorten_layer(layer),
             _shorten(operator.kind, _LONGEST_KIND),
             render_shapes(operator),
-            _shorten_type(operator.dtype),
+            *([_shorten_type(operator.dtype)] if types else []),
             render_scaled(operator.flops),
             render_bytes(operator.bytes_moved),
             render_scaled(operator.parameters) if operator.parameters else "",
         )
     return table
+
+
+def _let_only_shapes_break(table: Table) -> None:
+    for column in table.columns:
+        column.no_wrap = column.header != "Shapes"
 
 
 # How long it takes
@@ -211,6 +218,7 @@ def _list_profile_facts(profile: MeasuredProfile) -> list[tuple[str, str]]:
 def _build_costly(groups: Iterable[OperatorGroup], whole_s: float) -> Table:
     numbers = ("Calls", "Time", "Gaps", "of step")
     table = build_table("Phase", "Layer", "Kind", "Shapes", *numbers, numbers=numbers)
+    _let_only_shapes_break(table)
     for group in groups:
         add_cells(
             table,
