@@ -25,7 +25,7 @@ from foretell.reports.tables import HEADING, QUIET, add_cells, build_facts, buil
 from foretell.reports.words import clean_line, count, render_interval, render_level
 
 _SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3))
-_LONGEST_LAYER, _LONGEST_KIND = 16, 16
+_LONGEST = 15  # names of layers and kinds, so that there is room for shapes
 _KINDS = 8
 _TYPES = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 _TIMES = {"shipped": "shipped", "learned": "learned here", "": "none: only its figures"}
@@ -110,7 +110,7 @@ def _build_operators(workload: Workload, shown: int) -> Table:
             str(number),
             operator.phase,
             _shorten_layer(layer),
-            _shorten(operator.kind, _LONGEST_KIND),
+            _shorten(operator.kind),
             render_shapes(operator),
             *([_shorten_type(operator.dtype)] if types else []),
             render_scaled(operator.flops),
@@ -216,15 +216,15 @@ def _list_profile_facts(profile: MeasuredProfile) -> list[tuple[str, str]]:
 
 
 def _build_costly(groups: Iterable[OperatorGroup], whole_s: float) -> Table:
-    numbers = ("Calls", "Time", "Gaps", "of step")
+    numbers = ("Calls", "Time", "Gaps", "Share")
     table = build_table("Phase", "Layer", "Kind", "Shapes", *numbers, numbers=numbers)
     _let_only_shapes_break(table)
     for group in groups:
         add_cells(
             table,
             group.operator.phase,
-            _name_layers(group.layers),
-            _shorten(group.operator.kind, _LONGEST_KIND),
+            _shorten_layer(group.layers[0]),
+            _shorten(group.operator.kind),
             render_shapes(group.operator),
             f"{len(group.layers):,}",
             render_time(group.seconds),
@@ -232,12 +232,6 @@ def _build_costly(groups: Iterable[OperatorGroup], whole_s: float) -> Table:
             _share(group.seconds, whole_s),
         )
     return table
-
-
-def _name_layers(layers: Sequence[str]) -> str:
-    distinct = list(dict.fromkeys(layers))
-    first = _shorten_layer(distinct[0])
-    return first if len(distinct) == 1 else f"{first} +{len(distinct) - 1}"
 
 
 # Devices
@@ -317,12 +311,12 @@ def _shorten_type(dtype: str) -> str:
 def _shorten_layer(layer: str) -> str:
     """Its end, which tells it from others."""
     text = clean_line(layer)
-    return text if len(text) <= _LONGEST_LAYER else f"…{text[1 - _LONGEST_LAYER :]}"
+    return text if len(text) <= _LONGEST else f"…{text[1 - _LONGEST :]}"
 
 
-def _shorten(text: str, longest: int) -> str:
+def _shorten(text: str) -> str:
     text = clean_line(text)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _share(part: float, whole: float) -> str:
