@@ -20,19 +20,15 @@ CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose1d", "con
 PRODUCTS = frozenset({"linear", "matmul", "bmm", "mm", "multi_head_attention_forward", "scaled_dot_product_attention"})
 LOOPS = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 LEAST_S = 3e-6  # of a kernel
+LOOP_SHARE = 0.1  # of it, for a part of a loop over time
 SHORTEST_S = 2e-7
 SHRINK = 2.0
 OFTEN = 3
 ENOUGH = 20  # steps of which one half can tell the other
 BLOCK = 8  # channels that are computed together
-TREES = {
-    "max_iter": 150,
-    "learning_rate": 0.08,
-    "max_leaf_nodes": 8,
-    "min_samples_leaf": 8,
-    "l2_regularization": 2.0,
-    "max_features": 0.5,
-}
+TREES = {"max_iter": 150, "learning_rate": 0.08, "max_leaf_nodes": 8, "l2_regularization": 2.0, "max_features": 0.5}
+LEAF = (2, 8)  # rows of a leaf at least: the fewer there are, the fewer
+ROWS_FOR_LEAF = 20
 
 Word: TypeAlias = tuple[str, str]
 END: Word = ("end", "")
@@ -111,7 +107,10 @@ class SerialModel(StepModel):
         self.trees_: dict[str, HistGradientBoostingRegressor] = {}
         for name, places in _group(rows).items():
             X = np.array([_describe(*rows[place]) for place in places])
-            trees = HistGradientBoostingRegressor(**TREES, early_stopping=False, random_state=self.seed)
+            leaf = min(LEAF[1], max(LEAF[0], len(places) // ROWS_FOR_LEAF))
+            trees = HistGradientBoostingRegressor(
+                **TREES, min_samples_leaf=leaf, early_stopping=False, random_state=self.seed
+            )
             self.trees_[name] = trees.fit(self._with_level(X, rows, places), rest[places], np.sqrt(seconds[places]))
 
     def _predict_kernels(self, rows: Sequence[tuple[Operator, float]]) -> Floats:
@@ -123,12 +122,14 @@ class SerialModel(StepModel):
         return np.asarray(self._roofline(rows) * np.exp(factor), dtype=float)
 
     def _roofline(self, rows: Sequence[tuple[Operator, float]]) -> Floats:
-        return np.array(
-            [
-                each.kernels * LEAST_S + max(each.flops / self.flops_per_s, each.bytes_moved / self.bytes_per_s)
-                for each, _ in rows
-            ]
-        )
+        return np.array([self._find_least(operator) for operator, _ in rows])
+
+    def _find_least(self, operator: Operator) -> float:
+        """A loop over time is one call, whose weights stay in caches."""
+        computing = operator.flops / self.flops_per_s
+        if operator.kind in LOOPS:
+            return operator.kernels * LEAST_S * LOOP_SHARE + computing
+        return operator.kernels * LEAST_S + max(computing, operator.bytes_moved / self.bytes_per_s)
 
     def _look_up(self, rows: Sequence[tuple[Operator, float]]) -> Floats:
         return np.array([self.levels_.get(name_word(operator), 0.0) for operator, _ in rows])
