@@ -1,4 +1,4 @@
-"""Makes the README's picture from what `foretell recommend` really prints.
+"""Makes the README's pictures from what commands really print.
 
 python docs/images/make_pictures.py            makes the example's runs first: two to three minutes
 python docs/images/make_pictures.py FOLDER     uses the example's runs in that folder
@@ -24,26 +24,36 @@ _RECOMMEND = (
     "foretell recommend fcnet --site osc --max-time 10m --set dataset=cifar --set samples=15000"
     " --set hidden=200 --set batch_size=96 --set epochs=14"
 )
+_WORKLOAD = (
+    "foretell workload predict torch.nn:Transformer --set batch_first=true --input 32,64,512 --input 32,64,512"
+    " --loss mse --device T4 --rows 8"
+)
 _PLAIN_SVG = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)  # no font from the internet
 
 
 def main() -> None:
     if len(sys.argv) > 1:
-        _draw(Path(sys.argv[1]))
+        _draw_all(Path(sys.argv[1]))
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(shutil.copytree(_EXAMPLE, Path(name, "fcnet"), ignore=shutil.ignore_patterns(".foretell")))
         _run("foretell generate", folder)
         _run("foretell build", folder)
-        _draw(folder)
+        _draw_all(folder)
 
 
-def _draw(folder: Path) -> None:
+def _draw_all(folder: Path) -> None:
+    _draw(_RECOMMEND, folder, name="recommend")
+    _draw(_WORKLOAD, folder, name="workload")
+
+
+def _draw(command: str, folder: Path, *, name: str) -> None:
     console = Console(record=True, width=_WIDTH, file=StringIO(), force_terminal=True)
-    console.print(Text(f"$ {_RECOMMEND}"), style="bold")
-    console.print(Text.from_ansi(_run(_RECOMMEND, folder)))
-    picture = console.export_svg(title="foretell recommend", code_format=_PLAIN_SVG, unique_id="recommend")
-    (_HERE / "recommend.svg").write_text(picture, "utf-8")
+    console.print(Text(f"$ {command}"), style="bold")
+    console.print(Text.from_ansi(_run(command, folder)))
+    title = command.partition(" -")[0]
+    picture = console.export_svg(title=title, code_format=_PLAIN_SVG, unique_id=name)
+    (_HERE / f"{name}.svg").write_text(picture, "utf-8")
 
 
 def _run(command: str, folder: Path) -> str:

@@ -28,7 +28,8 @@ _PAGES = [
 ]
 _FENCE = re.compile(r"(?P<skip><!-- not run: \S.*? -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 _STARTS_IN_THE_REPOSITORY = {"README.md", "getting-started.md"}
-_STARTS_FROM_NOTHING = {"getting-started.md"}
+_STARTS_FROM_NOTHING = {"getting-started.md", "workloads.md"}
+_FILE = re.compile(r"# (\w+\.py)\n")  # how a block begins that is a file
 _PLAIN = re.compile(r"foretell [^$|<>;&]*")
 _WORD = re.compile(r"[A-Za-z_]{3,}")
 # Which model wins, which of two nodes at the same price comes first, and whether a figure lies inside its bounds,
@@ -99,7 +100,11 @@ def built(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def workspace(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     kind = "clone" if page.name in _STARTS_FROM_NOTHING else "built"
-    return Path(shutil.copytree(request.getfixturevalue(kind), tmp_path / "clone"))
+    workspace = Path(shutil.copytree(request.getfixturevalue(kind), tmp_path / "clone"))
+    for snippet in read_snippets(page, "python"):
+        if named := _FILE.match(snippet.text):
+            (workspace / "examples/fcnet" / named[1]).write_text(snippet.text)
+    return workspace
 
 
 @pytest.mark.slow
