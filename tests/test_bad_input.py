@@ -93,6 +93,7 @@ def folder(stored, tmp_path):
         ("generate --sample --option clusters=c", ["sample", "cluster", "'c'", "--runner slurm"]),
         ("generate --option time=10", ["--option", "'time'", "time_limit in the app file"]),
         ("generate --runner slurm --option array=0-9", ["--option", "'array'", "by themselves"]),
+        ("run past --option partition=cpu", ["--option", "'partition'", "slurm.partition in the app file"]),
         ("generate --runner slurm --option --qos=long --option mem=1G", ["'--qos'", "qos=long", "'mem'", "resources"]),
         ("generate --jobs 0", ["--jobs", "1"]),
         ("generate --jobs many", ["--jobs", "integer"]),

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -317,6 +318,16 @@ def test_scripts_of_real_sites(name, store):
     offer = make_offer(place, allocation, {"epochs": "100", "note": "it's $HOME"})
     text = render_script(app, offer, site, store=store, account="PAS1234" if site.currency == "USD" else "ABC-23001")
     check_golden(f"scripts/{name}.sbatch", text)
+
+
+@pytest.mark.parametrize(("said", "asked"), [("PAS1234", "PAS1234"), (None, "lab42")])
+def test_users_account_comes_before_the_site_s(said, asked, store):
+    place = find_site("pitzer")
+    site = replace(place, script={**place.script, "account": "lab42"})
+    app = App(name="train", command=("true",), parameters=(), directory="/home/ada/project")
+    offer = make_offer("pitzer", Allocation(partition="cpu", node_type="pitzer-cpu", walltime_s=60), {})
+    text = render_script(app, offer, site, store=store, account=said)
+    assert re.findall(r"^#SBATCH --account=(.*)$", text, re.M) == [asked]
 
 
 @pytest.mark.parametrize("name", ASKED)

@@ -134,12 +134,14 @@ def render_script(
         return render_shell_script(launch, allocation=offer.allocation)
     node = site.find_node_type(offer.allocation.node_type)
     cluster = node.cluster if node and node.cluster else site.name
+    options = {name: value.replace("{cluster}", cluster) for name, value in site.script.items()}
+    own = options.pop("account", None)  # the user may name another
     return render_job_script(
         launch,
         job_name=known.name,
         allocation=offer.allocation,
-        account=account,
-        options={name: value.replace("{cluster}", cluster) for name, value in site.script.items()},
+        account=account or own,
+        options=options,
         without=site.refuses,
     )
 

@@ -94,7 +94,7 @@ OWN_OPTIONS = {
     "mem": "resources.memory in the app file, or --memory of foretell run",
     "nodes": "resources.nodes in the app file",
     "output": "nothing: what a run prints is in its own directory",
-    "partition": "the partition: --partition, or slurm.partition in the app file",
+    "partition": "the partition: slurm.partition in the app file (or --partition of generate)",
     "time": "time_limit in the app file, or --time of foretell run",
 }
 
