@@ -91,7 +91,8 @@ def predict_workload(
     """
     from foretell.predictor.steps import find_step_model
 
-    model = find_step_model(device, learned=folder / DEVICES)
+    catalogued = devices.find_device(device)
+    model = find_step_model(catalogued.name if catalogued else device, learned=folder / DEVICES)
     answers = []
     for batch in batches or (None,):
         workload = read_workload(source, inputs, arguments=arguments, options=options, batch=batch)
@@ -225,15 +226,17 @@ def learn_device(
     head = LearningFile(path).open(dict)
     mine = _find_profiles(folder / PROFILES, device=known.device, threads=int(head["threads"]))
     device = _describe_device(path.stem, catalogued, head)
-    kept = _fit([*known.steps, *mine], device, path.with_suffix(".npz"))
+    kept = _fit([*known.steps, *mine], device, path.parent)
     return LearnedDevice(
         device=device, networks=len(known.profiles), profiles=len(mine), seconds=known.seconds, path=kept
     )
 
 
-def _fit(steps: Sequence[MeasuredStep], device: Device, path: Path) -> Path:
-    from foretell.predictor.steps import learn_step_model
+def _fit(steps: Sequence[MeasuredStep], device: Device, folder: Path) -> Path:
+    """The file of what was learned."""
+    from foretell.predictor.steps import SUFFIX, learn_step_model
 
+    path = folder / f"{device.name}{SUFFIX}"
     learn_step_model(steps, device).save(path)
     return path
 
@@ -261,7 +264,7 @@ def _describe_device(name: str, known: Device | None, head: Mapping[str, Any]) -
         return replace(known, name=name)
     return Device(
         name=name,
-        kind="cpu",
+        kind="cpu" if head["device"] == "cpu" else "gpu",
         peak_flops=float(head["flops_per_s"]),
         bandwidth_bytes=float(head["flops_per_s"]) / BYTES_FOR_FLOPS,
         units=int(head["threads"]),
