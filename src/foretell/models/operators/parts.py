@@ -18,7 +18,7 @@ class Work(StrEnum):
 
     CONVOLUTION = "convolution"
     PRODUCT = "product"
-    PASS = "pass"  # over memory
+    PASS = "pass"  # over memory  # noqa: S105
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,18 +99,9 @@ def _product(
 
 
 def _products(operator: Operator, item: int) -> tuple[Part, ...]:
-    first, second = operator.inputs[:2]
-    phase, both = operator.phase, operator.input_gradient
     if operator.kind == "linear":
-        inner = float(first[-1])
-        rows, columns = math.prod(first) / max(inner, 1), float(second[0])
-        parts = [_product("linear", phase, (rows, columns, inner, 1.0), item, both=both)]
-        output = (*first[:-1], second[0])
-        if len(operator.inputs) > 2 and phase is StepPhase.BACKWARD:
-            parts.append(_plain("sum", phase, output, item, passes=1.0))
-        elif len(operator.inputs) > 2 and len(first) > 3:  # the framework adds the bias on its own there
-            parts.append(_plain("add_", StepPhase.FORWARD, output, item, passes=2.0))
-        return tuple(parts)
+        return _linear(operator, item)
+    first, second = operator.inputs[:2]
     inner = float(first[-1])
     columns = float(second[-1]) if len(second) > 1 else 1.0
     if len(second) <= 2:
@@ -118,25 +109,43 @@ def _products(operator: Operator, item: int) -> tuple[Part, ...]:
     else:
         many = float(max(math.prod(first[:-2]), math.prod(second[:-2])))
         sizes = (float(first[-2]) if len(first) > 1 else 1.0, columns, inner, many)
-    return (_product("matmul", phase, sizes, item, both=both),)
+    return (_product("matmul", operator.phase, sizes, item, both=operator.input_gradient),)
+
+
+def _linear(operator: Operator, item: int) -> tuple[Part, ...]:
+    (given, weight), phase = operator.inputs[:2], operator.phase
+    inner = float(given[-1])
+    rows, columns = math.prod(given) / max(inner, 1), float(weight[0])
+    parts = [_product("linear", phase, (rows, columns, inner, 1.0), item, both=operator.input_gradient)]
+    output = (*given[:-1], weight[0])
+    if len(operator.inputs) > 2 and phase is StepPhase.BACKWARD:
+        parts.append(_plain("sum", phase, output, item, passes=1.0))
+    elif len(operator.inputs) > 2 and len(given) > 3:  # the framework adds the bias on its own there
+        parts.append(_plain("add_", StepPhase.FORWARD, output, item, passes=2.0))
+    return tuple(parts)
 
 
 # Convolutions: images, channels in and out of a group, groups, size in and out, kernel, stride, padding, gradient
 
 
 def _convolution(operator: Operator, item: int) -> tuple[Part, ...]:
-    given, weight = operator.inputs[:2]
-    transposed = "transpose" in operator.kind
-    output = operator.output
-    if transposed:  # the same work with input and output exchanged
+    core = _convolve(operator, item)
+    if len(operator.inputs) < 3:
+        return (core,)
+    kind, passes = ("sum", 1.0) if operator.phase is StepPhase.BACKWARD else ("add_", 2.0)
+    return (core, _plain(kind, operator.phase, operator.output, item, passes=passes))
+
+
+def _convolve(operator: Operator, item: int) -> Part:
+    """A convolution without its bias."""
+    (given, weight), output = operator.inputs[:2], operator.output
+    if "transpose" in operator.kind:  # the same work with input and output exchanged
         given, output = output, given
     groups = _one(operator.get("groups", 1))
     images, channels = given[0], given[1] if len(given) > 1 else 1
-    size_in, size_out = given[2:], output[2:]
-    kernel = weight[2:]
+    size_in, size_out, kernel = given[2:], output[2:], weight[2:]
     made = output[1] if len(output) > 1 else weight[0]
-    two = operator.phase is StepPhase.BACKWARD
-    times = 1 + (two and operator.input_gradient)
+    times = 1 + (operator.phase is StepPhase.BACKWARD and operator.input_gradient)
     apart = groups if 1 < groups < channels else 1  # groups are done one by one, but for those of one channel
     flops = 2.0 * images * math.prod(size_out) * made * (channels / groups) * math.prod(kernel)
     moved = float(math.prod(given) + math.prod(output) + math.prod(weight)) * item
@@ -153,21 +162,10 @@ def _convolution(operator: Operator, item: int) -> tuple[Part, ...]:
         float(_one(operator.get("padding", 0))),
         float(times),
     )
-    core = Part(
-        work=Work.CONVOLUTION,
-        kind=operator.kind,
-        phase=operator.phase,
-        sizes=sizes,
-        flops=times * flops / apart,
-        bytes_moved=times * moved / apart,
-        kernels=times,
-        item=item,
-        repeats=apart,
-    )
-    if len(operator.inputs) < 3:
-        return (core,)
-    kind, passes = ("sum", 1.0) if two else ("add_", 2.0)
-    return (core, _plain(kind, operator.phase, operator.output, item, passes=passes))
+    return Part(
+        work=Work.CONVOLUTION, kind=operator.kind, phase=operator.phase, sizes=sizes, flops=times * flops / apart,
+        bytes_moved=times * moved / apart, kernels=times, item=item, repeats=apart,
+    )  # fmt: skip
 
 
 def _one(value: Attribute) -> int:

@@ -67,7 +67,7 @@ class BoostedTrees:
         for _ in range(self.depth_):
             goes_left = X[rows, self.feature_[at]] <= self.threshold_[at]
             at = np.where(goes_left, self.left_[at], self.right_[at])
-        return self.baseline_ + np.sum(self.value_[at], axis=1, dtype=np.float64)
+        return np.asarray(self.baseline_ + np.sum(self.value_[at], axis=1, dtype=np.float64))
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All that was learned."""
