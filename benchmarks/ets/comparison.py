@@ -17,6 +17,7 @@ from foretell.models.operators._base import StepModel
 
 PROFILES = (1, 2)  # of a variant, measured before it is asked about
 TRANSFER_PROFILES = (0, 3, 10, 300)  # traces of the other GPU
+CHOSEN = ((0.9,), (0.4, 0.95))  # which profiles one would make: where a variant's traces are sorted by images x area
 TEST_SHARE = 0.1
 _SEED = 0
 _log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ def compare(plan: Plan, names: Sequence[str]) -> tuple[list[Row], dict[str, Any]
         rows += _judge_transferred(name, model, test, profiles, plan)
         if isinstance(model, Refinable) and not plan.random and not plan.transfer:
             rows += [_judge_refined(name, model, test, count, plan.draws) for count in PROFILES]
+            rows += [_judge_chosen(name, model, test, shares) for shares in CHOSEN]
     return rows, about
 
 
@@ -153,6 +155,18 @@ def _answer_refined(model: Refinable, variant: Sequence[Trace], count: int, draw
     if not others:
         return []
     return _answer(model.refine([variant[place].step for place in order[:count]]), others)
+
+
+def _judge_chosen(name: str, model: Refinable, test: Sequence[Trace], shares: Sequence[float]) -> Row:
+    """Each variant after profiles of a size that one would choose; these are not judged."""
+    answers = []
+    for variant in _group(test):
+        order = sorted(variant, key=lambda trace: (trace.batch * trace.size**2, trace.batch))
+        places = {min(int(share * len(order)), len(order) - 1) for share in shares}
+        others = [trace for place, trace in enumerate(order) if place not in places]
+        if others:
+            answers += _answer(model.refine([order[place].step for place in places]), others)
+    return build_row(name, [answers], seen=f"+ {len(shares)} chosen")
 
 
 def _group(traces: Sequence[Trace]) -> list[list[Trace]]:

@@ -25,7 +25,7 @@ def name_word(operator: Operator) -> Word:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTimes:
-    """Of each operator: the host's time before its launch, within it, and whether the host waits for the device first."""
+    """Of each operator: the host's time before its launch and within it, and whether it waits for the device first."""
 
     step_s: Floats
     within_s: Floats  # from its first launch to its last
@@ -47,7 +47,7 @@ class _Seen:
 
 
 class HostModel:
-    """A step is what the call before leaves to do and what this call does before it launches; frequent pairs have their own."""
+    """A step is what the last call leaves to do and what this one does before its launch; frequent pairs are known."""
 
     def fit(self, steps: Sequence[MeasuredStep]) -> Self:
         """Learn; returns itself."""
@@ -70,7 +70,7 @@ class HostModel:
         views = {words: float(np.median(values)) for words, values in seen.views.items()}
         names = sorted({word for words in pairs for word in words})
         self.before_, self.after_, self.view_s_ = _solve(names, pairs, counts, views)
-        self.common_ = {phase: _find_common(phase, self.before_, self.after_) for phase in StepPhase}
+        self.common_ = {phase.value: _find_common(phase, self.before_, self.after_) for phase in StepPhase}
         self.pairs_ = {
             f"{words[0]} {words[1]}": (pairs[words], views[words])
             for words in pairs
@@ -97,11 +97,23 @@ class HostModel:
         known = self.pairs_.get(f"{before} {word}")
         if known:
             return max(0.0, known[0] + (views - known[1]) * self.view_s_)
-        left = self.after_.get(before, self._find_common(before)[1] * max(size, 1))  # a new word launches all its kernels
-        return left + self.before_.get(word, self._find_common(word)[0]) + views * self.view_s_
+        usual = self._find_common(before)[1] * max(size, 1)  # a new word launches all its kernels
+        return (
+            self.after_.get(before, usual) + self.before_.get(word, self._find_common(word)[0]) + views * self.view_s_
+        )
 
     def _find_common(self, word: Word) -> tuple[float, float]:
         return self.common_.get(word.partition("/")[0], (0.0, 0.0))
+
+    def scale(self, factor: float) -> "HostModel":
+        """The same for a host that takes so many times as long."""
+        record = self.to_record()
+        for name in ("within", "after_wait", "before", "after"):
+            record[name] = {word: value * factor for word, value in record[name].items()}
+        record["view_s"] *= factor
+        record["common"] = {phase: (before * factor, after * factor) for phase, (before, after) in self.common_.items()}
+        record["pairs"] = {words: (seconds * factor, views) for words, (seconds, views) in self.pairs_.items()}
+        return HostModel.from_record(record)
 
     def to_record(self) -> dict[str, Any]:
         """All that was learned."""

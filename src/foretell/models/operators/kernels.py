@@ -23,11 +23,11 @@ def roofline(parts: Sequence[Part], device: Device) -> Floats:
     moved = np.array([part.bytes_moved for part in parts])
     kernels = np.array([part.kernels for part in parts], dtype=float)
     once = kernels * _LAUNCH_S + np.maximum(flops / device.peak_flops, moved / device.bandwidth_bytes)
-    return once * np.array([part.repeats for part in parts])
+    return np.asarray(once * np.array([part.repeats for part in parts]))
 
 
 class KernelModel:
-    """A factor on the roofline for each kind of work, by boosted trees on sizes; each kind and phase has a level of its own."""
+    """A factor on the roofline for each kind of work, by boosted trees on sizes; kinds have levels of their own."""
 
     def __init__(self, device: Device, *, seed: int = 0) -> None:
         self.device = device
@@ -43,7 +43,7 @@ class KernelModel:
             chosen = np.flatnonzero(works == work.value)
             if len(chosen) < 2:
                 continue
-            some = [parts[place] for place in chosen]
+            some = [parts[place] for place in chosen.tolist()]
             self._learn_levels(work, some, factor[chosen], np.sqrt(seconds[chosen]))
             rest = factor[chosen] - self._find_levels(some)
             self.trees_[work.value] = BoostedTrees(seed=self.seed).fit(
@@ -74,8 +74,30 @@ class KernelModel:
         for work, trees in self.trees_.items():
             chosen = np.flatnonzero(works == work)
             if len(chosen):
-                factor[chosen] += trees.predict(describe([parts[place] for place in chosen], self.device))
+                some = [parts[place] for place in chosen.tolist()]
+                factor[chosen] += trees.predict(describe(some, self.device))
         return least * np.exp(np.clip(factor, -_FACTOR, _FACTOR))
+
+    def move(self, device: Device) -> "KernelModel":
+        """The same factors on another device's roofline."""
+        other = KernelModel(device, seed=self.seed)
+        other.trees_, other.levels_ = self.trees_, dict(self.levels_)
+        return other
+
+    def shift(self, shown: Sequence[tuple[Part, float, float]]) -> None:
+        """Take in by how much parts were off: the logarithm and the weight of each, level by level, the coarse ones first."""
+        for depth in (2, 1, 0):
+            groups: dict[str, list[tuple[float, float]]] = {}
+            moved: dict[str, float] = {}
+            for part, off, weight in shown:
+                groups.setdefault(_name_levels(part)[depth], []).append((off, weight))
+            for name, values in groups.items():
+                table = np.array(values)
+                moved[name] = _middle(table[:, 0], table[:, 1]) * len(values) / (len(values) + _SHRINK)
+            for name in self.levels_:
+                above = next((moved[one] for one in (name, *_list_above(name)) if one in moved), 0.0)
+                self.levels_[name] += above
+            shown = [(part, off - moved[_name_levels(part)[depth]], weight) for part, off, weight in shown]
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All that was learned but the levels."""
@@ -100,6 +122,12 @@ class KernelModel:
         return model
 
 
+def _list_above(name: str) -> list[str]:
+    """The coarser levels a level belongs to, from the nearest one."""
+    parts = name.split("/")
+    return ["/".join(parts[:size]) for size in range(len(parts) - 1, 0, -1)]
+
+
 def _middle(values: Floats, weights: Floats) -> float:
     """The median, by weight: what takes long tells more of a kind than what is all launch."""
     order = np.argsort(values)
@@ -120,12 +148,7 @@ def describe(parts: Sequence[Part], device: Device) -> Floats:
         [
             _log([part.flops + 1 for part in parts]),
             _log([part.bytes_moved for part in parts]),
-            _log(
-                [
-                    (part.flops + 1) / device.peak_flops / (part.bytes_moved / device.bandwidth_bytes + 1e-12)
-                    for part in parts
-                ]
-            ),
+            _log([_balance(part, device) for part in parts]),
             np.array([_PHASES.index(part.phase) for part in parts], dtype=float),
             np.array([part.kernels for part in parts], dtype=float),
             np.array([part.item for part in parts], dtype=float),
@@ -133,6 +156,11 @@ def describe(parts: Sequence[Part], device: Device) -> Floats:
         ]
     )
     return np.column_stack([common, _DESCRIBERS[parts[0].work](table, device)])
+
+
+def _balance(part: Part, device: Device) -> float:
+    """How long a part computes for each second that it moves data."""
+    return (part.flops + 1) / device.peak_flops / (part.bytes_moved / device.bandwidth_bytes + 1e-12)
 
 
 def _describe_pass(table: Floats, device: Device) -> Floats:
@@ -159,25 +187,33 @@ def _describe_convolution(table: Floats, device: Device) -> Floats:
     rows = images * size_out**2
     rows_in = images * size_in**2
     inner = channels * high * wide
-    winograd = (high == 3) & (wide == 3) & (stride == 1) & (groups == 1)
-    tiles = images * np.ceil(size_out / 4) ** 2
-    transformed = 2 * 36 * tiles * channels * made / device.peak_flops
-    transformed += 4 * (36 * tiles + rows) * (channels + made) / device.bandwidth_bytes
-    direct = 2 * rows * made * inner / device.peak_flops
     return np.column_stack(
         [
             _log(table[:, :6]),
             _log(high), _log(wide), _log(stride), (padding > 0), times, (groups > 1), (high * wide == 1),
             _log(rows), _log(inner), _log(rows_in * channels * groups), _log(rows * made * groups), _log(made * inner),
-            _tiles(rows, made, groups, device), _tiles(rows_in, channels, groups, device), _tiles(inner, made, groups, device),
-            _padding(made, 64.0), _padding(channels, 32.0), _padding(rows, 128.0),
-            winograd, winograd * _log(transformed / direct), (high * wide == 1) & (stride > 1), (channels % 4 == 0), size_out % 2,
+            _tiles(rows, made, groups, device), _tiles(rows_in, channels, groups, device),
+            _tiles(inner, made, groups, device),
+            _padding(made, 64.0), _padding(channels, 32.0), _padding(rows, 128.0), _describe_winograd(table, device),
+            (high * wide == 1) & (stride > 1), (channels % 4 == 0), size_out % 2,
         ]
     )  # fmt: skip
 
 
+def _describe_winograd(table: Floats, device: Device) -> Floats:
+    """Whether tiles of 4 x 4 may be transformed first, and what that takes of the direct way's time."""
+    images, channels, made, groups, _, size_out, high, wide, stride, *_ = table.T
+    rows = images * size_out**2
+    fits = (high == 3) & (wide == 3) & (stride == 1) & (groups == 1)
+    tiles = images * np.ceil(size_out / 4) ** 2
+    transformed = 2 * 36 * tiles * channels * made / device.peak_flops
+    transformed += 4 * (36 * tiles + rows) * (channels + made) / device.bandwidth_bytes
+    direct = 2 * rows * made * (channels * high * wide) / device.peak_flops
+    return np.column_stack([fits, fits * _log(transformed / direct)])
+
+
 def _log(values: Any) -> Floats:
-    return np.log2(np.maximum(np.asarray(values, dtype=float), 1e-30))
+    return np.asarray(np.log2(np.maximum(np.asarray(values, dtype=float), 1e-30)))
 
 
 def _tiles(rows: Floats, columns: Floats, many: Floats, device: Device) -> Floats:

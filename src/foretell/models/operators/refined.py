@@ -1,23 +1,28 @@
-"""A model of a device, brought closer to one network by profiles of it: each operator keeps the factor it showed there."""
+"""A model of a device, brought closer to one network by profiles of it: operators keep the factors they showed."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from foretell.entities.workload import Floats, MeasuredStep, Workload
-from foretell.models.operators._base import StepTimes
+from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
 from foretell.models.operators.hosts import HostTimes, name_word
+from foretell.models.operators.parts import Part, Work, split
 
 _DEEP_S = 200e-6  # a device that far behind its host never waits for it
-_FADING = 4.0  # an operator e**4 times as long as in the profile keeps 1/e of its own factor; the rest is the network's
-_FADING_WHOLE = 2.0  # the same for the network's
-_SHORT_S = 200e-6
 _CROWDED_S = 5e-3  # a device that far behind may have no room for more launches
-_MUCH = 3.0
-_LIKE = 0.1
-_DOUBT = 0.3
+_MUCH = 3.0  # times as long as foreseen: the host may have waited for that room
+_SHORT_S = 100e-6  # an operator of that length is half work, half all that comes with a launch
+_FADING = 4.0  # a step e**4 times as long as the profile keeps 1/e of its factor
 _MOST = 5.0  # the largest logarithm of a factor that is believed
+_WEIGHT = 0.3  # of what is expected without a profile, in operators just like the one asked for
+_USUAL = 0.15  # the logarithm by which a model is off as a rule; where it is off by more, it weighs less
+_OFTEN = 4  # repeats of an operator that count
+
+# By how much, in powers of two, an operator's sizes may differ to be like another: see _place
+_SCALES = np.array([1.4, 1.5, 1.5, 0.7, 1.0, 1.5])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +30,6 @@ class Expectation:
     """What a model expects of a step, before any profile."""
 
     kernel_s: Floats
-    least_s: Floats  # the roofline
     host: HostTimes
 
 
@@ -33,8 +37,9 @@ class Expectation:
 class Factors:
     """What a profile showed against what was expected, position by position; not a number where nothing can be told."""
 
-    words: tuple[str, ...]
-    expected: Expectation
+    words: NDArray[np.str_]
+    places: Floats  # see _place
+    expected_s: Floats  # kernels
     kernel: Floats  # logarithms
     overall: float
     step_s: Floats  # the host's own steps
@@ -48,9 +53,11 @@ def compare(profile: MeasuredStep, expected: Expectation) -> Factors:
     seconds = expected.kernel_s[known]
     overall = float((kernel[known] * seconds * _believe(seconds)).sum() / seconds.sum()) if known.any() else 0.0
     steps, factor = _compare_steps(profile, expected.host)
+    operators = profile.workload.operators
     return Factors(
-        words=tuple(map(name_word, profile.workload.operators)),
-        expected=expected,
+        words=np.array([name_word(operator) for operator in operators]),
+        places=_place_all(operators),
+        expected_s=expected.kernel_s,
         kernel=kernel,
         overall=overall,
         step_s=steps,
@@ -101,7 +108,7 @@ def _compare_steps(profile: MeasuredStep, host: HostTimes) -> tuple[Floats, floa
             continue
         ratios.append(step / foreseen)
         weights.append(foreseen)
-        if behind < _CROWDED_S or step < _MUCH * foreseen:  # or the host waited for room in the device's queue
+        if behind < _CROWDED_S or step < _MUCH * foreseen:
             found[i + 1 : j + 1] = host.step_s[i + 1 : j + 1] * (step / foreseen)
     order = np.argsort(ratios)
     below = np.cumsum(np.array(weights)[order])
@@ -110,45 +117,64 @@ def _compare_steps(profile: MeasuredStep, host: HostTimes) -> tuple[Floats, floa
 
 def apply(factors: Sequence[Factors], workload: Workload, expected: Expectation) -> tuple[Floats, HostTimes]:
     """What is expected of a step after profiles of the same network at other sizes."""
-    words = tuple(map(name_word, workload.operators))
-    fitting = [one for one in factors if one.words == words]
+    words = np.array([name_word(operator) for operator in workload.operators])
+    kernel = expected.kernel_s * np.exp(_blend(factors, words, _place_all(workload.operators), expected.kernel_s))
     pace = float(np.mean([one.host for one in factors]))
-    if not fitting:  # another network after all: only how the device and the host fare is carried over
-        overall = float(np.mean([one.overall for one in factors]))
-        return expected.kernel_s * np.exp(overall), _scale(expected.host, pace, expected.host.step_s * pace)
-    steps = np.array([one.step_s for one in fitting])
-    measured = np.isfinite(steps)
-    mean = np.where(measured, steps, 0.0).sum(axis=0) / np.maximum(measured.sum(axis=0), 1)
     usual = expected.host.step_s * pace
-    host = _scale(expected.host, pace, np.where(measured.any(axis=0), mean, usual))
-    return expected.kernel_s * np.exp(_blend(fitting, expected)), host
+    steps = [one.step_s for one in factors if np.array_equal(one.words, words)]
+    if steps:  # else another network after all: only how fast the host is can be carried over
+        measured = np.isfinite(steps)
+        mean = np.where(measured, steps, 0.0).sum(axis=0) / np.maximum(measured.sum(axis=0), 1)
+        usual = np.where(measured.any(axis=0), mean, usual)
+    host = expected.host
+    return kernel, replace(host, step_s=usual, within_s=host.within_s * pace, after_wait_s=host.after_wait_s * pace)
 
 
-def _blend(factors: Sequence[Factors], expected: Expectation) -> Floats:
-    """What all profiles say together; the ones at a like size say more."""
-    far = np.array([_log_ratio(expected.kernel_s, one.expected.kernel_s) for one in factors])
-    shown = np.array([_carry(one, away, expected) for one, away in zip(factors, far, strict=True)])
-    weight = np.exp(-np.abs(far)) + 1e-9
-    return np.asarray((shown * weight).sum(axis=0) / weight.sum(axis=0))
+def _blend(factors: Sequence[Factors], words: NDArray[np.str_], places: Floats, expected_s: Floats) -> Floats:
+    """Each operator's logarithm of a factor: what like operators showed, or else the whole network."""
+    total = max(float(expected_s.sum()), 1e-12)
+    near = np.array([math.exp(-abs(math.log(total / max(one.expected_s.sum(), 1e-12))) / _FADING) for one in factors])
+    common = float(np.array([one.overall for one in factors]) @ near**2 / near.sum())
+    found = np.full(len(words), common)
+    for word in np.unique(words):
+        mine = np.flatnonzero(words == word)
+        distinct, back = np.unique(places[mine], axis=0, return_inverse=True)
+        sums, weights = np.zeros(len(distinct)), np.zeros(len(distinct))
+        for one in factors:
+            shown, seconds, counts, where = _gather(one, word)
+            if len(shown):
+                far = (((distinct[:, None] - where[None]) / _SCALES) ** 2).sum(axis=2)
+                weight = np.exp(-far / 2) * _believe(seconds) * np.minimum(counts, _OFTEN)
+                sums += weight @ (shown - common)
+                weights += weight.sum(axis=1)
+        off = np.abs(sums) / np.maximum(weights, 1e-9)
+        held = _WEIGHT * np.minimum(1.0, _USUAL / np.maximum(off, 1e-6))
+        found[mine] += (sums / (weights + held))[back.ravel()]
+    return found
 
 
-def _carry(one: Factors, away: Floats, expected: Expectation) -> Floats:
-    """A profile's factors at another size: each operator's own as far as its time is like, and the network's beyond.
-
-    Where the model was far off, it hardly knows how the time grows: then it grows as the roofline does.
-    """
-    whole = abs(float(np.log(expected.kernel_s.sum() / one.expected.kernel_s.sum())))
-    common = one.overall * np.exp(-whole / _FADING_WHOLE)
-    own = np.where(np.isfinite(one.kernel), one.kernel, common)
-    doubt = np.abs(own) / (np.abs(own) + _DOUBT) * np.isfinite(one.kernel)
-    growth = _log_ratio(expected.least_s, one.expected.least_s) - away
-    near = np.exp(-np.abs(away) / _FADING) * np.where(np.abs(away) < _LIKE, 1.0, _believe(one.expected.kernel_s))
-    return np.asarray(common + near * (own + doubt * growth - common))
+def _gather(one: Factors, word: str) -> tuple[Floats, Floats, Floats, Floats]:
+    """A profile's distinct operators of a kind: logarithms of factors, expected seconds, how many there are, places."""
+    chosen = np.flatnonzero((one.words == word) & np.isfinite(one.kernel))
+    places, first, counts = np.unique(one.places[chosen], axis=0, return_index=True, return_counts=True)
+    at = chosen[first]
+    return one.kernel[at], one.expected_s[at], counts.astype(float), places
 
 
-def _log_ratio(above: Floats, below: Floats) -> Floats:
-    return np.asarray(np.log((above + 1e-9) / (below + 1e-9)))
+def _place_all(operators: Sequence[Operator]) -> Floats:
+    known = {operator: _place(split(operator)) for operator in dict.fromkeys(operators)}
+    return np.array([known[operator] for operator in operators]).reshape(len(operators), len(_SCALES))
 
 
-def _scale(host: HostTimes, pace: float, steps: Floats) -> HostTimes:
-    return replace(host, step_s=steps, within_s=host.within_s * pace, after_wait_s=host.after_wait_s * pace)
+def _place(parts: Sequence[Part]) -> tuple[float, ...]:
+    """Where an operator lies among its kind, in powers of two: by its largest part's sizes."""
+    if not parts:
+        return (0.0,) * len(_SCALES)
+    part = max(parts, key=lambda one: one.flops * one.repeats + one.bytes_moved)
+    size = [math.log2(max(value, 1e-9)) for value in part.sizes]
+    if part.work is Work.CONVOLUTION:
+        images, channels, made, groups, _, out, kernel, _, stride, *_ = size
+        return (images + 2 * out, channels, made, out, 4 * stride + 2 * kernel, groups + math.log2(part.repeats))
+    if part.work is Work.PRODUCT:
+        return (*size[:4], 0.0, 0.0)
+    return (size[4], size[3], 0.0, 0.0, 0.0, 0.0)

@@ -1,16 +1,18 @@
 """Our default: a step replayed on two time lines, the host's that launches and the device's that works."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretell.entities.device import Device
 from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
 from foretell.models.operators._base import StepModel, StepTimes
 from foretell.models.operators.hosts import HostModel, HostTimes
-from foretell.models.operators.kernels import KernelModel, roofline
+from foretell.models.operators.kernels import KernelModel
 from foretell.models.operators.parts import Part, split
 from foretell.models.operators.refined import Expectation, Factors, apply, compare
 
@@ -56,20 +58,41 @@ class ReplayModel(StepModel):
         """The model for the network that was profiled, also at other sizes than those."""
         return RefinedReplay(self, [compare(profile, self.expect(profile.workload)) for profile in profiles])
 
+    def transfer(self, device: Device, steps: Sequence[MeasuredStep]) -> "ReplayModel":
+        """The same for another device, by its figures, and by steps that were measured on it, if any."""
+        other = ReplayModel(device, seed=self.seed)
+        other.kernels_, other.hosts_ = self.kernels_.move(device), self.hosts_
+        if steps:
+            shown = [compare(step, other.expect(step.workload)) for step in steps]
+            other.kernels_.shift(_gather_levels(steps, shown))
+            other.hosts_ = self.hosts_.scale(float(np.median([one.host for one in shown])))
+        return other
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What was learned, as plain values and as arrays."""
+        record = {"device": asdict(self.device), "levels": self.kernels_.levels_, "host": self.hosts_.to_record()}
+        return record, self.kernels_.to_arrays()
+
+    @classmethod
+    def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The same model again."""
+        model = cls(Device(**record["device"]))
+        model.kernels_ = KernelModel.from_arrays(model.device, arrays, record["levels"])
+        model.hosts_ = HostModel.from_record(record["host"])
+        return model
+
     def expect(self, workload: Workload) -> Expectation:
         """What device and host need for each operator."""
         place = {operator: number for number, operator in enumerate(dict.fromkeys(workload.operators))}
         parts = [split(operator) for operator in place]
         distinct = {part: number for number, part in enumerate(dict.fromkeys(part for some in parts for part in some))}
         needed = np.zeros(len(place))
-        least = np.zeros(len(place))
         if distinct:
             owner = np.array([number for number, some in enumerate(parts) for _ in some])
             which = np.array([distinct[part] for some in parts for part in some])
             np.add.at(needed, owner, self.kernels_.predict(list(distinct))[which])
-            np.add.at(least, owner, roofline(list(distinct), self.device)[which])
         order = np.array([place[operator] for operator in workload.operators], dtype=int)
-        return Expectation(kernel_s=needed[order], least_s=least[order], host=self.hosts_.predict(workload))
+        return Expectation(kernel_s=needed[order], host=self.hosts_.predict(workload))
 
 
 class RefinedReplay:
@@ -82,7 +105,26 @@ class RefinedReplay:
     def predict(self, workloads: Sequence[Workload]) -> list[StepTimes]:
         """The times of each step."""
         latency_s = self.model.hosts_.latency_s_
-        return [replay(*apply(self.factors, workload, self.model.expect(workload)), latency_s) for workload in workloads]
+        return [
+            replay(*apply(self.factors, workload, self.model.expect(workload)), latency_s) for workload in workloads
+        ]
+
+
+def _gather_levels(steps: Sequence[MeasuredStep], shown: Sequence[Factors]) -> list[tuple[Part, float, float]]:
+    """Of each recorded operator its largest part, the logarithm by which it was off, and its weight."""
+    found = []
+    for step, one in zip(steps, shown, strict=True):
+        largest = {
+            operator: max(parts, key=lambda part: part.flops * part.repeats + part.bytes_moved)
+            for operator in dict.fromkeys(step.workload.operators)
+            if (parts := split(operator))
+        }
+        found += [
+            (largest[operator], float(off), float(seconds))
+            for operator, off, seconds in zip(step.workload.operators, one.kernel, one.expected_s, strict=True)
+            if operator in largest and np.isfinite(off)
+        ]
+    return found
 
 
 def replay(kernel_s: Floats, host: HostTimes, latency_s: float) -> StepTimes:
@@ -103,7 +145,9 @@ def replay(kernel_s: Floats, host: HostTimes, latency_s: float) -> StepTimes:
             starts[n], ends[n] = start, free
     begin, end = np.array(starts), np.array(ends)
     gaps = np.append(begin[1:] - begin[:-1], end[-1] - begin[-1]) - kernel_s if count else np.array([])
-    return StepTimes(iteration_s=float(end[-1] - begin[0]) if count else 0.0, kernel_s=kernel_s, gap_s=np.maximum(gaps, 0.0))
+    return StepTimes(
+        iteration_s=float(end[-1] - begin[0]) if count else 0.0, kernel_s=kernel_s, gap_s=np.maximum(gaps, 0.0)
+    )
 
 
 def _collect(steps: Sequence[MeasuredStep]) -> list[tuple[tuple[Part, ...], float]]:

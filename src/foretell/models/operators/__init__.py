@@ -1,0 +1,1 @@
+"""Models that learn from the operators of training steps."""

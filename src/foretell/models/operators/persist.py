@@ -1,0 +1,71 @@
+"""Models of training steps as files: arrays and plain text, nothing that could run."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from foretell.errors import MissingExtraError, StoreError
+from foretell.models.operators.replay import ReplayModel
+from foretell.models.operators.serial import SerialModel
+
+_VERSION = "1"
+
+
+MODELS: dict[str, type[ReplayModel] | type[SerialModel]] = {"replay": ReplayModel, "serial": SerialModel}
+
+
+def save_model(path: Path, model: ReplayModel | SerialModel, facts: Mapping[str, Any]) -> None:
+    """Write a model, and facts about it, to one file.
+
+    Raises:
+        MissingExtraError: if safetensors is not installed.
+        StoreError: if it cannot be written.
+    """
+    safetensors = _import()
+    record, arrays = model.to_state()
+    name = next(name for name, kind in MODELS.items() if isinstance(model, kind))
+    said = {"version": _VERSION, "model": name, "record": json.dumps(record), "facts": json.dumps(dict(facts))}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        safetensors.save_file(arrays, path, metadata=said)
+    except OSError as exc:
+        raise StoreError(f"{path}: cannot be written ({exc.strerror})") from exc
+
+
+def load_model(path: Path) -> tuple[ReplayModel | SerialModel, dict[str, Any]]:
+    """A model and the facts about it.
+
+    Raises:
+        MissingExtraError: if safetensors is not installed.
+        StoreError: if the file is none of ours.
+    """
+    safetensors = _import()
+    try:
+        said = read_header(path)
+        arrays = safetensors.load_file(path)
+        kind = MODELS[said["model"]]
+        return kind.from_state(json.loads(said["record"]), arrays), json.loads(said["facts"])
+    except (OSError, KeyError, ValueError) as exc:
+        raise StoreError(
+            f"{path}: no model of training steps that can be read ({exc}); learn the device again"
+        ) from exc
+
+
+def read_header(path: Path) -> dict[str, str]:
+    """What a file says of itself, read without the arrays."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    said = header.get("__metadata__", {})
+    if said.get("version") != _VERSION:
+        raise ValueError(f"version {said.get('version')!r} instead of {_VERSION!r}")
+    return {str(name): str(value) for name, value in said.items()}
+
+
+def _import() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError as exc:
+        raise MissingExtraError("models of training steps need: pip install 'foretell[torch]'") from exc
+    return safetensors.numpy
