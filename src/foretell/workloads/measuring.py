@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from foretell.entities.workload import Shape
 from foretell.workloads.sources import InputSpec, StepOptions
-from foretell.workloads.steps import MOMENTUM, find_blocks
+from foretell.workloads.steps import MOMENTUM, find_blocks, find_own_loss, find_result
 
 _MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _PURE = {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}
@@ -110,10 +110,10 @@ class RealStep:
 
     def _lose(self, out: Any) -> Tensor:
         """As the capture's loss, with targets that were drawn once."""
-        own, word = _find_own(out), self.options.loss
+        own, word = find_own_loss(out), self.options.loss
         if own is not None and word in ("auto", "own"):
             return own
-        result = _find_result(out)
+        result = find_result(out)
         assert result is not None, "the capture has looked for it"
         if word == "sum" or (word == "auto" and result.dim() < 2):
             return result.sum()
@@ -133,20 +133,6 @@ class RealStep:
                 target = torch.randn(shape, generator=self._random, dtype=torch.float32).to(self._pure)
             self._target = target.to(self.device)
         return self._target
-
-
-def _find_own(out: Any) -> Tensor | None:
-    found = out.get("loss") if isinstance(out, Mapping) else getattr(out, "loss", None)
-    if isinstance(found, Tensor):
-        return found
-    return out if isinstance(out, Tensor) and out.dim() == 0 else None
-
-
-def _find_result(out: Any) -> Tensor | None:
-    if isinstance(out, Tensor):
-        return out
-    values: Iterable[Any] = out.values() if isinstance(out, Mapping) else out if isinstance(out, Sequence) else ()
-    return next((found for value in values if (found := _find_result(value)) is not None), None)
 
 
 def _build_optimizer(model: nn.Module, options: StepOptions) -> torch.optim.Optimizer:

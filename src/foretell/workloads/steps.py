@@ -63,12 +63,12 @@ def compute_loss(out: Any, loss: str) -> torch.Tensor:
     Raises:
         SpecError: The model has no such loss.
     """
-    own = _find_own_loss(out)
+    own = find_own_loss(out)
     if own is not None and loss in ("auto", "own"):
         return own
     if loss == "own":
         raise _refuse_loss(loss, "a model that gives back its loss: one number, or something with 'loss'")
-    result = _find_result(out)
+    result = find_result(out)
     if result is None or not result.is_floating_point():
         raise _refuse_loss(loss, "a model that gives back a tensor of numbers, or something that begins with one")
     if loss == "sum" or (loss == "auto" and result.dim() < 2):
@@ -92,18 +92,20 @@ def _refuse_loss(loss: str, expected: str) -> SpecError:
     return SpecError("the training step", [Mistake(place="loss", found=loss, expected=expected)])
 
 
-def _find_own_loss(out: Any) -> torch.Tensor | None:
+def find_own_loss(out: Any) -> torch.Tensor | None:
+    """The loss that a model gives back itself."""
     found = out.get("loss") if isinstance(out, Mapping) else getattr(out, "loss", None)
     if isinstance(found, torch.Tensor):
         return found
     return out if isinstance(out, torch.Tensor) and out.dim() == 0 else None
 
 
-def _find_result(out: Any) -> torch.Tensor | None:
+def find_result(out: Any) -> torch.Tensor | None:
+    """The first tensor of what a model gives back."""
     if isinstance(out, torch.Tensor):
         return out
     values: Iterable[Any] = out.values() if isinstance(out, Mapping) else out if isinstance(out, Sequence) else ()
-    return next((found for value in values if (found := _find_result(value)) is not None), None)
+    return next((found for value in values if (found := find_result(value)) is not None), None)
 
 
 def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
