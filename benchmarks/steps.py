@@ -13,15 +13,15 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.step_model import SerialModel
 from benchmarks.step_networks import CASES
 from foretell.entities.device import Device
 from foretell.entities.workload import Workload
 from foretell.models.operators._base import StepModel
 from foretell.models.operators.replay import ReplayModel
+from foretell.models.operators.serial import SerialModel
 from foretell.workloads.apart import run_apart
 from foretell.workloads.capture import capture
-from foretell.workloads.learning import Learned, LearningFile, learn
+from foretell.workloads.learning import BYTES_FOR_FLOPS, Learned, LearningFile, learn
 from foretell.workloads.profile import find_load, profile
 from foretell.workloads.trace import Profile, load_profile, save_profile
 
@@ -31,12 +31,8 @@ FIRST_ROUNDS = 2  # before the machine is learned
 SECONDS = 1.0  # of each measurement
 QUIET = 0.3  # processes that want to run
 PATIENCE_S = 300.0
-BYTES_FOR_FLOPS = 8
 
-METHODS: Mapping[str, Callable[[float], StepModel]] = {
-    "serial": lambda speed: SerialModel(flops_per_s=speed, bytes_per_s=speed / BYTES_FOR_FLOPS),
-    "replay": lambda speed: ReplayModel(build_device(speed)),
-}
+METHODS: Mapping[str, Callable[[Device], StepModel]] = {"serial": SerialModel, "replay": ReplayModel}
 
 
 def build_device(speed: float) -> Device:
@@ -66,7 +62,7 @@ def _run(folder: Path) -> dict[str, object]:
     _measure(folder, measured, range(FIRST_ROUNDS))
     known = learn(folder / "device.jsonl", budget_s=BUDGET_S)
     _measure(folder, measured, range(FIRST_ROUNDS, ROUNDS))
-    speed = float(LearningFile(folder / "device.jsonl").open(dict)["flops_per_s"])
+    device = build_device(float(LearningFile(folder / "device.jsonl").open(dict)["flops_per_s"]))
     begin = time.perf_counter()
     workloads = {name: _capture(name) for name in CASES}
     captured = time.perf_counter() - begin
@@ -79,7 +75,7 @@ def _run(folder: Path) -> dict[str, object]:
         **{
             name: value
             for method in METHODS
-            for name, value in _judge(method, speed, known, measured, workloads, captured).items()
+            for name, value in _judge(method, device, known, measured, workloads, captured).items()
         },
     }
 
@@ -137,14 +133,14 @@ def _find_range(times: list[float]) -> float:
 
 def _judge(
     method: str,
-    speed: float,
+    device: Device,
     known: Learned,
     measured: Mapping[str, list[Profile]],
     workloads: Mapping[str, Workload],
     captured_s: float,
 ) -> dict[str, object]:
     begin = time.perf_counter()
-    model = METHODS[method](speed).fit(known.steps)
+    model = METHODS[method](device).fit(known.steps)
     fitted = time.perf_counter()
     told = dict(zip(workloads, model.predict(list(workloads.values())), strict=True))
     predicted = time.perf_counter() - fitted
