@@ -8,18 +8,22 @@ import pytest
 from numpy.typing import NDArray
 
 from foretell.entities.device import Device
-from foretell.entities.workload import MeasuredStep, Operator, StepPhase, Workload
+from foretell.entities.workload import MeasuredStep, Operator, Shape, StepPhase, Workload
 from foretell.models.operators.calls import LEAST_S
 from foretell.models.operators.serial import SerialModel
 
 DEVICE = Device(name="made up", kind="cpu", peak_flops=1e10, bandwidth_bytes=1e9, units=1, memory_bytes=2**30)
 GAP_S = 5e-6
 FACTORS = {"relu": 2.0, "linear": 3.0, "conv2d": 1.5, "scaled_dot_product_attention": 4.0, "add_": 1.0}
-SHAPES = {
-    "conv2d": lambda size: ((4, 8, size, size), (8, 8, 3, 3)),
-    "linear": lambda size: ((size, 64), (32, 64)),
-    "scaled_dot_product_attention": lambda size: ((4, 2, size, 8),) * 3,
-}
+
+
+def list_inputs(kind: str, size: int, output: Shape) -> tuple[Shape, ...]:
+    known: dict[str, tuple[Shape, ...]] = {
+        "conv2d": (output, (8, 8, 3, 3)),
+        "linear": ((size, 64), (32, 64)),
+        "scaled_dot_product_attention": ((4, 2, size, 8),) * 3,
+    }
+    return known.get(kind, (output,))
 
 
 def build_operator(kind: str, size: int) -> Operator:
@@ -27,7 +31,7 @@ def build_operator(kind: str, size: int) -> Operator:
     return Operator(
         kind=kind,
         phase=StepPhase.UPDATE if kind == "add_" else StepPhase.FORWARD,
-        inputs=SHAPES[kind](size) if kind in SHAPES else (shape,),
+        inputs=list_inputs(kind, size, shape),
         output=shape,
         flops=2e5 * size,
         bytes_moved=1e4 * size,
