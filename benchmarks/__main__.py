@@ -25,6 +25,7 @@ NAMES = {
     "capture": "steps read from code against recorded ones, in ResNet-50's make_fx time, in memory of a large model",
     "runs": "predictions on runs that others measured, beside what others reached on them",
     "steps": "training steps of ten networks on this machine, told after learning it on others for minutes",
+    "from_code": "recorded iterations predicted from the models' code, beside the same from recorded operators",
     "ets": "training iterations that others recorded operator by operator, of families never seen",
 }
 COMMANDS = {"runs": benchmarks.runs.command, "ets": benchmarks.ets.command}  # with options of their own

@@ -14,11 +14,14 @@ from benchmarks.ets.table import Answer, Row, build_row
 from benchmarks.ets.traces import TEST_FAMILIES, TRAIN_FAMILIES, Trace, read_traces
 from foretell.machines.devices import get_device
 from foretell.models.operators._base import StepModel
+from foretell.models.operators.replay import ReplayModel
+from foretell.predictor.steps import StepPredictor, measure_spreads
 
 PROFILES = (1, 2)  # of a variant, measured before it is asked about
 TRANSFER_PROFILES = (0, 3, 10, 300)  # traces of the other GPU
 CHOSEN = ((0.9,), (0.4, 0.95))  # which profiles one would make: where a variant's traces are sorted by images x area
 TEST_SHARE = 0.1
+LEVEL = 0.9
 _SEED = 0
 _log = logging.getLogger(__name__)
 
@@ -60,6 +63,8 @@ def compare(plan: Plan, names: Sequence[str]) -> tuple[list[Row], dict[str, Any]
         model.fit([trace.step for trace in train])
         fit_s = time.perf_counter() - begin
         rows += _judge(name, model, test, fit_s=fit_s, seen="as it is" if plan.transfer else "zero-shot")
+        if isinstance(model, ReplayModel) and not plan.random and not plan.transfer:
+            about |= _judge_intervals(model, train, test)
         rows += _judge_transferred(name, model, test, profiles, plan)
         if isinstance(model, Refinable) and not plan.random and not plan.transfer:
             rows += [_judge_refined(name, model, test, count, plan.draws) for count in PROFILES]
@@ -121,6 +126,23 @@ def _answer(model: StepModel, traces: Sequence[Trace]) -> list[Answer]:
         )
         for trace, times in zip(traces, told, strict=True)
     ]
+
+
+def _judge_intervals(model: ReplayModel, train: Sequence[Trace], test: Sequence[Trace]) -> dict[str, float]:
+    """How many of the traces lie within bounds that the training families alone set, and how wide those are."""
+    families = [trace.family for trace in train]
+    spreads = measure_spreads(ReplayModel, [trace.step for trace in train], families, model.device)
+    predictor = StepPredictor(model, spreads=spreads)
+    found = [predictor.predict(trace.step.workload, level=LEVEL).iteration for trace in test]
+    inside = [one.low <= trace.step.iteration_s <= one.high for one, trace in zip(found, test, strict=True)]
+    clean = [held for held, trace in zip(inside, test, strict=True) if trace.clean]
+    return {
+        "within 90 % bounds, %": round(100 * float(np.mean(inside)), 1),
+        "of the clean ones, %": round(100 * float(np.mean(clean)), 1),
+        "their width, % of the value": round(
+            100 * float(np.mean([(one.high - one.low) / one.value for one in found])), 1
+        ),
+    }
 
 
 def _judge_transferred(
