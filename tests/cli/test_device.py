@@ -80,7 +80,7 @@ def test_a_device_is_learned_from_what_was_measured(learned: Any, measured: Path
 
 
 def test_profiles_of_ones_own_are_learned_from_too(measured: Path, tmp_path: Path, foretell: Run) -> None:
-    folder = shutil.copytree(measured, tmp_path / "copy")
+    folder = shutil.copytree(measured, tmp_path / "copy", ignore=shutil.ignore_patterns("profiles"))
     threads = str(torch.get_num_threads())
     profiled = foretell("workload", "profile", *MODEL, "--seconds", "1ms", "--json", folder=folder).record
     assert profiled["facts"]["threads"] == threads
@@ -126,6 +126,17 @@ def test_a_profile_brings_the_answer_closer(run: Run, learned: Any) -> None:
     truth = measured["iteration_s"]
     off, still_off = (abs(answer["iteration_s"]["value"] - truth) for answer in (plain, held))
     assert still_off <= max(off, 0.2 * truth)
+
+
+def test_profiles_of_other_models_and_devices_are_told(run: Run, learned: Any, measured: Path) -> None:
+    other = ("net.py:build_model", "--set", "deep=true", "--input", "8,16", "--seconds", "1ms", "--output", "deep.json")
+    assert run("workload", "profile", *other).code == 0
+    (answer,) = run(*PREDICT, "--device", "cpu", "--profile", "deep.json", "--json").record
+    assert any("may be of another model" in note for note in answer["notes"])
+    text = (measured / "deep.json").read_text()
+    (measured / "t4.json").write_text(text.replace('"device": "cpu"', '"device": "Tesla T4"'))
+    refused = run(*PREDICT, "--device", "cpu", "--profile", "t4.json")
+    assert_refused(refused, "profile", "on Tesla T4", "measured on cpu", "foretell workload profile")
 
 
 def test_interrupted_it_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

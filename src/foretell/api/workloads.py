@@ -14,7 +14,7 @@ from foretell.entities.app import App, Parameter, ParameterType, Value
 from foretell.entities.device import Device
 from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
 from foretell.entities.step import KnownDevice, LearnedDevice, StepPrediction, find_phases
-from foretell.entities.workload import MeasuredStep, Workload
+from foretell.entities.workload import MeasuredStep, StepPhase, Workload
 from foretell.errors import Mistake, OutputError, SpecError, WorkloadError
 from foretell.machines import devices
 from foretell.probes.machine import detect_machine
@@ -87,20 +87,46 @@ def predict_workload(
 
     Raises:
         NotFoundError: There is no such device, file, module or factory.
-        MissingExtraError, SpecError, WorkloadError: As :func:`read_workload`.
+        SpecError: A profile is of another device; and as :func:`read_workload`.
+        MissingExtraError, WorkloadError: As :func:`read_workload`.
     """
     from foretell.predictor.steps import find_step_model
 
     catalogued = devices.find_device(device)
     model = find_step_model(catalogued.name if catalogued else device, learned=folder / DEVICES)
+    steps = [profile.step for profile in profiles]
+    _check_profiles(steps, model.device)
     answers = []
     for batch in batches or (None,):
         workload = read_workload(source, inputs, arguments=arguments, options=options, batch=batch)
-        estimate = model.predict(workload, profiles=[profile.step for profile in profiles], level=level)
-        answers.append(
-            StepPrediction(workload=workload, device=model.device.name, estimate=estimate, notes=tuple(model.notes))
-        )
+        estimate = model.predict(workload, profiles=steps, level=level)
+        notes = (*model.notes, *_doubt_profiles(steps, workload))
+        answers.append(StepPrediction(workload=workload, device=model.device.name, estimate=estimate, notes=notes))
     return answers
+
+
+def _check_profiles(steps: Sequence[MeasuredStep], device: Device) -> None:
+    """A host's times tell nothing of an accelerator's, nor do those of another one."""
+    known = devices.find_device(device.name)
+    for step in steps:
+        measured = devices.find_device(step.device)
+        if (step.device == "cpu") != (device.kind == "cpu") or (known and measured and known != measured):
+            found = f"one of {step.workload.name} on {step.device}"
+            expected = f"one that was measured on {device.name}, with 'foretell workload profile' there"
+            raise SpecError("options", [Mistake(place="profile", found=found, expected=expected)])
+
+
+def _doubt_profiles(steps: Sequence[MeasuredStep], workload: Workload) -> list[str]:
+    kinds = _list_forward(workload)
+    return [
+        f"The profile of {step.workload.name} has other operators in its forward phase: it may be of another model."
+        for step in steps
+        if _list_forward(step.workload) != kinds
+    ]
+
+
+def _list_forward(workload: Workload) -> list[str]:
+    return [operator.kind for operator in workload.operators if operator.phase is StepPhase.FORWARD]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
