@@ -49,7 +49,7 @@ LINEAR = lay((8, 1024), (10, 1024), (10,), width=10)
 SCORES = lay((8, 10), (8, 10))
 STEP = [
     Line(op="conv2d", phase=FORWARD, params=CONV, seq=0, duration_ns=1000, gap_ns=50, extra_ns=20, step_us=0),
-    Line(op="batch_norm", phase=FORWARD, params=[8], seq=1),  # the counter's shape, not the images'
+    Line(op="batch_norm", phase=FORWARD, params=[8, 1], seq=1),  # the counter's shape, not the images'
     Line(op="relu", phase=FORWARD, params=lay(MADE), seq=2),
     Line(op="linear", phase=FORWARD, params=LINEAR, seq=5, duration_ns=300, gap_ns=40),
     Line(op="linear", phase=FORWARD, params=LINEAR, seq=6, duration_ns=200, extra_ns=5),

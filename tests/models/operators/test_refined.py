@@ -177,9 +177,9 @@ def test_the_host_s_pace_is_the_middle_of_its_steps() -> None:
 
 
 def test_a_wait_for_the_device_is_not_the_host_s_pace() -> None:
-    """The second call waits for a kernel of ten milliseconds."""
-    launch = [0.0, 10.1e-3, 10.2e-3]
-    seconds = np.array([10e-3, 1e-5, 1e-5])
+    """The second call waits for a kernel of three milliseconds."""
+    launch = [0.0, 3.1e-3, 3.2e-3]
+    seconds = np.array([3e-3, 1e-5, 1e-5])
     factors = compare(make_profile(launch=launch, seconds=seconds), expect(seconds, waits=[False, True, False]))
     assert factors.host == pytest.approx(1.0)
     assert np.isnan(factors.step_s[1])
