@@ -234,7 +234,7 @@ class TestErrors:
         assert "models.py:" in message
         assert line in message
         assert "depends on a tensor's values" in message
-        assert "foretell workload profile" in message
+        assert "Move it out of forward" in message
 
     def test_a_missing_argument_is_the_models_own_error(self) -> None:
         with pytest.raises(WorkloadError, match="missing 1 required positional argument: 'edges'"):

@@ -32,7 +32,7 @@ def explain(exc: Exception, recorder: Recorder) -> WorkloadError:
     if any(sign in str(exc) for sign in _SIGNS):
         return WorkloadError(
             f"{place}: the step depends on a tensor's values, which are not known without running it. "
-            "Move it out of forward, or let 'foretell workload profile' run the step on real tensors."
+            "Move it out of forward, or let it depend on shapes alone."
         )
     layer = f" in layer {recorder.layers[-1]!r}" if recorder.layers[-1] else ""
     shapes = ""
