@@ -85,7 +85,7 @@ class KernelModel:
         return other
 
     def shift(self, shown: Sequence[tuple[Part, float, float]]) -> None:
-        """Take in by how much parts were off: the logarithm and the weight of each, level by level, the coarse ones first."""
+        """Take in by how much parts were off, each as a logarithm with a weight: the coarse levels first."""
         for depth in (2, 1, 0):
             groups: dict[str, list[tuple[float, float]]] = {}
             moved: dict[str, float] = {}

@@ -1,7 +1,8 @@
 """Our default: a step replayed on two time lines, the host's that launches and the device's that works."""
 
+import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -65,7 +66,7 @@ class ReplayModel(StepModel):
         if steps:
             shown = [compare(step, other.expect(step.workload)) for step in steps]
             other.kernels_.shift(_gather_levels(steps, shown))
-            other.hosts_ = self.hosts_.scale(float(np.median([one.host for one in shown])))
+            other.hosts_ = self.hosts_.move(steps)
         return other
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -158,20 +159,23 @@ def _collect(steps: Sequence[MeasuredStep]) -> list[tuple[tuple[Part, ...], floa
     """
     times: dict[tuple[Operator, ...], list[float]] = defaultdict(list)
     for step in steps:
-        operators = step.workload.operators
-        recorded = np.flatnonzero(np.isfinite(step.start_s))
-        busy = np.minimum(step.kernel_s, step.span_s)
-        end = step.start_s + step.span_s
-        for place, i in enumerate(recorded.tolist()):
-            times[(operators[i],)].append(busy[i])
-            if place + 1 == len(recorded):
-                continue
-            j = int(recorded[place + 1])
-            if j > i + 1 and step.start_s[j] - step.launch_s[j] > _DEEP_S:
-                times[operators[i + 1 : j]].append(max(step.start_s[j] - end[i], 1e-6))
+        for together, seconds in _time_together(step):
+            times[together].append(seconds)
     found = []
     for together, values in times.items():
         parts = tuple(part for operator in together for part in split(operator))
         if parts:
             found.append((parts, float(np.median(values))))
     return found
+
+
+def _time_together(step: MeasuredStep) -> Iterator[tuple[tuple[Operator, ...], float]]:
+    """A step's operators, alone or as many as stand in a gap, with their times."""
+    operators = step.workload.operators
+    recorded = np.flatnonzero(np.isfinite(step.start_s)).tolist()
+    busy = np.minimum(step.kernel_s, step.span_s)
+    end = step.start_s + step.span_s
+    for i, j in itertools.pairwise([*recorded, -1]):
+        yield (operators[i],), float(busy[i])
+        if j > i + 1 and step.start_s[j] - step.launch_s[j] > _DEEP_S:
+            yield operators[i + 1 : j], max(float(step.start_s[j] - end[i]), 1e-6)
