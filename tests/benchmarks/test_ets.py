@@ -122,6 +122,8 @@ def test_drawn_profiles_are_not_judged() -> None:
         ("zero-shot", 12),
         ("+ 1 profile", 8),
         ("+ 2 profiles", 4),
+        ("+ 1 chosen", 8),
+        ("+ 2 chosen", 4),
     ]
     assert rows[0].draws_spread is None
     assert rows[1].draws_spread is not None

@@ -82,7 +82,10 @@ def lay(header: object) -> bytes:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "Expecting value"),
+        (b"", "no header"),
+        (b"just some text", "no header"),
+        (b"\xff" * 40, "no header"),
+        (lay([1, 2]), "version None instead of '1'"),
         (lay({}), "version None instead of '1'"),
         (lay({"__metadata__": {"version": "999", "model": "replay"}}), "version '999' instead of '1'"),
         (lay({"__metadata__": {"version": "1", "model": "oracle"}}), "'oracle'"),

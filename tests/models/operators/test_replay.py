@@ -224,9 +224,9 @@ def test_another_device_is_told_by_its_figures(model: ReplayModel) -> None:
 
 
 def test_steps_of_another_device_tell_what_its_figures_do_not(model: ReplayModel) -> None:
-    """The same figures, but all takes half as long again: a few steps are enough to know."""
+    """The same figures, but all takes half as long again: of the host, half of that is believed."""
     step = run(make_workload(50), step_s=1.5 * SLOW)
     shown = replace(step, kernel_s=1.5 * step.kernel_s, span_s=1.5 * step.span_s)
     (before,), (after,) = (one.predict([make_workload(100)]) for one in (model, model.transfer(DEVICE, [shown] * 3)))
     assert after.kernel_s.sum() / before.kernel_s.sum() == pytest.approx(1.5, rel=0.1)
-    assert after.iteration_s / before.iteration_s == pytest.approx(1.5, rel=0.1)
+    assert after.iteration_s / before.iteration_s == pytest.approx(1.5**0.5, rel=0.1)

@@ -82,10 +82,8 @@ class HostModel:
         words = [name_word(operator) for operator in workload.operators]
         views = workload.views or (0,) * len(words)
         sizes = [operator.kernels for operator in workload.operators]
-        steps = [
-            self._predict_step(before, size, word, count)
-            for before, size, word, count in zip(["", *words[:-1]], [1, *sizes[:-1]], words, views, strict=True)
-        ]
+        before = zip(["", *words], [1, *sizes], strict=True)
+        steps = [self._predict_step(*one, word, count) for one, word, count in zip(before, words, views, strict=False)]
         return HostTimes(
             step_s=np.array(steps),
             within_s=np.array([self.within_.get(word, 0.0) for word in words]),
@@ -114,6 +112,12 @@ class HostModel:
         record["common"] = {phase: (before * factor, after * factor) for phase, (before, after) in self.common_.items()}
         record["pairs"] = {words: (seconds * factor, views) for words, (seconds, views) in self.pairs_.items()}
         return HostModel.from_record(record)
+
+    def move(self, steps: Sequence[MeasuredStep]) -> "HostModel":
+        """The same at half the change of pace that steps on another host show: paces differ by the day, too."""
+        shown = HostModel().fit(steps).pairs_
+        paces = [shown[words][0] / known[0] for words, known in self.pairs_.items() if words in shown and known[0] > 0]
+        return self.scale(float(np.median(paces)) ** 0.5) if paces else self
 
     def to_record(self) -> dict[str, Any]:
         """All that was learned."""

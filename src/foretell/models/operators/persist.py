@@ -22,15 +22,15 @@ def save_model(path: Path, model: ReplayModel | SerialModel, facts: Mapping[str,
         MissingExtraError: if safetensors is not installed.
         StoreError: if it cannot be written.
     """
-    safetensors = _import()
+    safetensors, SafetensorError = _import()
     record, arrays = model.to_state()
     name = next(name for name, kind in MODELS.items() if isinstance(model, kind))
     said = {"version": _VERSION, "model": name, "record": json.dumps(record), "facts": json.dumps(dict(facts))}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         safetensors.save_file(arrays, path, metadata=said)
-    except OSError as exc:
-        raise StoreError(f"{path}: cannot be written ({exc.strerror})") from exc
+    except (OSError, SafetensorError) as exc:
+        raise StoreError(f"{path}: cannot be written ({exc})") from exc
 
 
 def load_model(path: Path) -> tuple[ReplayModel | SerialModel, dict[str, Any]]:
@@ -40,13 +40,13 @@ def load_model(path: Path) -> tuple[ReplayModel | SerialModel, dict[str, Any]]:
         MissingExtraError: if safetensors is not installed.
         StoreError: if the file is none of ours.
     """
-    safetensors = _import()
+    safetensors, SafetensorError = _import()
     try:
         said = read_header(path)
         arrays = safetensors.load_file(path)
         kind = MODELS[said["model"]]
         return kind.from_state(json.loads(said["record"]), arrays), json.loads(said["facts"])
-    except (OSError, KeyError, ValueError) as exc:
+    except (OSError, LookupError, ValueError, TypeError, SafetensorError) as exc:
         raise StoreError(
             f"{path}: no model of training steps that can be read ({exc}); learn the device again"
         ) from exc
@@ -56,16 +56,19 @@ def read_header(path: Path) -> dict[str, str]:
     """What a file says of itself, read without the arrays."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
+        if size > path.stat().st_size - 8:
+            raise ValueError("no header")
         header = json.loads(file.read(size))
-    said = header.get("__metadata__", {})
+    said = header.get("__metadata__", {}) if isinstance(header, dict) else {}
     if said.get("version") != _VERSION:
         raise ValueError(f"version {said.get('version')!r} instead of {_VERSION!r}")
     return {str(name): str(value) for name, value in said.items()}
 
 
-def _import() -> Any:
+def _import() -> tuple[Any, type[Exception]]:
+    """What writes and reads, and the error it raises."""
     try:
         import safetensors.numpy
     except ImportError as exc:
         raise MissingExtraError("models of training steps need: pip install 'foretell[torch]'") from exc
-    return safetensors.numpy
+    return safetensors.numpy, safetensors.SafetensorError

@@ -76,7 +76,7 @@ def _compare_kernels(profile: MeasuredStep, expected_s: Floats) -> Floats:
     recorded = np.flatnonzero(np.isfinite(profile.start_s))
     busy = np.minimum(profile.kernel_s, profile.span_s)
     end = profile.start_s + profile.span_s
-    for i, j in zip(recorded.tolist(), [*recorded[1:].tolist(), len(expected_s)], strict=True):
+    for i, j in zip(recorded.tolist(), [*recorded.tolist(), len(expected_s)][1:], strict=True):
         own, between = slice(i, i + 1), slice(i + 1, j)
         deep = j < len(expected_s) and profile.start_s[j] - profile.launch_s[j] > _DEEP_S
         gap = max(profile.start_s[j] - end[i], 0.0) if deep else 0.0
