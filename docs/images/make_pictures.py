@@ -19,7 +19,7 @@ from rich.text import Text
 
 _HERE = Path(__file__).parent
 _EXAMPLE = _HERE.parents[1] / "examples" / "fcnet"
-_WIDTH = 92
+_WIDTH = 100
 _RECOMMEND = (
     "foretell recommend fcnet --site osc --max-time 10m --set dataset=cifar --set samples=15000"
     " --set hidden=200 --set batch_size=96 --set epochs=14"

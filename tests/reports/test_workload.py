@@ -148,7 +148,9 @@ def test_profile(profile: Measured, to_text: ToText, check_golden: Golden) -> No
 def test_devices(to_text: ToText, check_golden: Golden) -> None:
     known = [KnownDevice(device=T4, times="shipped"), KnownDevice(device=replace(T4, name="A100-40"))]
     mine = KnownDevice(device=replace(T4, name="cpu", kind="cpu", units=2), times="learned")
-    learned = LearnedDevice(device=mine.device, networks=83, profiles=1, seconds=301.0, path=Path("devices/cpu.safetensors"))
+    learned = LearnedDevice(
+        device=mine.device, networks=83, profiles=1, seconds=301.0, path=Path("devices/cpu.safetensors")
+    )
     check_golden("report_devices.txt", to_text(render_devices([*known, mine])) + to_text(render_learned(learned)))
     assert build_learned_record(learned)["file"] == "devices/cpu.safetensors"
 
@@ -208,6 +210,7 @@ def test_the_curve_is_drawn_in_the_order_of_batches(prediction: StepPrediction) 
     ("seconds", "text"),
     [
         (0.0, "0"),
+        (1e-12, "0"),
         (1.234e-7, "0.12 µs"),
         (15.24e-6, "15.2 µs"),
         (0.99996e-3, "1.00 ms"),

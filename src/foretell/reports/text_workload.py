@@ -27,6 +27,7 @@ from foretell.reports.words import clean_line, count, render_interval, render_le
 _SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3))
 _LONGEST = 15  # names of layers and kinds, so that there is room for shapes
 _KINDS = 8
+_LEAST_S = 5e-9  # what is shorter is none
 _TYPES = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 _TIMES = {"shipped": "shipped", "learned": "learned here", "": "none: only its figures"}
 
@@ -283,7 +284,7 @@ def render_time(seconds: float) -> str:
         ((name, size) for name, size in (("s", 1.0), ("ms", 1e-3)) if seconds >= 0.9995 * size), ("µs", 1e-6)
     )
     value = seconds / size
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {name}" if seconds else "0"
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {name}" if seconds >= _LEAST_S else "0"
 
 
 def render_scaled(number: float) -> str:
