@@ -18,6 +18,7 @@ from foretell.models.operators.parts import Part, split
 from foretell.models.operators.refined import Expectation, Factors, apply, compare
 
 _DEEP_S = 200e-6  # a device that far behind its host never waits for it: gaps are work that was not recorded
+_LEAST_GAP_S = 1e-9  # less is rounding
 _LEAST_SHARE = 0.3  # of a measured time, for the part that is learned from what is left of it
 
 
@@ -147,7 +148,9 @@ def replay(kernel_s: Floats, host: HostTimes, latency_s: float) -> StepTimes:
     begin, end = np.array(starts), np.array(ends)
     gaps = np.append(begin[1:] - begin[:-1], end[-1] - begin[-1]) - kernel_s if count else np.array([])
     return StepTimes(
-        iteration_s=float(end[-1] - begin[0]) if count else 0.0, kernel_s=kernel_s, gap_s=np.maximum(gaps, 0.0)
+        iteration_s=float(end[-1] - begin[0]) if count else 0.0,
+        kernel_s=kernel_s,
+        gap_s=np.where(gaps < _LEAST_GAP_S, 0.0, gaps),
     )
 
 
