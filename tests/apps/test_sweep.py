@@ -125,6 +125,12 @@ def test_both_scales_are_picked_where_both_fit(runs: list[tuple[RunSpec, float]]
         assert picked == set(Scale)
 
 
+def test_the_cheapest_run_of_the_other_scale_finds_room() -> None:
+    specs = [_spec(0, "a", scale=Scale.SCALED_DOWN), *(_spec(x, "a", scale=Scale.FULL_SCALE) for x in (1, 2))]
+    picked = pick_within(specs, [3.0, 0.0, 1.0], budget_s=3.0, at_once=1)
+    assert [spec.scale for spec in picked] == [Scale.FULL_SCALE, Scale.SCALED_DOWN]
+
+
 def test_ten_thousand_runs_are_spread_evenly() -> None:
     specs = [_spec(x, y) for x in range(1, 1001) for y in "abcdefghij"]
     picked = pick_within(specs, [1.0] * len(specs), budget_s=50, at_once=2)

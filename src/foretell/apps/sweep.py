@@ -49,7 +49,7 @@ def pick_within(
     """A space-filling part of a sweep that fits the budget, cheap runs first.
 
     ``seconds`` are what each run is expected to take. A third of the budget is kept for full-scale runs, more if
-    their cheapest needs more; what one scale leaves over, the other may use.
+    their cheapest needs more, less if the cheapest other one does; what one scale leaves over, the other may use.
     """
     expected = np.asarray(seconds, dtype=float)
     costs = np.where(expected <= budget_s, expected, np.inf)
@@ -71,7 +71,8 @@ def _keep_for_full_scale(costs: NDArray[np.float64], full: NDArray[np.bool_], ca
     beside = np.min(costs[~full], initial=np.inf)
     if not np.isfinite(beside):
         return capacity
-    return max(capacity * _FULL_SCALE_SHARE, cheapest if cheapest + beside <= capacity else 0.0)
+    share = capacity * _FULL_SCALE_SHARE
+    return min(max(share, cheapest), capacity - beside) if cheapest + beside <= capacity else share
 
 
 class _Picker:
