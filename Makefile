@@ -32,8 +32,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.tools: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	# whose models tests read; its own dependencies would bring another PyTorch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision
+	# whose models tests read: beside, because its own dependencies would bring another PyTorch, and others trip over it
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps \
+	    --target $(VENV)/torchvision --upgrade torchvision
 	touch $@
 
 clean:

@@ -59,7 +59,8 @@ def run() -> dict[str, float | str]:
 
 
 def declare_torchvision() -> None:
-    """Where torchvision was built for another PyTorch, declare the operators that its import asks for."""
+    """Find torchvision where ``make test`` puts it; declare what its import asks for, if built for another PyTorch."""
+    sys.path.append(str(Path(sys.prefix) / "torchvision"))
     if importlib.util.find_spec("torchvision") is None:
         raise SystemExit("torchvision is needed: pip install --no-deps torchvision==0.28.0")
     try:

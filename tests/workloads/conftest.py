@@ -1,12 +1,15 @@
 """torchvision, where it is installed beside a PyTorch it was not built for, still has its models to offer."""
 
 import importlib.util
+import sys
+from pathlib import Path
 
 import torch
 
 
 def declare_torchvision() -> torch.library.Library | None:
-    """Declare the operators that its import asks for, if it cannot find them itself."""
+    """Find it where ``make test`` puts it, and declare the operators that its import asks for and cannot find."""
+    sys.path.append(str(Path(sys.prefix) / "torchvision"))
     if importlib.util.find_spec("torchvision") is None:
         return None
     try:

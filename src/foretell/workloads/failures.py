@@ -31,7 +31,7 @@ def explain(exc: Exception, recorder: Recorder) -> WorkloadError:
     message = shorten(exc)
     if any(sign in str(exc) for sign in _SIGNS):
         return WorkloadError(
-            f"{place}: the step depends on a tensor's values, which are not known without running it. "
+            f"{place or 'the model'}: the step depends on a tensor's values, which are not known without running it. "
             "Move it out of forward, or let it depend on shapes alone."
         )
     layer = f" in layer {recorder.layers[-1]!r}" if recorder.layers[-1] else ""
@@ -39,17 +39,16 @@ def explain(exc: Exception, recorder: Recorder) -> WorkloadError:
     if recorder.failed is not None:
         kind, given = recorder.failed
         shapes = f" ({kind} on {' and '.join(map(str, given))})"
-    return WorkloadError(
-        f"the model failed{layer}{shapes} at {place}: {message}. Check --input and the model's arguments."
-    )
+    where = f" at {place}" if place else ""
+    return WorkloadError(f"the model failed{layer}{shapes}{where}: {message}. Check --input and the model's arguments.")
 
 
 def find_place(exc: BaseException) -> str:
-    """File, line and text of the innermost line that is neither ours nor the framework's."""
+    """File, line and text of the innermost line that is neither ours nor the framework's; nothing where all are."""
     frames = traceback.extract_tb(exc.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith((*_OWN, "<"))]
     if not theirs:
-        return "the model"
+        return ""
     frame = theirs[-1]
     return f"{_shorten_path(frame.filename)}:{frame.lineno}" + (f" '{frame.line}'" if frame.line else "")
 

@@ -150,8 +150,9 @@ def _explained(source: str) -> Any:
         try:
             yield
         except (Exception, SystemExit) as exc:
-            kind = type(exc).__name__
-            raise WorkloadError(f"{source} failed at {find_place(exc)}: {kind}: {shorten(exc)}") from exc
+            kind, place = type(exc).__name__, find_place(exc)
+            where = f" at {place}" if place else ""
+            raise WorkloadError(f"{source} failed{where}: {kind}: {shorten(exc)}") from exc
 
 
 # Configurations
