@@ -24,6 +24,8 @@ from foretell.reports.records_workload import MeasuredProfile, render_shape
 from foretell.reports.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
 from foretell.reports.words import clean_line, count, render_interval, render_level
 
+_BREAKING = {"Shapes": 13, "Layer": 6, "Kind": 9}  # columns that may break, and how narrow they get
+
 _SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3))
 _LONGEST = 15  # names of layers and kinds, so that there is room for shapes
 _KINDS = 8
@@ -104,7 +106,7 @@ def _build_operators(workload: Workload, shown: int) -> Table:
     types = ("Type",) if len({operator.dtype for operator in workload.operators}) > 1 else ()
     numbers = ("#", "FLOPs", "Bytes", "Params")
     table = build_table("#", "Phase", "Layer", "Kind", "Shapes", *types, *numbers[1:], numbers=numbers)
-    _let_only_shapes_break(table)
+    _let_some_break(table)
     for number, (operator, layer) in enumerate(zip(operators, list_layers(workload), strict=False), start=1):
         add_cells(
             table,
@@ -121,9 +123,10 @@ def _build_operators(workload: Workload, shown: int) -> Table:
     return table
 
 
-def _let_only_shapes_break(table: Table) -> None:
+def _let_some_break(table: Table) -> None:
     for column in table.columns:
-        column.no_wrap = column.header != "Shapes"
+        column.min_width = _BREAKING.get(str(column.header))
+        column.no_wrap = column.min_width is None
 
 
 # How long it takes
@@ -219,7 +222,7 @@ def _list_profile_facts(profile: MeasuredProfile) -> list[tuple[str, str]]:
 def _build_costly(groups: Iterable[OperatorGroup], whole_s: float) -> Table:
     numbers = ("Calls", "Time", "Gaps", "Share")
     table = build_table("Phase", "Layer", "Kind", "Shapes", *numbers, numbers=numbers)
-    _let_only_shapes_break(table)
+    _let_some_break(table)
     for group in groups:
         add_cells(
             table,
