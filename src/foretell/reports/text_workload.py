@@ -24,7 +24,7 @@ from foretell.reports.records_workload import MeasuredProfile, render_shape
 from foretell.reports.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
 from foretell.reports.words import clean_line, count, render_interval, render_level
 
-_BREAKING = {"Shapes": 13, "Layer": 6, "Kind": 9}  # columns that may break, and how narrow they get
+_BREAKING = {"Shapes": 13, "Layer": 6}  # columns that may break, and how narrow they get
 
 _SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3))
 _LONGEST = 15  # names of layers and kinds, so that there is room for shapes
