@@ -48,6 +48,14 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gradient:
+    """A parameter's gradient: how large it is, and after which operator of the step it is ready."""
+
+    bytes_: int
+    ready: int  # place of the operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """One training step: operators in the order in which they run. Equal operators are one object."""
 
@@ -60,6 +68,8 @@ class Workload:
         default_factory=dict
     )  # loss, optimizer, precision and such, as they were asked for
     parameters: int = 0
+    sources: tuple[tuple[int, ...], ...] = ()  # of each operator: places of those whose results it reads
+    gradients: tuple[Gradient, ...] = ()  # in the order in which they are ready, of the last batch of a step
 
     @property
     def flops(self) -> float:

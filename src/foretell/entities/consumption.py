@@ -1,0 +1,126 @@
+"""What distributed training consumes: settings, cycles of bursts and idles, and what is told of them beforehand."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from foretell.entities.prediction import Estimate
+from foretell.entities.workload import Floats, Workload
+
+
+class Resource(StrEnum):
+    """What is consumed over time."""
+
+    COMPUTE = "compute"  # of the GPU, or of CPU cores where there is none: 1 is a whole one
+    MEMORY = "memory"  # of the GPU's memory interface: 1 is all of the time; nothing stands in for it on a CPU
+    TRANSMIT = "transmit"  # bytes a second
+    RECEIVE = "receive"  # bytes a second
+
+
+class Metric(StrEnum):
+    """What is told of a resource's cycle."""
+
+    BURST = "burst_s"
+    IDLE = "idle_s"
+    AMOUNT = "burst_amount"
+
+
+class Strategy(StrEnum):
+    """How the workers of one training share what they learn."""
+
+    ALLREDUCE = "allreduce"
+    SERVERS = "ps"  # parameter servers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where and how a network is trained by several workers; each worker and server has a node and a link of its own.
+
+    A worker holds the batch of the workload. ``link_bytes_per_s`` is what a node sends and, at the same time, receives.
+    """
+
+    strategy: Strategy = Strategy.ALLREDUCE
+    workers: int = 2
+    servers: int = 0
+    synchronous: bool = True  # of parameter servers: whether workers wait for each other
+    link_bytes_per_s: float | None = None  # nobody named one
+    device: str = ""
+    share: float = 1.0  # of a core that each worker has, where the device is a CPU core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """The bursts and idles of one resource: means over the whole cycles that were seen."""
+
+    burst_s: float
+    idle_s: float
+    burst_amount: float  # mean rate in bursts
+    idle_amount: float
+    period_s: float
+    bursts: int  # that were seen
+    chance: float  # that a series without any cycle looks as regular
+
+    @property
+    def share(self) -> float:
+        """Of the time that is in bursts."""
+        return self.burst_s / (self.burst_s + self.idle_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A resource over time: ``values[n]`` is the mean rate from ``times_s[n]`` to ``times_s[n + 1]``."""
+
+    times_s: Floats  # one more than values
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredJob:
+    """A distributed training that ran, of which the first worker was looked at."""
+
+    workload: Workload
+    family: str
+    setting: Setting
+    iteration_s: float
+    cycles: Mapping[Resource, Cycle]  # of those resources in which one was found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A training step in a setting, with the time that a worker alone needs for each operator, framework included."""
+
+    workload: Workload
+    setting: Setting
+    operator_s: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumed:
+    """What a model tells of a case: seconds of an iteration, and the metrics of each resource."""
+
+    iteration_s: float
+    compute_s: float
+    exposed_s: float  # of communication that no compute hides
+    metrics: Mapping[tuple[Resource, Metric], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleEstimate:
+    """What is told of a resource's cycle beforehand."""
+
+    burst_s: Estimate
+    idle_s: Estimate
+    burst_amount: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumptionPrediction:
+    """What a distributed training will consume. ``notes`` are plain sentences: what the answer leaves open."""
+
+    workload: Workload
+    setting: Setting
+    iteration: Estimate
+    compute_s: float
+    exposed_s: float
+    cycles: Mapping[Resource, CycleEstimate] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
