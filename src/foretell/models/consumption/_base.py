@@ -10,7 +10,7 @@ from foretell.entities.consumption import Case, Consumed, MeasuredJob
 class ConsumptionModel(abc.ABC):
     """Tells what distributed training consumes from a step's operators and the setting.
 
-    **Learning.** :meth:`fit` takes jobs, and for each the case it is asked by; a cycle that a job lacks teaches nothing.
+    **Learning.** :meth:`fit` takes jobs, each with the case it is asked by; a cycle it lacks teaches nothing.
     **Answers.** :meth:`predict` gives one answer for a case, in order; metrics that no job taught are left out.
     **Repeatable.** The same seed and the same jobs give the same answers.
     """
