@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from foretell.entities.workload import Operator, StepPhase, Workload
 from foretell.errors import ForetellError
+from foretell.workloads.dependencies import add_whole_updates, build_gradients, build_sources
 from foretell.workloads.failures import explain
 from foretell.workloads.precision import Casts
 from foretell.workloads.recorder import CallMode, KernelMode, Record, Recorder
@@ -36,7 +36,7 @@ def capture(
     names = {id(parameter): path for path, parameter in model.named_parameters()}
     mixed = _MIXED.get(options.precision)
     recorder = Recorder(names, Casts(mixed) if mixed is not None else None)
-    with _watched(model, recorder), ExitStack() as stack:
+    with _watched(model, recorder), _gradients_noted(model, recorder), ExitStack() as stack:
         if options.checkpointing:
             stack.enter_context(checkpointed(model, recorder))
         try:
@@ -46,6 +46,7 @@ def capture(
         except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, AttributeError, KeyError) as exc:
             raise explain(exc, recorder) from exc
     operators, layers, views = _build(recorder)
+    sources, gradients = build_sources(recorder), build_gradients(recorder)
     first = next((place for place, each in enumerate(operators) if each.phase is StepPhase.UPDATE), len(operators))
     whole = list(build_whole_updates(model, options))
     operators[first:first] = whole
@@ -59,6 +60,8 @@ def capture(
         batch=inputs[0].shape[0] if inputs and inputs[0].shape else 1,
         settings=options.settings,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
+        sources=add_whole_updates(sources, gradients, first=first, count=len(whole)),
+        gradients=gradients,
     )
 
 
@@ -108,6 +111,18 @@ def _watched(model: nn.Module, recorder: Recorder) -> Iterator[None]:
             hook.remove()
 
 
+@contextmanager
+def _gradients_noted(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Tell the recorder when a parameter's gradient is ready."""
+    learning = [each for each in model.parameters() if each.requires_grad]
+    hooks = [each.register_post_accumulate_grad_hook(recorder.note_gradient) for each in learning]  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def _run_step(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions, recorder: Recorder) -> None:
     args, kwargs = build_tensors(inputs, _PURE.get(options.precision))
     with warnings.catch_warnings(), KernelMode(recorder):
@@ -135,7 +150,7 @@ def _run_updates(
         if key not in known:
             known[key] = _run_update([parameter], options, recorder)
         layer = path.rpartition(".")[0]
-        yield from (replace(record, layer=layer) for record in known[key])
+        yield from recorder.repeat_update(known[key], parameter, layer)
 
 
 def _run_update(parameters: Sequence[nn.Parameter], options: StepOptions, recorder: Recorder) -> list[Record]:
@@ -164,8 +179,7 @@ def _run_batch(
         if options.precision == "fp16":  # small gradients are kept from becoming nothing
             loss = loss * torch.empty(())
     first = torch.empty_like(loss)
-    recorder.forget_casts()
-    recorder.phase = StepPhase.BACKWARD
+    recorder.begin_backward()
     torch.autograd.backward(loss, grad_tensors=first)
     recorder.forget_graph()
 

@@ -2,13 +2,13 @@
 
 Two modes look on. One sees what the model's code calls, outermost calls only: these are the operators. The other sees
 the framework's own computing calls below them: these are their costs. In the backward phase, the number of the node
-that runs tells which forward call it belongs to.
+that runs tells which forward call it belongs to. Tensors carry notes of whose results they are, through both phases.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from foretell.entities.workload import Attribute, Operator, Shape, StepPhase
 from foretell.workloads.constants import ASKING, find_value, is_constant, keep_constant
 from foretell.workloads.costs import ACTIVATIONS, cost
+from foretell.workloads.flow import NOTHING, Flow
 from foretell.workloads.kernels import Part, measure
 from foretell.workloads.precision import Casts
 from foretell.workloads.vocabulary import spell
@@ -35,6 +36,8 @@ class Record:
     kind: str
     phase: StepPhase
     layer: str
+    number: int = -1  # in the order in which records are made
+    sources: frozenset[int] = NOTHING  # numbers of those whose results it reads
     inputs: tuple[Shape, ...] = ()
     output: Shape = ()
     attributes: dict[str, Attribute] = field(default_factory=dict)
@@ -77,6 +80,13 @@ class Record:
         )
 
 
+class ReadyGradient(NamedTuple):
+    """A parameter's gradient: its size, and the number of the record that made it."""
+
+    bytes_: int
+    ready: int
+
+
 class Recorder:
     """What was called so far, in order."""
 
@@ -87,6 +97,12 @@ class Recorder:
         self.casts = casts
         self.first_node = _count_nodes()
         self.failed: tuple[str, tuple[Shape, ...]] | None = None
+        self.joined: dict[int, int] = {}  # numbers of records that became part of another's
+        self.gradients: dict[int, ReadyGradient] = {}  # of the batch at hand, by the parameter's identity
+        self._flow = Flow()
+        self._count = 0  # records made
+        self._first_backward = 0  # number of the phase's first record
+        self._recomputed: dict[tuple[Any, ...], list[int]] = {}
         self._names = names  # of parameters, by identity
         self._call: Record | None = None  # that runs now
         self._quiet = False  # what runs now is our own
@@ -101,14 +117,20 @@ class Recorder:
     def run(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call a function of the framework and write it down."""
         kind = _find_kind(func)
-        if kind is None or self._call is not None or self._quiet:
+        if self._call is not None or self._quiet:
             return func(*args, **kwargs)
+        if kind is None:
+            out = func(*args, **kwargs)
+            if isinstance(out, torch.Tensor):  # an attribute that is a view, as a matrix turned round
+                self._flow.mark(out, self._flow.find((*args, out)))
+            return out
         if kind in ASKING and (value := find_value(args[0])) is not None:
             return func(value, *args[1:], **kwargs)
         given = (*args, *kwargs.values())
         if self.casts is not None:
             args, kwargs = self.casts.apply(kind, args, kwargs, lambda *call: self.run(torch.Tensor.to, call, {}))
-        call = self._call = Record(kind=kind, phase=StepPhase.FORWARD, layer=self.layers[-1])
+        sources = self._flow.find((*args, *kwargs.values()))
+        call = self._call = self._make(kind, StepPhase.FORWARD, self.layers[-1], sources)
         begin = _count_nodes()
         try:
             out = func(*args, **kwargs)
@@ -136,9 +158,23 @@ class Recorder:
             self._quiet = True
             keep_constant(func, kind, args, kwargs, out)
             self._quiet = False
+        if out is None or (args and out is args[0]):
+            self._flow.mark_changed(args[0] if args else None, {call.number} if call.kernels else sources)
+        else:
+            self._flow.mark(out, {call.number} if call.kernels else sources)
         if call.kernels:
             self._keep(call)
         return out
+
+    def _make(self, kind: str, phase: StepPhase, layer: str, sources: frozenset[int] = NOTHING) -> Record:
+        self._count += 1
+        return Record(kind=kind, phase=phase, layer=layer, number=self._count - 1, sources=sources)
+
+    def _join(self, record: Record, other: Record) -> None:
+        """Make a record part of another."""
+        other.add(Part(record.flops, record.bytes_moved, record.kernels))
+        other.sources |= record.sources
+        self.joined[record.number] = other.number
 
     def _describe(self, call: Record, given: Sequence[torch.Tensor], out: Any) -> None:
         result = next(_tensors((out,)), given[0] if given else None)
@@ -164,27 +200,33 @@ class Recorder:
         before = self.records[-1] if self.records else None
         if before is not None and before.constant:
             if call.constant:
-                before.add(Part(call.flops, call.bytes_moved, call.kernels))
+                self._join(call, before)
                 return
             if before.kind == "bernoulli_" and call.kind == "__mul__":
                 call.kind = before.kind
-                call.add(Part(before.flops, before.bytes_moved, before.kernels))
+                self._join(before, call)
                 self.records.pop()
         self.records.append(call)
+        if self.phase is StepPhase.BACKWARD:
+            self._recomputed.setdefault((call.kind, call.layer, call.inputs), []).append(call.number)
 
     # Below: what the framework runs
 
     def add(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Write down what one of the framework's own calls costs, if it computes."""
         part = None if self._quiet else measure(func, args, kwargs, out)
-        if part is None:
-            return
         if self._call is not None:
-            self._add_forward(self._call, func, args, part)
-        elif self.phase is StepPhase.BACKWARD:
-            self._add_backward(func, part, next(_tensors((out,))))
-        elif self.phase is StepPhase.UPDATE:
-            self._add_update(func, args, kwargs, out, part)
+            if part is not None:
+                self._add_forward(self._call, func, args, part)
+        elif self.phase is not StepPhase.FORWARD and not self._quiet:
+            sources = self._flow.find((*args, *kwargs.values()))
+            if part is None:
+                if sources:
+                    self._flow.mark(out, sources)
+            elif self.phase is StepPhase.BACKWARD:
+                self._flow.mark(out, {self._add_backward(func, part, next(_tensors((out,))), sources)})
+            else:
+                self._add_update(func, args, kwargs, out, part, sources)
 
     def _add_forward(self, call: Record, func: Any, args: Sequence[Any], part: Part) -> None:
         node = _count_nodes() - 1
@@ -198,25 +240,31 @@ class Recorder:
         if names is not None:
             call.attributes.update(_read_attributes(names, args))
 
-    def _add_backward(self, func: Any, part: Part, out: torch.Tensor) -> None:
+    def _add_backward(self, func: Any, part: Part, out: torch.Tensor, sources: frozenset[int]) -> int:
+        """Number of the record that the call belongs to."""
         node = torch._C._current_autograd_node()
         number = node._sequence_nr() if node is not None else _NO_NODE
         if number >= _NO_NODE:
             self.flush()
-            self.records.append(self._build_accumulation(node, part, out))
-            return
+            self.records.append(self._build_accumulation(node, part, out, sources))
+            return self.records[-1].number
         call = self._find_call(number)
+        sources = frozenset(each for each in sources if each >= self._first_backward)  # beside what forward calls kept
         if func in _ADDITIONS:
-            self._trailing.append((call, self._build_accumulation(None, part, out, call)))
-            return
+            record = self._build_accumulation(None, part, out, sources, call)
+            self._trailing.append((call, record))
+            return record.number
         self.flush(call)
-        self._find_backward(call, number, node, out).add(part)
+        record = self._find_backward(call, number, node, out)
+        record.add(part)
+        record.sources |= sources
+        return record.number
 
     def flush(self, call: Record | None = None) -> None:
         """Additions after a call's last node add up gradients; those before are its own."""
         for owner, record in self._trailing:
             if owner is not None and owner is call and id(owner) in self._backward:
-                self._backward[id(owner)].add(Part(record.flops, record.bytes_moved, record.kernels))
+                self._join(record, self._backward[id(owner)])
             else:
                 self.records.append(record)
         self._trailing.clear()
@@ -230,11 +278,15 @@ class Recorder:
         record = self._backward.get(key)
         if record is None:
             if call is None:
-                record = Record(kind=node.name(), phase=StepPhase.BACKWARD, layer="", output=tuple(out.shape))
+                record = self._make(node.name(), StepPhase.BACKWARD, "")
+                record.output = tuple(out.shape)
             else:
+                self._count += 1
                 record = replace(
                     call,
                     phase=StepPhase.BACKWARD,
+                    number=self._count - 1,
+                    sources=frozenset({self._find_kept(call)}),
                     flops=0.0,
                     bytes_moved=0.0,
                     kernels=0,
@@ -244,36 +296,70 @@ class Recorder:
             self.records.append(record)
         return record
 
-    def _build_accumulation(self, node: Any, part: Part, out: torch.Tensor, owner: Record | None = None) -> Record:
+    def _find_kept(self, call: Record) -> int:
+        """Number of the record that made what a call's backward reads: the call's own, unless it is computed again."""
+        again = self._recomputed.get((call.kind, call.layer, call.inputs))
+        return again.pop() if again else call.number
+
+    def _build_accumulation(
+        self, node: Any, part: Part, out: torch.Tensor, sources: frozenset[int], owner: Record | None = None
+    ) -> Record:
         name = self._names.get(id(getattr(node, "variable", None)), "")
-        shape = tuple(out.shape)
-        record = Record(
-            kind=ACCUMULATE,
-            phase=StepPhase.BACKWARD,
-            layer=owner.layer if owner is not None else name.rpartition(".")[0],
-            inputs=(shape, shape),
-            output=shape,
-            dtype=str(out.dtype).removeprefix("torch."),
-        )
+        layer = owner.layer if owner is not None else name.rpartition(".")[0]
+        record = self._make(ACCUMULATE, StepPhase.BACKWARD, layer, sources)
+        record.inputs = (tuple(out.shape),) * 2
+        record.output = tuple(out.shape)
+        record.dtype = str(out.dtype).removeprefix("torch.")
         record.add(part)
         return record
 
-    def _add_update(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, part: Part) -> None:
+    def _add_update(
+        self,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        out: Any,
+        part: Part,
+        sources: frozenset[int],
+    ) -> None:
         given = list(_tensors((*args, *kwargs.values())))
         first = given[0] if given else next(_tensors((out,)))
         tensors = len(args[0]) if args and isinstance(args[0], (list, tuple)) else 1
-        record = Record(
-            kind=func.overloadpacket.__name__,
-            phase=StepPhase.UPDATE,
-            layer="",
-            inputs=tuple(tuple(each.shape) for each in given),
-            output=tuple(first.shape),
-            attributes={"tensors": tensors} if tensors > 1 else {},
-            dtype=str(first.dtype).removeprefix("torch."),
-            parameters=sum(each.numel() for each in given if id(each) in self._names),
-        )
+        record = self._make(func.overloadpacket.__name__, StepPhase.UPDATE, "", sources)
+        record.inputs = tuple(tuple(each.shape) for each in given)
+        record.output = tuple(first.shape)
+        record.attributes = {"tensors": tensors} if tensors > 1 else {}
+        record.dtype = str(first.dtype).removeprefix("torch.")
+        record.parameters = sum(each.numel() for each in given if id(each) in self._names)
         record.add(part)
         self.records.append(record)
+        self._flow.mark(out if out is not None else args[:1], {record.number})
+
+    def repeat_update(self, records: Sequence[Record], parameter: torch.Tensor, layer: str) -> Iterator[Record]:
+        """What was done to an equal parameter, done to this one: it reads its own gradient."""
+        numbers = {record.number: self._count + place for place, record in enumerate(records)}
+        self._count += len(records)
+        ready = self.gradients[id(parameter)].ready
+        for record in records:
+            sources = frozenset(numbers.get(each, ready) for each in record.sources)
+            yield replace(record, layer=layer, number=numbers[record.number], sources=sources)
+
+    # Between the phases
+
+    def begin_backward(self) -> None:
+        """A forward phase has ended."""
+        self.forget_casts()
+        self.phase = StepPhase.BACKWARD
+        self._first_backward = self._count
+        self.gradients.clear()
+
+    def note_gradient(self, parameter: torch.Tensor) -> None:
+        """A parameter's gradient is ready."""
+        gradient = parameter.grad
+        assert gradient is not None
+        last = self._trailing[-1][1].number if self._trailing else self.records[-1].number if self.records else -1
+        made = max(self._flow.find((gradient,)), default=last)
+        self.gradients[id(parameter)] = ReadyGradient(gradient.numel() * gradient.element_size(), made)
 
     def forget_casts(self) -> None:
         """A forward phase has ended."""
@@ -287,6 +373,7 @@ class Recorder:
         self._starts.clear()
         self._calls.clear()
         self._backward.clear()
+        self._recomputed.clear()
 
 
 class CallMode(TorchFunctionMode):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from foretell.entities.workload import Attribute, Floats, MeasuredStep, Operator, Shape, StepPhase, Workload
+from foretell.entities.workload import Attribute, Floats, Gradient, MeasuredStep, Operator, Shape, StepPhase, Workload
 from foretell.errors import ImportDataError, NotFoundError, OutputError
 
 FORMAT = "foretell profile"
@@ -126,7 +126,7 @@ def _build(record: Mapping[str, Any]) -> Profile:
 
 
 def workload_to_record(workload: Workload) -> dict[str, Any]:
-    """A workload in plain values."""
+    """A workload in plain values. Who reads whose results is left out: they are many, and the code tells it again."""
     places: dict[Operator, int] = {}
     order = [places.setdefault(operator, len(places)) for operator in workload.operators]
     return {
@@ -138,6 +138,7 @@ def workload_to_record(workload: Workload) -> dict[str, Any]:
         "order": order,
         "layers": list(workload.layers),
         "views": list(workload.views),
+        "gradients": [[each.bytes_, each.ready] for each in workload.gradients],
     }
 
 
@@ -152,6 +153,7 @@ def workload_from_record(record: Mapping[str, Any]) -> Workload:
         batch=int(record["batch"]),
         settings={str(name): str(value) for name, value in record["settings"].items()},
         parameters=int(record["parameters"]),
+        gradients=tuple(Gradient(bytes_=int(size), ready=int(ready)) for size, ready in record.get("gradients", ())),
     )
 
 
