@@ -1,0 +1,377 @@
+"""Bursts and idles of a resource over time: a cycle where there is one, and nothing where there is none.
+
+A series is split into bursts and idles by 2-means, as Driple does; stretches shorter than a least duration belong to
+what surrounds them. A cycle must then pass three tests. Its period is where differences of the series repeat
+themselves most, and must do so more than in series without a cycle: the same values shuffled, a walk of the same
+steps shuffled, and noise with the same short memory. Bursts must begin a period apart, most of the time. And the two
+levels must differ.
+
+What is told is of one period: all bursts of an iteration added (a gradient sent in buckets is one burst with pauses
+taken out), and all idles. Edges fall inside samples, which then show a value between the two levels; so durations come
+from areas: the share of the time in bursts is what brings the mean rate from the lower level to what it is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.entities.consumption import Cycle, Series
+from foretell.entities.workload import Floats
+
+Flags: TypeAlias = NDArray[np.bool_]
+Places: TypeAlias = NDArray[np.int64]
+
+_BLOCKS, _BLOCK = 5, 40  # surrogates of each kind: a cycle must repeat itself more than every one of them
+_LEAST_CYCLES = 4
+_LEAST_LAG = 3  # samples; shorter periods cannot be told from their own multiples
+_LARGEST_LAG = 24  # in the same widths of smoothing as the least
+_LEAST_SAMPLES = 2 * _LEAST_CYCLES * _LEAST_LAG
+_MOST_SAMPLES = 8192  # that the test looks at; a longer series repeats itself all the more
+_STARTS = (0.0, 0.25, 0.5)  # of a series, as fractions: a job's own beginning need not be cyclic
+_TOLERANCE = 0.2  # of the period: how far one may stray and count as one
+_LEAST_COVER = 0.6  # of the time between first and last burst that must be in whole cycles
+_LEAST_RELATIVE_STEP = 0.05  # from level to level, of the larger
+_SHORT_STRETCH = 0.25  # of the usual stretch: shorter ones are noise
+_LEAST_KNOWN = 0.3  # of bursts that must show a whole sample's level, to go by these
+_NEARLY = 0.9  # as much as ever
+_WIDTHS = np.arange(0.2, 6.0, 0.05)  # of short stretches, in samples
+_PHASES = 12  # of a sample, at which short stretches are laid
+_LEAST_NOISE = 0.02  # of the height: steps of widths and phases are no finer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What was made of a series: a cycle, or why there is none; and where its bursts are."""
+
+    cycle: Cycle | None
+    why: str = ""
+    bursts: tuple[tuple[float, float], ...] = ()  # from when to when, only of a cycle
+
+
+def find_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> Cycle | None:
+    """The cycle of a series; ``None`` if it has none. Bursts and idles shorter than ``least_s`` are taken for noise."""
+    return search_cycle(series, least_s=least_s, seed=seed).cycle
+
+
+def search_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> Search:
+    """The cycle of a series with its bursts, or why it has none. The same seed gives the same answer."""
+    if len(series.values) < _LEAST_SAMPLES:
+        return Search(cycle=None, why=f"there are only {len(series.values)} samples")
+    if not np.ptp(series.values) > 1e-9 * np.abs(series.values).max():
+        return Search(cycle=None, why="it is constant" if series.values.any() else "nothing was used")
+    first = None
+    for fraction in _STARTS:
+        skipped = int(fraction * len(series.values))
+        later = Series(times_s=series.times_s[skipped:], values=series.values[skipped:])
+        found = _search(later, least_s=least_s, seed=seed)
+        if found.cycle is not None:
+            return found
+        first = first or found
+    assert first is not None
+    return first
+
+
+def _search(series: Series, *, least_s: float, seed: int) -> Search:
+    values, step_s = series.values, float(np.median(np.diff(series.times_s)))
+    times = (series.times_s - series.times_s[0]) / step_s  # in samples
+    if len(values) < _LEAST_SAMPLES:
+        return Search(cycle=None, why=f"there are only {len(values)} samples")
+    lag = _find_lag(_resample(times, values), seed=seed)
+    if lag is None:
+        return Search(cycle=None, why="it repeats itself no more than noise does")
+    threshold = _find_threshold(values)
+    busy = _clean(values > threshold, least=least_s / step_s)
+    starts, ends = _find_bursts(busy)
+    edges = _refine(times, values, starts, threshold=threshold)
+    cycles = _chain(edges, lag)
+    if len(cycles) < _LEAST_CYCLES:
+        return Search(cycle=None, why=f"only {len(cycles)} whole cycles were seen; {_LEAST_CYCLES} are needed")
+    lengths = np.array([edges[end] - edges[begin] for begin, end in cycles])
+    if lengths.sum() < _LEAST_COVER * (edges[-1] - edges[0]):
+        return Search(cycle=None, why="bursts do not begin at regular times")
+    inside = np.zeros(len(values), dtype=bool)
+    for begin, end in cycles:
+        inside[starts[begin] : starts[end]] = True
+    shape = _measure(times, values, busy, inside)
+    if shape is None or shape.high - shape.low < _LEAST_RELATIVE_STEP * abs(shape.high):
+        return Search(cycle=None, why="its two levels hardly differ")
+    period_s = float(lengths.mean()) * step_s
+    cycle = Cycle(
+        burst_s=shape.share * period_s,
+        idle_s=(1 - shape.share) * period_s,
+        burst_amount=shape.high,
+        idle_amount=shape.low,
+        period_s=period_s,
+        bursts=sum(end - begin for begin, end in cycles),
+        chance=1 / (1 + _BLOCKS * _BLOCK),
+    )
+    spans = zip(series.times_s[starts], series.times_s[ends], strict=True)
+    return Search(cycle=cycle, bursts=tuple((float(begin), float(end)) for begin, end in spans))
+
+
+def _resample(times: Floats, values: Floats) -> Floats:
+    """Mean rates on an even grid: what was used from one time to another is known exactly, at the samples' ends."""
+    used = np.concatenate(([0.0], np.cumsum(values * np.diff(times))))
+    return np.diff(np.interp(np.arange(int(times[-1] + 1e-6) + 1), times, used))
+
+
+def _find_lag(values: Floats, *, seed: int) -> int | None:
+    """The period in samples, if the series repeats itself more than any of many without a cycle."""
+    spare = max(0, len(values) - _MOST_SAMPLES) // 2
+    values = values[spare : spare + _MOST_SAMPLES]
+    repetition = _Repetition.of(np.diff(values)[None, :])
+    score = repetition.scores()[0]
+    rng = np.random.default_rng(seed)
+    if any((_Repetition.of(steps).scores() >= score).any() for steps in _surrogates(values, rng)):
+        return None
+    return repetition.find_lag()
+
+
+def _surrogates(values: Floats, rng: np.random.Generator) -> Iterator[Floats]:
+    """Steps of series without a cycle: shuffled values, a walk of shuffled steps, noise of the same short memory."""
+    shuffled, steps = np.tile(values, (_BLOCK, 1)), np.tile(np.diff(values), (_BLOCK, 1))
+    memory = _memory(values)
+    for _ in range(_BLOCKS):
+        yield np.diff(rng.permuted(shuffled, axis=1), axis=1)
+        yield rng.permuted(steps, axis=1)
+        yield np.diff(_remember(rng.standard_normal(shuffled.shape), memory), axis=1)
+
+
+def _memory(values: Floats) -> float:
+    centred = values - values.mean()
+    return float(np.clip(centred[1:] @ centred[:-1] / (centred @ centred), 0.0, 0.999))
+
+
+def _remember(noise: Floats, memory: float) -> Floats:
+    """Noise of which each value keeps a share of the one before."""
+    size = 2 * noise.shape[1]
+    response = memory ** np.arange(noise.shape[1])
+    kept = np.fft.irfft(np.fft.rfft(noise, size) * np.fft.rfft(response, size), size)
+    return kept[:, : noise.shape[1]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scale:
+    """How far series repeat themselves after ``first`` samples and more, where that has a top; a row for each."""
+
+    first: int
+    tops: Floats
+    noise: float  # what noise shows of that, about
+
+    def near(self, lag: int) -> float:
+        """What the first series shows about a lag."""
+        place = lag - self.first
+        return float(self.tops[0, max(place - 2, 0) : place + 3].max(initial=0.0)) if place >= 0 else 0.0
+
+    def shortest(self, least: float) -> int | None:
+        """The shortest lag at which the first series shows that much."""
+        places = np.flatnonzero(self.tops[0] >= least)
+        return self.first + int(places[0]) if len(places) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Repetition:
+    """Autocorrelation of steps smoothed at several scales, each at lags of some times its own.
+
+    Steps, because those of a random walk are noise; smoothed at the scale of the period, so that jitter hurts less.
+    """
+
+    scales: tuple[_Scale, ...]
+
+    @classmethod
+    def of(cls, steps: Floats) -> "_Repetition":
+        length = steps.shape[1]
+        longest = length // _LEAST_CYCLES
+        size = 1 << (2 * length - 1).bit_length()
+        power = np.abs(np.fft.rfft(steps - steps.mean(axis=1, keepdims=True), size)) ** 2
+        scales, width = [], 1
+        while _LEAST_LAG * width <= longest:
+            # A box over samples, twice, in both factors: differences of means over as many samples.
+            smooth = _box(np.arange(size // 2 + 1) / size, width) ** 4
+            covariance = np.fft.irfft(power * smooth, size)[:, : longest + 2]
+            correlation = covariance / np.maximum(covariance[:, :1], 1e-300)
+            at = np.arange(_LEAST_LAG * width, min(_LARGEST_LAG * width, longest) + 1)
+            tops = (correlation[:, at] >= correlation[:, at - 1]) & (correlation[:, at] >= correlation[:, at + 1])
+            noise = float(np.sqrt(width / length))
+            scales.append(_Scale(first=int(at[0]), tops=np.where(tops, correlation[:, at], 0.0), noise=noise))
+            width *= 2
+        return cls(scales=tuple(scales))
+
+    def scores(self) -> Floats:
+        """The most that each series repeats itself, against noise."""
+        return np.asarray(np.max([scale.tops.max(axis=1) / scale.noise for scale in self.scales], axis=0))
+
+    def find_lag(self) -> int | None:
+        """The shortest lag at which the first series repeats itself nearly as much as it ever does."""
+        tops = [float(scale.tops[0].max()) for scale in self.scales]
+        best = int(np.argmax(tops))
+        lag = self.scales[best].shortest(_NEARLY * tops[best])
+        for scale in self.scales[best::-1]:  # finer ones may know a part of it that is as good
+            shown = 0.0 if lag is None else scale.near(lag)
+            lag = (scale.shortest(_NEARLY * shown) or lag) if shown > 0 else lag
+        return lag
+
+
+def _box(turns: Floats, width: int) -> Floats:
+    with np.errstate(invalid="ignore"):
+        box = np.abs(np.sin(np.pi * turns * width) / (width * np.sin(np.pi * turns)))
+    box[0] = 1.0
+    return np.asarray(box)
+
+
+def _find_threshold(values: Floats) -> float:
+    """Half way between the two means that values are nearest to on the whole: 2-means, exactly."""
+    ordered = np.sort(values)
+    below = np.arange(1, len(ordered))
+    sums = np.cumsum(ordered)
+    lower = sums[:-1] / below
+    upper = (sums[-1] - sums[:-1]) / (len(ordered) - below)
+    best = int(np.argmax(below * lower**2 + (len(ordered) - below) * upper**2))
+    return float(lower[best] + upper[best]) / 2
+
+
+def _clean(busy: Flags, *, least: float) -> Flags:
+    """Without stretches much shorter than usual or than the least: they become what surrounds them, shortest first."""
+    usual = min(_usual_stretch(busy, kind=True), _usual_stretch(busy, kind=False))
+    limit = max(least, _SHORT_STRETCH * usual)
+    busy = busy.copy()
+    for length in range(1, int(np.ceil(limit))):
+        begins, ends = _stretches(busy)
+        short = (ends - begins == length) & (begins > 0) & (ends < len(busy))
+        for begin, end in zip(begins[short], ends[short], strict=True):
+            if busy[begin - 1] != busy[begin]:  # no neighbour was turned just now
+                busy[begin:end] = ~busy[begin:end]
+    return busy
+
+
+def _usual_stretch(busy: Flags, *, kind: bool) -> float:
+    """The length of the stretch in which the middle sample of a kind is."""
+    begins, ends = _stretches(busy)
+    lengths = (ends - begins)[busy[begins] == kind]
+    return float(np.median(np.repeat(lengths, lengths))) if len(lengths) else 0.0
+
+
+def _stretches(busy: Flags) -> tuple[Places, Places]:
+    turns = np.flatnonzero(busy[1:] != busy[:-1]) + 1
+    return np.concatenate(([0], turns)), np.concatenate((turns, [len(busy)]))
+
+
+def _find_bursts(busy: Flags) -> tuple[Places, Places]:
+    """Where bursts begin and end; the first is left out if its beginning was not seen."""
+    begins, ends = _stretches(busy)
+    seen = busy[begins] & (begins > 0)
+    return begins[seen], ends[seen]
+
+
+def _refine(times: Floats, values: Floats, starts: Places, *, threshold: float) -> Floats:
+    """Where, between the middles of two samples, the series rises through the threshold."""
+    middles = (times[1:] + times[:-1]) / 2
+    before, after = values[starts - 1], values[starts]
+    part = np.clip((threshold - before) / np.maximum(after - before, 1e-300), 0.0, 1.0)
+    return np.asarray(middles[starts - 1] + part * (middles[starts] - middles[starts - 1]))
+
+
+def _chain(edges: Floats, lag: int) -> list[tuple[int, int]]:
+    """As many whole cycles as there are, none within another: from a burst to the one about a period later."""
+    if not len(edges):
+        return []
+    nearest = np.clip(np.searchsorted(edges, edges + lag), 1, max(len(edges) - 1, 1))
+    nearest = np.minimum(nearest, len(edges) - 1)
+    earlier = np.abs(edges[nearest - 1] - edges - lag) < np.abs(edges[nearest] - edges - lag)
+    follower = np.where(earlier, nearest - 1, nearest)
+    strays = np.abs(edges[follower] - edges - lag) > max(_TOLERANCE * lag, 1.0)
+    most = np.zeros(len(edges) + 1, dtype=int)
+    for place in range(len(edges) - 1, -1, -1):
+        through = 0 if strays[place] or follower[place] <= place else 1 + most[follower[place]]
+        most[place] = max(through, most[place + 1])
+    cycles, place = [], 0
+    while most[place]:
+        if most[place] == most[place + 1]:
+            place += 1
+        else:
+            cycles.append((place, int(follower[place])))
+            place = int(follower[place])
+    return cycles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """The two levels of a cycle, and the share of the time in the upper one."""
+
+    high: float
+    low: float
+    share: float
+
+
+def _measure(times: Floats, values: Floats, busy: Flags, inside: Flags) -> _Shape | None:
+    """The levels that whole samples show; where stretches are too short for any, what fits their edges best."""
+    bursts, idles = busy & inside, ~busy & inside
+    if not bursts.any() or not idles.any():
+        return None
+    high, low = _level(values, bursts), _level(values, idles)
+    if high is None and low is None:
+        high, low = float(values[bursts].mean()), float(values[idles].mean())
+    elif high is None and low is not None:
+        high = low + _fit_height(times, values - low, bursts, noise=_noise(values, idles))
+    elif low is None and high is not None:
+        low = high - _fit_height(times, high - values, idles, noise=_noise(values, bursts))
+    assert high is not None
+    assert low is not None
+    if not high > low:
+        return None
+    mean = float(np.average(values[inside], weights=np.diff(times)[inside]))
+    return _Shape(high=high, low=low, share=float(np.clip((mean - low) / (high - low), 0.0, 1.0)))
+
+
+def _level(values: Floats, of: Flags) -> float | None:
+    """The mean of samples that have no edge; ``None`` if hardly a stretch has any."""
+    begins, ends = _stretches(of)
+    lengths = (ends - begins)[of[begins]]
+    return float(values[_whole(of)].mean()) if (lengths >= 3).mean() >= _LEAST_KNOWN else None
+
+
+def _noise(values: Floats, of: Flags) -> float:
+    return float(values[_whole(of)].std())
+
+
+def _whole(of: Flags) -> Flags:
+    """Samples whose neighbours are of the same kind."""
+    whole = np.zeros_like(of)
+    whole[1:-1] = of[1:-1] & of[:-2] & of[2:]
+    return whole
+
+
+def _fit_height(times: Floats, excess: Floats, of: Flags, *, noise: float) -> float:
+    """The height of short stretches, of which hardly a sample is whole.
+
+    Their area is known. For each width, and so height, any place within the samples is as likely as another; the width
+    that makes what was seen most likely wins.
+    """
+    begins, ends = _stretches(of)
+    lengths = (ends - begins)[of[begins]]
+    middles = ((begins + ends) // 2)[of[begins]]
+    reach = int(np.median(lengths)) // 2 + 2
+    middles = middles[(middles >= reach) & (middles < len(excess) - reach)]
+    if not len(middles):
+        return float(excess[of].mean())
+    around = middles[:, None] + np.arange(-reach, reach + 2)
+    windows, bounds = excess[around[:, :-1]], times[around] - times[middles, None] - 0.5
+    area = float((windows * np.diff(bounds)).sum(axis=1).mean())
+    noise = max(noise, _LEAST_NOISE * float(np.abs(windows).max()))
+    widths = _WIDTHS[2 * reach >= _WIDTHS]
+    likely = [_likelihood(windows, bounds, width=width, height=area / width, noise=noise) for width in widths]
+    return area / float(widths[int(np.argmax(likely))])
+
+
+def _likelihood(windows: Floats, bounds: Floats, *, width: float, height: float, noise: float) -> float:
+    """The logarithm of how likely stretches of a width and height show these windows."""
+    places = np.arange(-_PHASES, _PHASES + 1) / _PHASES
+    left = np.maximum(bounds[:, None, :-1], places[None, :, None] - width / 2)
+    right = np.minimum(bounds[:, None, 1:], places[None, :, None] + width / 2)
+    shown = height * np.maximum(right - left, 0.0) / np.diff(bounds)[:, None, :]
+    squares = ((windows[:, None, :] - shown) ** 2).sum(axis=2) / (2 * noise**2)
+    least = squares.min(axis=1)
+    return float((np.log(np.exp(least[:, None] - squares).mean(axis=1)) - least).sum())

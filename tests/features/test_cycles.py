@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+from benchmarks.observe_series import STEP_S, Wave, make_wave, make_without
+
+from foretell.entities.consumption import Series
+from foretell.features.cycles import find_cycle, search_cycle
+
+RNG_SEED = 7
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(RNG_SEED)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "constant", "walk", "memory"])
+def test_no_cycle_is_found_where_there_is_none(kind: str) -> None:
+    random = rng()
+    assert not any(find_cycle(make_without(kind, random, samples=600), seed=number) for number in range(12))
+
+
+@pytest.mark.parametrize(
+    "wave",
+    [
+        Wave(period=7.3, duty=0.4),
+        Wave(period=12, duty=0.3, noise=0.1, jitter=0.02),
+        Wave(period=25, duty=0.1, noise=0.05, jitter=0.02),
+        Wave(period=25, duty=0.9, noise=0.05, jitter=0.02),
+        Wave(period=60, duty=0.5, noise=0.2, jitter=0.03),
+        Wave(period=50, duty=0.2, low=0.0, high=125e6, noise=0.02, jitter=0.03),
+    ],
+)
+def test_a_cycle_is_found_to_the_sample(wave: Wave) -> None:
+    truth = make_wave(wave, rng(), samples=1200)
+    cycle = find_cycle(truth.series)
+    assert cycle is not None
+    assert cycle.burst_s == pytest.approx(truth.burst * STEP_S, abs=STEP_S)
+    assert cycle.idle_s == pytest.approx((truth.period - truth.burst) * STEP_S, abs=STEP_S)
+    assert cycle.period_s == pytest.approx(cycle.burst_s + cycle.idle_s)
+    assert cycle.burst_amount == pytest.approx(wave.high, rel=0.03)
+    assert cycle.idle_amount == pytest.approx(wave.low, abs=0.03 * wave.high)
+    assert cycle.chance <= 0.01
+
+
+def test_edges_within_samples_do_not_lengthen_bursts() -> None:
+    wave = Wave(period=11.37, duty=3.2 / 11.37, low=0.0)
+    cycle = find_cycle(make_wave(wave, rng(), samples=1200).series)
+    assert cycle is not None
+    assert cycle.burst_s == pytest.approx(3.2 * STEP_S, rel=0.02)
+    assert cycle.burst_amount == pytest.approx(1.0, rel=0.01)
+
+
+def test_bursts_shorter_than_two_samples_are_told_by_their_edges() -> None:
+    wave = Wave(period=11.37, duty=1.3 / 11.37, low=0.0, jitter=0.02)
+    cycle = find_cycle(make_wave(wave, rng(), samples=2000).series)
+    assert cycle is not None
+    assert cycle.burst_s == pytest.approx(1.3 * STEP_S, rel=0.1)
+    assert cycle.burst_amount == pytest.approx(1.0, rel=0.1)
+
+
+def test_buckets_of_an_iteration_are_added() -> None:
+    wave = Wave(period=80, duty=0.3, noise=0.03, jitter=0.01, low=0.0, buckets=4)
+    truth = make_wave(wave, rng(), samples=2000)
+    cycle = find_cycle(truth.series)
+    assert cycle is not None
+    assert cycle.period_s == pytest.approx(truth.period * STEP_S, rel=0.02)
+    assert cycle.burst_s == pytest.approx(truth.burst * STEP_S, rel=0.05)
+    assert cycle.bursts == pytest.approx(4 * 2000 / 80, abs=8)
+
+
+def test_pauses_shorter_than_the_least_belong_to_the_burst() -> None:
+    wave = Wave(period=80, duty=0.3, jitter=0.01, low=0.0, buckets=4)
+    cycle = find_cycle(make_wave(wave, rng(), samples=2000).series, least_s=6 * STEP_S)
+    assert cycle is not None
+    assert cycle.burst_s == pytest.approx((0.3 + 0.2 * 0.7) * 80 * STEP_S, rel=0.05)
+    assert cycle.burst_amount == pytest.approx(0.3 / 0.44, rel=0.05)
+
+
+def test_a_beginning_without_a_cycle_does_not_hide_it() -> None:
+    truth = make_wave(Wave(period=30, duty=0.4, noise=0.05, low=0.2), rng(), samples=900)
+    values = np.concatenate((np.full(300, 1.0), truth.series.values))
+    cycle = find_cycle(Series(times_s=STEP_S * np.arange(1201.0), values=values))
+    assert cycle is not None
+    assert cycle.period_s == pytest.approx(30 * STEP_S, rel=0.02)
+    assert cycle.share == pytest.approx(0.4, abs=0.03)
+
+
+def test_samples_far_apart_are_no_harm() -> None:
+    truth = make_wave(Wave(period=30, duty=0.4, low=0.0), rng(), samples=1200)
+    kept = np.delete(np.arange(1201), [200, 201, 202, 600])  # somebody else had the core
+    used = np.concatenate(([0.0], np.cumsum(truth.series.values * np.diff(truth.series.times_s))))
+    times_s = truth.series.times_s[kept]
+    cycle = find_cycle(Series(times_s=times_s, values=np.diff(used[kept]) / np.diff(times_s)))
+    assert cycle is not None
+    assert cycle.burst_s == pytest.approx(12 * STEP_S, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (np.ones(10), "only 10 samples"),
+        (np.zeros(200), "nothing was used"),
+        (np.ones(200), "constant"),
+        (np.random.default_rng(1).standard_normal(200), "no more than noise"),
+    ],
+)
+def test_it_says_why_there_is_none(values: np.ndarray, why: str) -> None:
+    found = search_cycle(Series(times_s=np.arange(len(values) + 1.0), values=values))
+    assert found.cycle is None
+    assert why in found.why
+
+
+def test_bursts_are_where_they_are_drawn() -> None:
+    values = np.tile(np.repeat([1.0, 0.0], [4, 6]), 30)
+    found = search_cycle(Series(times_s=STEP_S * np.arange(301.0), values=values))
+    assert found.cycle is not None
+    assert found.bursts[0] == pytest.approx((10 * STEP_S, 14 * STEP_S))  # the first began before we looked
+    assert len(found.bursts) == 29
