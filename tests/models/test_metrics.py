@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.models.metrics import cost_with_doubling, score
+from foretell.models.metrics import cost_with_doubling, nrmse, score
 
 _times = st.floats(1e-3, 1e7)
 _pairs = st.lists(st.tuples(_times, _times), min_size=1, max_size=30)
@@ -74,3 +74,9 @@ def test_shares_do_not_depend_on_the_unit(pairs: list[tuple[float, float]], fact
     assert (there.mape, there.upp, there.wtm, there.retry_cost) == pytest.approx(
         (here.mape, here.upp, here.wtm, here.retry_cost)
     )
+
+
+def test_nrmse_is_the_usual_miss_over_the_mean_measured() -> None:
+    assert nrmse([1.0, 3.0], [1.4, 2.6]) == pytest.approx(0.2)
+    assert nrmse([10.0, 30.0], [10.0, 30.0]) == 0
+    assert nrmse([1.0, 1.0, 4.0], [1.0, 1.0, 1.0]) == pytest.approx(np.sqrt(3) / 2)

@@ -32,3 +32,9 @@ def cost_with_doubling(request: ArrayLike, actual: ArrayLike) -> NDArray[np.floa
     p, a = np.asarray(request, dtype=float), np.asarray(actual, dtype=float)
     failures = np.ceil(np.maximum(np.log2(a / p), 0) - 1e-12)
     return np.asarray(p * (2**failures - 1) + a, dtype=float)
+
+
+def nrmse(actual: ArrayLike, predicted: ArrayLike) -> float:
+    """The root of the mean square error over the mean of what was measured, as a share."""
+    a, p = np.asarray(actual, dtype=float), np.asarray(predicted, dtype=float)
+    return float(np.sqrt(np.mean((p - a) ** 2)) / np.mean(a))
