@@ -185,12 +185,13 @@ def choose_batch(network: Network, options: StepOptions, draw: Draw, flops_per_s
     """A batch that is drawn, or the largest with which a step should not take too long."""
     with torch.device("meta"):
         model = network.build()
-    work = _find_work(capture(model, [build_input(network, 2)], options=options)) / 2
+    work = find_work(capture(model, [build_input(network, 2)], options=options)) / 2
     most = max(2, int(STEP_S * flops_per_s / work))  # one alone is too few for some norms
     return max(2, min(draw.size(*BATCH), most))
 
 
-def _find_work(workload: Workload) -> float:
+def find_work(workload: Workload) -> float:
+    """Operations of a step, or moved bytes in their stead where those take longer."""
     return sum(max(each.flops, each.bytes_moved * BYTES_FOR_FLOPS) for each in workload.operators)
 
 

@@ -1,0 +1,36 @@
+"""A distributed training that is run to be measured, and what its first worker tells of it."""
+
+from dataclasses import dataclass, field
+
+from foretell.entities.consumption import Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedNetwork:
+    """Which network is trained: one of the endless row of random ones, or a model's code."""
+
+    number: int = 0
+    seed: int = 0
+    source: str = ""  # FILE.py:FACTORY, as everywhere
+    inputs: tuple[str, ...] = ()  # of a model's code, as in --input
+    arguments: tuple[tuple[str, str], ...] = ()
+    optimizer: str = "sgd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    """A network, a batch for each worker, a setting, and for how long it is looked at."""
+
+    network: TrainedNetwork
+    batch: int
+    setting: Setting
+    seconds: float = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What the first worker tells; moments are of the machine's monotonic clock."""
+
+    alone_s: float  # an iteration without any communication
+    began_s: tuple[float, ...]  # each iteration, and the end of the last
+    phases_s: tuple[float, float, float] = field(default=(0.0, 0.0, 0.0))  # medians: forward, backward, the rest

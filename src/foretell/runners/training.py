@@ -1,0 +1,162 @@
+"""Starts the members of a distributed training on nodes, gives them jobs, and listens to the first worker."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import IO, Any
+
+from foretell.entities.training import Trained, TrainingJob
+from foretell.errors import RunnerError
+from foretell.runners.links import Links
+
+_PORT = 29400
+_PATIENCE_S = 120.0
+_THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # one core a member
+
+
+class TrainingGroup:
+    """A process on each node that makes a copy of itself for each job.
+
+    **One at a time.** :meth:`start` is followed by :meth:`finish`, whatever happens in between.
+    **Whole or not at all.** A member that fails ends the job for all; the next job finds new members.
+    """
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._members: list[_MemberProcess] = []
+        self._jobs = 0
+
+    def start(self, job: TrainingJob) -> int:
+        """Begin, and tell the process of the first worker.
+
+        Raises:
+            RunnerError: A member cannot be started.
+        """
+        setting = job.setting
+        count = setting.workers + setting.servers
+        if setting.link_bytes_per_s is not None:
+            self._links.set_rate(setting.link_bytes_per_s)
+        self._grow(count)
+        self._jobs += 1
+        first = self._links.nodes[0]
+        for rank, member in enumerate(self._members[:count]):
+            order = _build_order(job, rank, address=first.address, port=_PORT + self._jobs % 1000)
+            member.give({**order, "interface": self._links.nodes[rank].interface})
+        return int(self._members[0].wait_for("started")["pid"])
+
+    def finish(self, job: TrainingJob) -> Trained:
+        """Wait for the end, and give what the first worker tells.
+
+        Raises:
+            RunnerError: A member failed, or does not answer.
+        """
+        try:
+            told = self._members[0].wait_for("trained")
+            for member in self._members[: job.setting.workers + job.setting.servers]:
+                member.wait_for("ended")
+        except RunnerError:
+            self.close()
+            raise
+        return Trained(alone_s=told["alone_s"], began_s=tuple(told["began_s"]), phases_s=tuple(told["phases_s"]))
+
+    def close(self) -> None:
+        """End all members."""
+        for member in self._members:
+            member.kill()
+        self._members.clear()
+
+    def _grow(self, count: int) -> None:
+        if count > len(self._links.nodes):
+            raise RunnerError(f"{count} workers and servers need as many nodes; there are {len(self._links.nodes)}")
+        for node in self._links.nodes[len(self._members) : count]:
+            self._members.append(_MemberProcess(node.prefix))
+            self._members[-1].wait_for("ready")
+
+
+@contextmanager
+def open_group(links: Links) -> Iterator[TrainingGroup]:
+    """A group whose members end with the block."""
+    group = TrainingGroup(links)
+    try:
+        yield group
+    finally:
+        group.close()
+
+
+def _build_order(job: TrainingJob, rank: int, *, address: str, port: int) -> dict[str, Any]:
+    setting = job.setting
+    cores = sorted(os.sched_getaffinity(0))
+    return {
+        "network": asdict(job.network),
+        "batch": job.batch,
+        "strategy": setting.strategy.value,
+        "workers": setting.workers,
+        "servers": setting.servers,
+        "synchronous": setting.synchronous,
+        "seconds": job.seconds,
+        "rank": rank,
+        "address": address,
+        "port": port,
+        "core": cores[rank % len(cores)],
+    }
+
+
+class _MemberProcess:
+    """A node's process, and what it says."""
+
+    def __init__(self, prefix: tuple[str, ...]) -> None:
+        self._process = subprocess.Popen(
+            [*prefix, sys.executable, "-m", "foretell.workloads.training"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **_THREADS},
+            text=True,
+            start_new_session=True,
+        )
+        self._said: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+        assert self._process.stdout is not None
+        threading.Thread(target=_listen, args=(self._process.stdout, self._said), daemon=True).start()
+
+    def give(self, order: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as exc:
+            raise RunnerError("a member of the training has ended; try again") from exc
+
+    def wait_for(self, event: str) -> Mapping[str, Any]:
+        """The next word of a kind.
+
+        Raises:
+            RunnerError: It says that it failed, or nothing at all.
+        """
+        while True:
+            try:
+                said = self._said.get(timeout=_PATIENCE_S)
+            except queue.Empty:
+                raise RunnerError(f"a member of the training said nothing for {_PATIENCE_S:g} s") from None
+            if said is None:
+                raise RunnerError("a member of the training ended early; is PyTorch installed for this Python?")
+            if said["event"] == "failed":
+                raise RunnerError(f"a member of the training failed: {said['why']}")
+            if said["event"] == event:
+                return said
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, 9)
+        self._process.wait()
+
+
+def _listen(stream: IO[str], said: "queue.Queue[Mapping[str, Any] | None]") -> None:
+    for line in stream:
+        said.put(json.loads(line))
+    said.put(None)

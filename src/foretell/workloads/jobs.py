@@ -1,0 +1,63 @@
+"""Which distributed trainings are measured: random networks in turn through settings, always the same for a number."""
+
+import torch
+
+from foretell.entities.consumption import Setting
+from foretell.entities.training import TrainedNetwork, TrainingJob
+from foretell.entities.workload import Workload
+from foretell.workloads.capture import capture
+from foretell.workloads.learning import build_input, find_work
+from foretell.workloads.networks import KINDS, Draw, Network, draw_network
+from foretell.workloads.sources import StepOptions
+
+COMPUTE_S = (0.02, 0.3)  # of an iteration at the device's best rate; really it is some times longer
+TRANSFER_S = (0.015, 0.2)  # that a gradient takes on the link: more than a sample, less than all of the time
+BATCH = (2, 512)
+TRIES = 60
+
+
+def draw_job(number: int, setting: Setting, *, seed: int, flops_per_s: float) -> TrainingJob:
+    """The job of a number: a network whose gradients take a while on the setting's link, and a batch to go with it."""
+    draw = Draw(seed * 1_000_003 + number)
+    places = [number + KINDS * 1000 * attempt for attempt in range(TRIES)]  # the same kind of network
+    found = min(places, key=lambda place: _miss(draw_network(place, seed=seed), setting))
+    network = draw_network(found, seed=seed)
+    return TrainingJob(
+        network=TrainedNetwork(number=found, seed=seed),
+        batch=_choose_batch(network, draw, flops_per_s * setting.share),
+        setting=setting,
+    )
+
+
+def find_family(number: int, *, seed: int) -> str:
+    """The kind of a random network."""
+    return draw_network(number, seed=seed).name.partition("-")[0]
+
+
+def read_job(job: TrainingJob) -> Workload:
+    """The operators of a random network's step."""
+    network = draw_network(job.network.number, seed=job.network.seed)
+    return _capture(network, job.batch)
+
+
+def _miss(network: Network, setting: Setting) -> float:
+    """By how much a network's gradients are too small or too large for a link; nothing where they suit it."""
+    if setting.link_bytes_per_s is None:
+        return 0.0
+    with torch.device("meta"):
+        parameters = sum(each.numel() for each in network.build().parameters())
+    transfer_s = 4 * parameters / setting.link_bytes_per_s
+    low, high = TRANSFER_S
+    return max(0.0, low / transfer_s - 1, transfer_s / high - 1)
+
+
+def _choose_batch(network: Network, draw: Draw, flops_per_s: float) -> int:
+    work = find_work(_capture(network, BATCH[0])) / BATCH[0]
+    return min(BATCH[1], max(BATCH[0], round(draw.real(*COMPUTE_S) * flops_per_s / work)))
+
+
+def _capture(network: Network, batch: int) -> Workload:
+    with torch.device("meta"):
+        model = network.build()
+    options = StepOptions(loss=network.loss, optimizer=network.optimizer)
+    return capture(model, [build_input(network, batch)], options=options, name=network.name)
