@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from foretell.probes import gpus as gpus_module
-from foretell.probes.gpus import find_gpus, sample_gpus
+from foretell.probes.gpus import find_gpus, find_used_gpus, read_load, sample_gpus
 
 
 class NVMLError(Exception):
@@ -21,7 +21,7 @@ def build_nvml(**changes):
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}{handle}",
         "nvmlDeviceGetName": lambda handle: b"Tesla V100",
-        "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=[80, 40][handle]),
+        "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=[80, 40][handle], memory=[50, 20][handle]),
         "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
             SimpleNamespace(pid=7, usedGpuMemory=100),
             SimpleNamespace(pid=8, usedGpuMemory=1000),
@@ -79,3 +79,31 @@ def test_unknown_pids_mean_all_memory_in_use(use_nvml):
 def test_a_sample_that_fails_is_none(use_nvml):
     use_nvml(nvmlDeviceGetUtilizationRates=fail)
     assert sample_gpus(find_gpus(), pids={7}) is None
+
+
+def list_users(**pids):
+    return lambda handle: [SimpleNamespace(pid=pid, usedGpuMemory=10) for pid in pids[f"gpu{handle}"]]
+
+
+def test_used_gpus_are_those_our_processes_compute_on(use_nvml):
+    use_nvml(nvmlDeviceGetComputeRunningProcesses=list_users(gpu0=[1], gpu1=[1, 7]))
+    assert [gpu.handle for gpu in find_used_gpus(find_gpus(), pids={7})] == [1]
+    assert find_used_gpus(find_gpus(), pids={99}) == ()
+
+
+def test_in_a_container_used_gpus_are_those_of_processes_nobody_knows(use_nvml):
+    use_nvml(nvmlDeviceGetComputeRunningProcesses=list_users(gpu0=[], gpu1=[2**22 + 5]))  # beyond the largest pid
+    assert [gpu.handle for gpu in find_used_gpus(find_gpus(), pids={99})] == [1]
+
+
+def test_load_has_the_memory_interface_too(use_nvml):
+    use_nvml()
+    load = read_load(find_gpus(), pids={7})
+    assert (load.utilisation, load.interface) == pytest.approx((0.6, 0.35))
+    assert load.memory_bytes == 200
+
+
+def test_gpus_that_do_not_answer_are_unused(use_nvml):
+    use_nvml(nvmlDeviceGetUtilizationRates=fail, nvmlDeviceGetComputeRunningProcesses=fail)
+    assert find_used_gpus(find_gpus(), pids={7}) == ()
+    assert read_load(find_gpus(), pids={7}) is None

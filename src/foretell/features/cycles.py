@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.entities.consumption import Cycle, Series
+from foretell.entities.observation import CycleSearch
 from foretell.entities.workload import Floats
 
 Flags: TypeAlias = NDArray[np.bool_]
@@ -42,26 +43,17 @@ _PHASES = 12  # of a sample, at which short stretches are laid
 _LEAST_NOISE = 0.02  # of the height: steps of widths and phases are no finer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """What was made of a series: a cycle, or why there is none; and where its bursts are."""
-
-    cycle: Cycle | None
-    why: str = ""
-    bursts: tuple[tuple[float, float], ...] = ()  # from when to when, only of a cycle
-
-
 def find_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> Cycle | None:
     """The cycle of a series; ``None`` if it has none. Bursts and idles shorter than ``least_s`` are taken for noise."""
     return search_cycle(series, least_s=least_s, seed=seed).cycle
 
 
-def search_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> Search:
+def search_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> CycleSearch:
     """The cycle of a series with its bursts, or why it has none. The same seed gives the same answer."""
     if len(series.values) < _LEAST_SAMPLES:
-        return Search(cycle=None, why=f"there are only {len(series.values)} samples")
+        return CycleSearch(cycle=None, why=f"there are only {len(series.values)} samples")
     if not np.ptp(series.values) > 1e-9 * np.abs(series.values).max():
-        return Search(cycle=None, why="it is constant" if series.values.any() else "nothing was used")
+        return CycleSearch(cycle=None, why="it is constant" if series.values.any() else "nothing was used")
     first = None
     for fraction in _STARTS:
         skipped = int(fraction * len(series.values))
@@ -74,30 +66,30 @@ def search_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> Sear
     return first
 
 
-def _search(series: Series, *, least_s: float, seed: int) -> Search:
+def _search(series: Series, *, least_s: float, seed: int) -> CycleSearch:
     values, step_s = series.values, float(np.median(np.diff(series.times_s)))
     times = (series.times_s - series.times_s[0]) / step_s  # in samples
     if len(values) < _LEAST_SAMPLES:
-        return Search(cycle=None, why=f"there are only {len(values)} samples")
+        return CycleSearch(cycle=None, why=f"there are only {len(values)} samples")
     lag = _find_lag(_resample(times, values), seed=seed)
     if lag is None:
-        return Search(cycle=None, why="it repeats itself no more than noise does")
+        return CycleSearch(cycle=None, why="it repeats itself no more than noise does")
     threshold = _find_threshold(values)
     busy = _clean(values > threshold, least=least_s / step_s)
     starts, ends = _find_bursts(busy)
     edges = _refine(times, values, starts, threshold=threshold)
     cycles = _chain(edges, lag)
     if len(cycles) < _LEAST_CYCLES:
-        return Search(cycle=None, why=f"only {len(cycles)} whole cycles were seen; {_LEAST_CYCLES} are needed")
+        return CycleSearch(cycle=None, why=f"only {len(cycles)} whole cycles were seen; {_LEAST_CYCLES} are needed")
     lengths = np.array([edges[end] - edges[begin] for begin, end in cycles])
     if lengths.sum() < _LEAST_COVER * (edges[-1] - edges[0]):
-        return Search(cycle=None, why="bursts do not begin at regular times")
+        return CycleSearch(cycle=None, why="bursts do not begin at regular times")
     inside = np.zeros(len(values), dtype=bool)
     for begin, end in cycles:
         inside[starts[begin] : starts[end]] = True
     shape = _measure(times, values, busy, inside)
     if shape is None or shape.high - shape.low < _LEAST_RELATIVE_STEP * abs(shape.high):
-        return Search(cycle=None, why="its two levels hardly differ")
+        return CycleSearch(cycle=None, why="its two levels hardly differ")
     period_s = float(lengths.mean()) * step_s
     cycle = Cycle(
         burst_s=shape.share * period_s,
@@ -109,7 +101,7 @@ def _search(series: Series, *, least_s: float, seed: int) -> Search:
         chance=1 / (1 + _BLOCKS * _BLOCK),
     )
     spans = zip(series.times_s[starts], series.times_s[ends], strict=True)
-    return Search(cycle=cycle, bursts=tuple((float(begin), float(end)) for begin, end in spans))
+    return CycleSearch(cycle=cycle, bursts=tuple((float(begin), float(end)) for begin, end in spans))
 
 
 def _resample(times: Floats, values: Floats) -> Floats:
@@ -353,7 +345,7 @@ def _fit_height(times: Floats, excess: Floats, of: Flags, *, noise: float) -> fl
     begins, ends = _stretches(of)
     lengths = (ends - begins)[of[begins]]
     middles = ((begins + ends) // 2)[of[begins]]
-    reach = int(np.median(lengths)) // 2 + 2
+    reach = int(np.median(lengths)) // 2 + 1  # a sample more than it has, on either side: the next may be near
     middles = middles[(middles >= reach) & (middles < len(excess) - reach)]
     if not len(middles):
         return float(excess[of].mean())

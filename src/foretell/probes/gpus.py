@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from foretell.probes.procfs import find_stat
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
@@ -21,6 +23,15 @@ class GpuSample:
     """What a run's GPUs do at one moment: mean utilisation as a fraction, memory in use on all of them."""
 
     utilisation: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLoad:
+    """What some GPUs do: means of how busy they and their memory interfaces are, and all memory in use."""
+
+    utilisation: float
+    interface: float
     memory_bytes: int
 
 
@@ -71,6 +82,36 @@ def sample_gpus(gpus: Sequence[Gpu], *, pids: Collection[int]) -> GpuSample | No
         )
     except pynvml.NVMLError:
         return None
+
+
+def find_used_gpus(gpus: Sequence[Gpu], *, pids: Collection[int]) -> tuple[Gpu, ...]:
+    """Those on which these processes compute; all that anybody computes on, where NVML knows other pids than we do."""
+    import pynvml
+
+    try:
+        users = [{each.pid for each in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu.handle)} for gpu in gpus]
+    except pynvml.NVMLError:
+        return ()
+    mine = tuple(gpu for gpu, known in zip(gpus, users, strict=True) if known & set(pids))
+    return mine or tuple(
+        gpu for gpu, known in zip(gpus, users, strict=True) if any(find_stat(pid) is None for pid in known)
+    )
+
+
+def read_load(gpus: Sequence[Gpu], *, pids: Collection[int]) -> GpuLoad | None:
+    """What these processes make of these GPUs now; ``None`` if it cannot be told."""
+    import pynvml
+
+    try:
+        rates = [pynvml.nvmlDeviceGetUtilizationRates(gpu.handle) for gpu in gpus]
+        memory_bytes = sum(_memory(pynvml, gpu, pids) for gpu in gpus)
+    except pynvml.NVMLError:
+        return None
+    return GpuLoad(
+        utilisation=sum(rate.gpu for rate in rates) / 100 / len(rates),
+        interface=sum(rate.memory for rate in rates) / 100 / len(rates),
+        memory_bytes=memory_bytes,
+    )
 
 
 def _memory(nvml: Any, gpu: Gpu, pids: Collection[int]) -> int:

@@ -1,0 +1,272 @@
+"""What a job consumes over time, looked at many times a second at almost no cost.
+
+CPU time of a process, all its threads included, is one system call: the kernel's own clock of that process, in
+nanoseconds. Network counters are of the process's network namespace, read through a descriptor that stays open. New
+children are looked for every now and then.
+"""
+
+import os
+import threading
+import time
+from array import array
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from foretell.entities.consumption import Resource, Series
+from foretell.entities.observation import Load, Recorded
+from foretell.errors import NotFoundError, RunnerError
+from foretell.probes.gpus import Gpu, GpuLoad, find_gpus, find_used_gpus, read_load
+from foretell.probes.load import LoadWatch
+from foretell.probes.network import Counts, NetworkCounter
+from foretell.probes.procfs import find_children, find_stat
+
+INTERVAL_S = 0.02
+_RESCAN_S = 0.2
+_MOST_SAMPLES = 500_000
+_LITTLE = 0.01  # of what goes over the loopback: where the other interfaces move less, they move nothing of the job's
+_CLOCK_OF_PROCESS = 2  # CPUCLOCK_SCHED of Linux' include/linux/posix-timers.h: the scheduler's own count
+
+
+class Ending(Protocol):
+    """Told when to stop: an event of threading or multiprocessing."""
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+def sample(
+    pids: Collection[int],
+    *,
+    interval_s: float = INTERVAL_S,
+    until: Ending | None = None,
+    longest_s: float | None = None,
+) -> Recorded:
+    """What these processes and their descendants consume, until told to stop or all of the former have ended.
+
+    It samples in the thread that calls it; let it have one of its own, or a process. ``until`` is an event of
+    :mod:`threading` or :mod:`multiprocessing`.
+
+    Raises:
+        NotFoundError: if none of the processes is there.
+        RunnerError: if it ended before anything was seen of it.
+    """
+    return ConsumptionSampler(pids, interval_s=interval_s).run(until or threading.Event(), longest_s=longest_s)
+
+
+class ConsumptionSampler:
+    """Samples processes and their descendants; ready as soon as it is made.
+
+    Raises:
+        NotFoundError: if none of the processes is there.
+    """
+
+    def __init__(self, pids: Collection[int], *, interval_s: float = INTERVAL_S) -> None:
+        self._interval_s = interval_s
+        self._processes = _Processes(roots=tuple(pids))
+        self._network = NetworkCounter()
+        self._visible, self._gpus = find_gpus(), tuple[Gpu, ...]()
+        self._samples = _Samples()
+        self._rescan()
+        if not self._processes.clocks:
+            named = ", ".join(map(str, pids))
+            raise NotFoundError("process", named, hint="It may have ended, or be of another container; see 'ps'.")
+        cpus = {cpu for pid in self._processes.clocks for cpu in _find_cpus(pid)}
+        self._watch = LoadWatch.start(cpus or os.sched_getaffinity(0))
+
+    def run(self, until: Ending, *, longest_s: float | None = None) -> Recorded:
+        """Sample until told to stop, until none of the first processes is left, or for so long.
+
+        Raises:
+            RunnerError: if there was no time for two samples.
+        """
+        own_s, started_s = time.thread_time(), time.perf_counter()
+        before_s = self._processes.read_s()
+        longest_s = min(longest_s or np.inf, _MOST_SAMPLES * self._interval_s)
+        try:
+            self._loop(until, started_s=started_s, longest_s=longest_s)
+            own_s = time.thread_time() - own_s
+            spent_s = self._processes.read_s() - before_s + own_s
+            load = self._watch.finish(job_cpu_s=spent_s, job_pids=self._processes.seen)
+        finally:
+            self._network.close()
+        return self._build(load, started_s=started_s, sampling_cpu_s=own_s)
+
+    def _loop(self, until: Ending, *, started_s: float, longest_s: float) -> None:
+        next_scan_s, told = 0.0, False
+        while True:
+            now_s = time.perf_counter() - started_s
+            self._take(now_s)
+            if now_s >= next_scan_s:
+                if not self._rescan():
+                    return
+                next_scan_s = now_s + _RESCAN_S
+            if told or now_s >= longest_s:
+                return
+            spent_s = time.perf_counter() - started_s
+            told = until.wait(self._interval_s - spent_s % self._interval_s)
+
+    def _take(self, now_s: float) -> None:
+        gpus = read_load(self._gpus, pids=self._processes.clocks) if self._gpus else None
+        self._samples.add(now_s, self._processes.read_s(), self._network.read(), gpus)
+
+    def _rescan(self) -> bool:
+        """Look for new processes; whether any of the first is left."""
+        alive = self._processes.rescan()
+        for pid in self._processes.clocks:
+            self._network.add(pid)
+        if self._visible:
+            self._gpus = find_used_gpus(self._visible, pids=self._processes.clocks) or self._gpus
+        return alive
+
+    def _build(self, load: Load, *, started_s: float, sampling_cpu_s: float) -> Recorded:
+        samples = self._samples
+        if len(samples.times_s) < 2:
+            raise RunnerError(
+                "the job ended before anything was seen of it; look at one that runs for a second or more"
+            )
+        sent, received, over_loopback = samples.choose_network()
+        compute = samples.cpu if samples.gpu_busy is None else samples.gpu_busy
+        series = {Resource.COMPUTE: compute, Resource.TRANSMIT: sent, Resource.RECEIVE: received}
+        if samples.gpu_interface is not None:
+            series[Resource.MEMORY] = samples.gpu_interface
+        return Recorded(
+            started_s=started_s,
+            interval_s=self._interval_s,
+            series=series,
+            cpu=samples.cpu,
+            gpu_memory=samples.gpu_memory,
+            load=load,
+            processes=self._processes.most,
+            gpus=len(self._gpus),
+            sampling_cpu_s=sampling_cpu_s,
+            notes=tuple(self._list_notes(over_loopback=over_loopback)),
+        )
+
+    def _list_notes(self, *, over_loopback: bool) -> Iterator[str]:
+        if not self._network.known:
+            yield "The network of these processes is not yours to look at: what they send and receive is not known."
+        elif over_loopback:
+            yield "Only the loopback moved bytes: what is sent and received stayed on this machine, and has no link."
+        elif self._network.shared:
+            yield "The network is the machine's own: bytes of other processes on it are counted, too."
+        if not self._samples.has_gpus:
+            yield "No GPU was used: compute is of CPU cores, and nothing stands in for the GPU's memory interface."
+
+
+@dataclass(slots=True)
+class _Processes:
+    """Some processes and their descendants, by the clock of the CPU time of each."""
+
+    roots: tuple[int, ...]
+    clocks: dict[int, int] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    most: int = 0
+    _last_ns: dict[int, int] = field(default_factory=dict)
+    _gone_ns: int = 0  # CPU time of those that have ended
+
+    def read_s(self) -> float:
+        """CPU time of all of them so far, those that have ended as they were last seen."""
+        for pid, clock in list(self.clocks.items()):
+            try:
+                self._last_ns[pid] = time.clock_gettime_ns(clock)
+            except OSError:
+                self._forget(pid)
+        return (self._gone_ns + sum(self._last_ns.values())) / 1e9
+
+    def rescan(self) -> bool:
+        """Find those that were born since; whether any of the first ones lives."""
+        waiting, found = [*self.roots, *self.clocks], set[int]()
+        while waiting:
+            pid = waiting.pop()
+            if pid not in found and (pid in self.clocks or self._add(pid)):
+                found.add(pid)
+                waiting.extend(find_children(pid) or ())
+        self.most = max(self.most, len(self.clocks))
+        return any(_lives(pid) for pid in self.roots)
+
+    def _add(self, pid: int) -> bool:
+        clock = (~pid << 3) | _CLOCK_OF_PROCESS
+        try:
+            spent_ns = time.clock_gettime_ns(clock)
+        except OSError:
+            return False
+        self.clocks[pid], self._last_ns[pid] = clock, spent_ns
+        self._gone_ns -= self._at_birth_ns(spent_ns)
+        self.seen.add(pid)
+        return True
+
+    def _at_birth_ns(self, spent_ns: int) -> int:
+        """What it had used when we came; of those born later all counts."""
+        return 0 if self.most else spent_ns
+
+    def _forget(self, pid: int) -> None:
+        del self.clocks[pid]
+        self._gone_ns += self._last_ns.pop(pid, 0)
+
+
+def _lives(pid: int) -> bool:
+    stat = find_stat(pid)
+    return stat is not None and not stat.zombie
+
+
+def _find_cpus(pid: int) -> set[int]:
+    try:
+        return os.sched_getaffinity(pid)
+    except OSError:
+        return set()
+
+
+@dataclass(slots=True)
+class _Samples:
+    """Totals so far at each moment, as numbers in a row: hours of them fit."""
+
+    times_s: "array[float]" = field(default_factory=lambda: array("d"))
+    _cpu_s: "array[float]" = field(default_factory=lambda: array("d"))
+    _network: "tuple[array[float], ...]" = field(default_factory=lambda: tuple(array("d") for _ in range(4)))
+    _gpus: "tuple[array[float], ...]" = field(default_factory=lambda: tuple(array("d") for _ in range(3)))
+    has_gpus: bool = False
+
+    def add(self, now_s: float, cpu_s: float, network: Counts, gpus: GpuLoad | None) -> None:
+        self.times_s.append(now_s)
+        self._cpu_s.append(cpu_s)
+        for column, total in zip(self._network, network, strict=True):
+            column.append(total)
+        self.has_gpus |= gpus is not None
+        figures = (gpus.utilisation, gpus.interface, gpus.memory_bytes) if gpus else (0.0, 0.0, 0.0)
+        for column, figure in zip(self._gpus, figures, strict=True):
+            column.append(figure)
+
+    @property
+    def cpu(self) -> Series:
+        return self._rate(self._cpu_s)
+
+    @property
+    def gpu_busy(self) -> Series | None:
+        return self._level(0)
+
+    @property
+    def gpu_interface(self) -> Series | None:
+        return self._level(1)
+
+    @property
+    def gpu_memory(self) -> Series | None:
+        return self._level(2)
+
+    def choose_network(self) -> tuple[Series, Series, bool]:
+        """Sent, received, and whether that is of the loopback, because the others moved next to nothing."""
+        moved = [column[-1] - column[0] for column in self._network]
+        over_loopback = sum(moved[2:]) > 0 and sum(moved[:2]) < _LITTLE * sum(moved[2:])
+        sent, received = self._network[2:] if over_loopback else self._network[:2]
+        return self._rate(sent), self._rate(received), over_loopback
+
+    def _rate(self, totals: "array[float]") -> Series:
+        times_s = np.array(self.times_s)
+        return Series(times_s=times_s, values=np.maximum(np.diff(np.array(totals)), 0.0) / np.diff(times_s))
+
+    def _level(self, column: int) -> Series | None:
+        """What was told at the end of each stretch of time is of that stretch."""
+        return (
+            Series(times_s=np.array(self.times_s), values=np.array(self._gpus[column])[1:]) if self.has_gpus else None
+        )

@@ -1,0 +1,140 @@
+"""A job's resources over time; what it should see is made by small programs of known ways."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from foretell.entities.consumption import Resource, Series
+from foretell.errors import NotFoundError
+from foretell.probes import consumption
+from foretell.probes.consumption import sample
+from foretell.probes.load import LoadWatch
+from foretell.probes.network import NetworkCounter
+
+COMPUTE = "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass\n"
+TALK = """
+import socket, time
+listener = socket.create_server(("127.0.0.1", 0))
+sender = socket.create_connection(listener.getsockname())
+receiver, _ = listener.accept()
+time.sleep(0.2)
+for _ in range(20):
+    sender.sendall(bytes(50_000))
+    left = 50_000
+    while left: left -= len(receiver.recv(left))
+    time.sleep(0.02)
+time.sleep(0.2)
+"""
+
+
+@contextmanager
+def running(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(words)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def python(code: str) -> tuple[str, ...]:
+    return sys.executable, "-I", "-S", "-c", code
+
+
+def area(series: Series) -> float:
+    return float(series.values @ np.diff(series.times_s))
+
+
+def test_cpu_time_of_a_process_is_all_there_and_it_ends_with_it() -> None:
+    with running(*python(COMPUTE.format(seconds=0.4))) as process:
+        recorded = sample([process.pid], interval_s=0.01)
+        process.wait()
+    assert area(recorded.cpu) == pytest.approx(0.4, abs=0.1)
+    assert recorded.series[Resource.COMPUTE].values.max() < 1.5
+    assert Resource.MEMORY not in recorded.series
+    assert any("No GPU" in note for note in recorded.notes)
+    assert recorded.sampling_cpu_s < recorded.elapsed_s
+
+
+def test_descendants_count() -> None:
+    child = COMPUTE.format(seconds=0.3)
+    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-I', '-S', '-c', {child!r}])"
+    with running(*python(code)) as process:
+        recorded = sample([process.pid])
+    assert recorded.processes == 2
+    assert area(recorded.cpu) > 0.1  # the child is looked for every now and then
+
+
+def test_it_ends_when_told_or_after_a_time() -> None:
+    until = threading.Event()
+    threading.Timer(0.15, until.set).start()
+    with running("sleep", "100") as process:
+        told = sample([process.pid], until=until)
+        timed = sample([process.pid], longest_s=0.1)
+    assert told.elapsed_s < 10
+    assert 0.1 <= timed.elapsed_s < 10
+    assert not told.cpu.values.any()
+
+
+def test_what_was_used_before_does_not_count() -> None:
+    recorded = sample([os.getpid()], longest_s=0.1)
+    assert recorded.cpu.values[0] < 5
+
+
+def test_a_process_that_is_not_there_is_named() -> None:
+    with pytest.raises(NotFoundError, match=f"no process named '{2**22 + 5}'"):
+        sample([2**22 + 5])
+
+
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("unshare") is None, reason="needs a network of its own")
+def test_bytes_are_of_the_processes_own_network() -> None:
+    code = f"import subprocess\nsubprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)\n{TALK}"
+    with running("unshare", "--net", sys.executable, "-c", code) as process:
+        recorded = sample([process.pid])
+    sent, received = (area(recorded.series[each]) for each in (Resource.TRANSMIT, Resource.RECEIVE))
+    assert sent == received
+    assert 1e6 <= sent < 1.3e6  # with headers and answers
+    assert any("loopback" in note for note in recorded.notes)
+
+
+def test_the_machines_network_is_everybodys() -> None:
+    counter = NetworkCounter()
+    counter.add(1)
+    counter.add(2**22 + 5)  # has ended
+    assert counter.shared == counter.known
+    assert len(counter.read()) == 4
+    counter.close()
+
+
+def test_load_of_others_is_named() -> None:
+    with running(*python(COMPUTE.format(seconds=100))) as other:
+        watch = LoadWatch.start(os.sched_getaffinity(0))
+        threading.Event().wait(0.4)
+        load = watch.finish(job_cpu_s=0.0, job_pids=set())
+        as_job = watch.finish(job_cpu_s=0.0, job_pids={other.pid})
+    assert load.others > 0.1
+    assert any(f"({other.pid})" in name for name in load.by)
+    assert not any(f"({other.pid})" in name for name in as_job.by)
+
+
+def test_compute_is_of_gpus_where_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = SimpleNamespace(uuid="GPU-1", name="T4", handle=0)
+    load = SimpleNamespace(utilisation=0.8, interface=0.3, memory_bytes=5)
+    monkeypatch.setattr(consumption, "find_gpus", lambda: (gpu,))
+    monkeypatch.setattr(consumption, "find_used_gpus", lambda gpus, *, pids: gpus)
+    monkeypatch.setattr(consumption, "read_load", lambda gpus, *, pids: load)
+    recorded = sample([os.getpid()], longest_s=0.1)
+    assert recorded.gpus == 1
+    assert set(recorded.series[Resource.COMPUTE].values) == {0.8}
+    assert set(recorded.series[Resource.MEMORY].values) == {0.3}
+    assert recorded.gpu_memory is not None
+    assert set(recorded.gpu_memory.values) == {5}
+    assert not any("No GPU" in note for note in recorded.notes)
