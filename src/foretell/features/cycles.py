@@ -66,6 +66,33 @@ def search_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> Cycl
     return first
 
 
+def measure_cycle(series: Series, begins_s: Floats, *, least_s: float = 0.0) -> Cycle | None:
+    """The bursts and idles of iterations whose begins, and the last end, are known; ``None`` if most have none."""
+    between = (series.times_s[:-1] >= begins_s[0]) & (series.times_s[1:] <= begins_s[-1])
+    if not between.any() or not np.ptp(series.values[between]) > 0:
+        return None
+    steps = np.diff(series.times_s)
+    step_s = float(np.median(steps))
+    busy = _clean(series.values > _find_threshold(series.values[between]), least=least_s / step_s)
+    shape = _measure(series.times_s / step_s, series.values, busy, between)
+    if shape is None or shape.high - shape.low < _LEAST_RELATIVE_STEP * abs(shape.high):
+        return None
+    starts, _ = _find_bursts(busy)
+    seen = np.searchsorted(begins_s, series.times_s[starts])
+    if len(np.unique(seen)) < _LEAST_COVER * (len(begins_s) - 1):
+        return None
+    period_s = float(np.diff(begins_s).mean())
+    return Cycle(
+        burst_s=shape.share * period_s,
+        idle_s=(1 - shape.share) * period_s,
+        burst_amount=shape.high,
+        idle_amount=shape.low,
+        period_s=period_s,
+        bursts=int(between[starts].sum()),
+        chance=0.0,
+    )
+
+
 def _search(series: Series, *, least_s: float, seed: int) -> CycleSearch:
     values, step_s = series.values, float(np.median(np.diff(series.times_s)))
     times = (series.times_s - series.times_s[0]) / step_s  # in samples
