@@ -83,6 +83,7 @@ class MeasuredJob:
     setting: Setting
     iteration_s: float
     cycles: Mapping[Resource, Cycle]  # of those resources in which one was found
+    alone_s: float | None = None  # an iteration without any communication, where that was measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
