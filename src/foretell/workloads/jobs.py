@@ -10,8 +10,8 @@ from foretell.workloads.learning import build_input, find_work
 from foretell.workloads.networks import KINDS, Draw, Network, draw_network
 from foretell.workloads.sources import StepOptions
 
-COMPUTE_S = (0.02, 0.3)  # of an iteration at the device's best rate; really it is some times longer
-TRANSFER_S = (0.015, 0.2)  # that a gradient takes on the link: more than a sample, less than all of the time
+COMPUTE_S = (0.015, 0.2)  # of an iteration at the device's best rate; really it is some times longer
+TRANSFER_S = (0.015, 0.12)  # that a gradient takes on the link: more than a sample, less than all of the time
 BATCH = (2, 512)
 TRIES = 60
 
