@@ -14,6 +14,8 @@ _BYTES = {
     "p": 2**50, "pb": 2**50, "pib": 2**50,
 }  # fmt: skip
 _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
+_RATE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kKMGT]?)(bit|b|B)(?:/s|ps)?\s*")
+_THOUSANDS = {"": 1e0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
 
 
@@ -67,6 +69,19 @@ def _parse_bytes_text(text: str) -> float:
     if not match:
         raise ValueError(text)
     return float(match.group(1)) * _BYTES[match.group(2).lower()]
+
+
+def parse_rate(text: str) -> float:
+    """Bytes a second from ``"10Gb"``, ``"500Mbit/s"`` or ``"1.2GB/s"``; b are bits, B bytes, G a thousand million.
+
+    Raises:
+        ValueError: if it is none of these, or not positive.
+    """
+    match = _RATE.fullmatch(text)
+    rate = float(match[1]) * _THOUSANDS[match[2]] / (1 if match[3] == "B" else 8) if match else 0.0
+    if not rate > 0:
+        raise ValueError(f"{text!r} is no rate; write for example 10Gb, 500Mb/s or 1.2GB/s")
+    return rate
 
 
 def parse_share(text: str | float) -> float:
@@ -139,6 +154,19 @@ def render_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.3g} {unit}"
         size /= 1024
     raise AssertionError
+
+
+def render_link(bytes_per_s: float) -> str:
+    """A link's rate for people, in bits: ``500 Mb/s``, ``10 Gb/s``."""
+    bits = bytes_per_s * 8
+    unit, size = next(((unit, size) for unit, size in (("G", 1e9), ("M", 1e6)) if bits >= size), ("k", 1e3))
+    return f"{bits / size:.4g} {unit}b/s"
+
+
+def render_rate(bytes_per_s: float) -> str:
+    """What is moved in a second, for people: ``24 MB/s``, ``1.2 GB/s``."""
+    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if bytes_per_s >= size), ("kB", 1e3))
+    return f"{bytes_per_s / size:.3g} {unit}/s"
 
 
 def render_money(amount: Decimal | float, currency: str = "USD") -> str:

@@ -1,12 +1,14 @@
 """Which distributed trainings are measured: random networks in turn through settings, always the same for a number."""
 
+from functools import cache
+
 import torch
 
 from foretell.entities.consumption import Setting
 from foretell.entities.training import TrainedNetwork, TrainingJob
 from foretell.entities.workload import Workload
 from foretell.workloads.capture import capture
-from foretell.workloads.learning import build_input, find_work
+from foretell.workloads.learning import build_input, find_work, measure_speed
 from foretell.workloads.networks import KINDS, Draw, Network, draw_network
 from foretell.workloads.sources import StepOptions
 
@@ -16,8 +18,9 @@ BATCH = (2, 512)
 TRIES = 60
 
 
-def draw_job(number: int, setting: Setting, *, seed: int, flops_per_s: float) -> TrainingJob:
+def draw_job(number: int, setting: Setting, *, seed: int, flops_per_s: float | None = None) -> TrainingJob:
     """The job of a number: a network whose gradients take a while on the setting's link, and a batch to go with it."""
+    flops_per_s = flops_per_s or _measure_core()
     draw = Draw(seed * 1_000_003 + number)
     places = [number + KINDS * 1000 * attempt for attempt in range(TRIES)]  # the same kind of network
     found = min(places, key=lambda place: _miss(draw_network(place, seed=seed), setting))
@@ -27,6 +30,12 @@ def draw_job(number: int, setting: Setting, *, seed: int, flops_per_s: float) ->
         batch=_choose_batch(network, draw, flops_per_s * setting.share),
         setting=setting,
     )
+
+
+@cache
+def _measure_core() -> float:
+    """Operations a second of one of this machine's cores."""
+    return measure_speed(torch.device("cpu")) / torch.get_num_threads()
 
 
 def find_family(number: int, *, seed: int) -> str:

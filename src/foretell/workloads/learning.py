@@ -4,11 +4,9 @@ Each finished network is one line of a file at once, so that nothing is lost whe
 measured again.
 """
 
-import json
 import math
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,10 @@ from typing import Any
 import torch
 
 from foretell.entities.workload import MeasuredStep, Workload
-from foretell.errors import ImportDataError, OutputError, WorkloadError
+from foretell.errors import ImportDataError, WorkloadError
 from foretell.workloads.apart import run_apart
 from foretell.workloads.capture import capture
+from foretell.workloads.lines import LinesFile
 from foretell.workloads.measuring import find_device
 from foretell.workloads.networks import Draw, Network, draw_network
 from foretell.workloads.profile import name_device, profile
@@ -195,21 +194,11 @@ def find_work(workload: Workload) -> float:
     return sum(max(each.flops, each.bytes_moved * BYTES_FOR_FLOPS) for each in workload.operators)
 
 
-class LearningFile:
+class LearningFile(LinesFile):
     """A head, then a line for each network."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def open(self, build_head: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The file's head; a new one where there is no file."""
-        head = next(self._lines(), None) if self._path.exists() else None
-        if head is None:
-            head = build_head()
-            self.append(head)
-        if head.get("format") != FORMAT:
-            raise ImportDataError(f"{self._path}: no file of 'foretell device learn'. Name another file.")
-        return head
+        super().__init__(path, format_=FORMAT, maker="foretell device learn")
 
     def read(self) -> Learned:
         """What was measured.
@@ -217,44 +206,11 @@ class LearningFile:
         Raises:
             ImportDataError: The file holds something else.
         """
-        lines = self._lines()
-        head = next(lines, {})
+        head, lines = self.split()
         known = Learned(device=str(head.get("device", "")))
         for line in lines:
-            known = _add(known, line, self._path)
+            known = _add(known, line, self.path)
         return known
-
-    def append(self, line: Mapping[str, Any]) -> None:
-        """Write a line at once; one that was cut short before stays alone.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab+") as file:
-                if file.tell() and not _ends_whole(file):
-                    file.write(b"\n")
-                file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        except OSError as exc:
-            raise OutputError(f"{self._path}: cannot be written ({exc.strerror}); name another file") from exc
-
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        try:
-            text = self._path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as exc:
-            raise ImportDataError(f"{self._path}: cannot be read ({exc}); name another file") from exc
-        for line in text.splitlines():
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:  # cut short
-                continue
-            yield record if isinstance(record, dict) else {}
-
-
-def _ends_whole(file: Any) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return bool(file.read(1) == b"\n")
 
 
 def _add(known: Learned, line: Mapping[str, Any], path: Path) -> Learned:

@@ -9,7 +9,7 @@ from foretell.errors import MissingExtraError, StoreError
 from foretell.models.operators.replay import ReplayModel
 from foretell.models.operators.serial import SerialModel
 
-_VERSION = "1"
+VERSION = "1"
 
 
 MODELS: dict[str, type[ReplayModel] | type[SerialModel]] = {"replay": ReplayModel, "serial": SerialModel}
@@ -22,10 +22,10 @@ def save_model(path: Path, model: ReplayModel | SerialModel, facts: Mapping[str,
         MissingExtraError: if safetensors is not installed.
         StoreError: if it cannot be written.
     """
-    safetensors, SafetensorError = _import()
+    safetensors, SafetensorError = import_safetensors()
     record, arrays = model.to_state()
     name = next(name for name, kind in MODELS.items() if isinstance(model, kind))
-    said = {"version": _VERSION, "model": name, "record": json.dumps(record), "facts": json.dumps(dict(facts))}
+    said = {"version": VERSION, "model": name, "record": json.dumps(record), "facts": json.dumps(dict(facts))}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         safetensors.save_file(arrays, path, metadata=said)
@@ -40,7 +40,7 @@ def load_model(path: Path) -> tuple[ReplayModel | SerialModel, dict[str, Any]]:
         MissingExtraError: if safetensors is not installed.
         StoreError: if the file is none of ours.
     """
-    safetensors, SafetensorError = _import()
+    safetensors, SafetensorError = import_safetensors()
     try:
         said = read_header(path)
         arrays = safetensors.load_file(path)
@@ -60,12 +60,12 @@ def read_header(path: Path) -> dict[str, str]:
             raise ValueError("no header")
         header = json.loads(file.read(size))
     said = header.get("__metadata__", {}) if isinstance(header, dict) else {}
-    if said.get("version") != _VERSION:
-        raise ValueError(f"version {said.get('version')!r} instead of {_VERSION!r}")
+    if said.get("version") != VERSION:
+        raise ValueError(f"version {said.get('version')!r} instead of {VERSION!r}")
     return {str(name): str(value) for name, value in said.items()}
 
 
-def _import() -> tuple[Any, type[Exception]]:
+def import_safetensors() -> tuple[Any, type[Exception]]:
     """What writes and reads, and the error it raises."""
     try:
         import safetensors.numpy

@@ -1,0 +1,266 @@
+"""The default: an iteration laid out in time by what is known, corrected by what jobs showed.
+
+First, what bytes, link and operators say (:mod:`foretell.models.consumption.timeline`), with a few costs that are
+fitted. Then, for each metric, how far measured jobs were off that, by a smooth function of the setting and of the
+timeline itself. Jobs that tell how long an iteration takes without communication teach communication by that, so that
+mistakes about operators are not mistaken for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, Resource, Strategy
+from foretell.entities.workload import Floats
+from foretell.models.consumption._base import ConsumptionModel
+from foretell.models.consumption.targets import TARGETS, Target, find_taught, read_targets, sum_compute
+from foretell.models.consumption.timeline import Costs, Timeline, lay_out
+
+_LEAST = 0.02  # of an iteration: what a timeline says of nothing at all
+_RIDGE = 3.0  # jobs that a correction must outweigh
+_RANGE = 1.5  # corrections stay within so many spreads of what jobs showed
+_STRAY = 0.1  # of a logarithm: what counts as an outlier
+_TRUST = 2.0  # jobs of a new setting that weigh as much as what was known before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """How far metrics are from what the timeline says, as logarithms: a row of weights for each."""
+
+    weights: Floats  # targets x features, the first of which is one
+    middle: Floats  # of features
+    spread: Floats
+    low: Floats  # of the corrections that were seen
+    high: Floats
+
+    def apply(self, features: Floats) -> Floats:
+        """The logarithms to add, a row for each case."""
+        scaled = np.clip((features - self.middle) / self.spread, -3.0, 3.0)
+        told = np.column_stack([np.ones(len(scaled)), scaled]) @ self.weights.T
+        return np.clip(told, self.low, self.high)
+
+
+class PhysicsModel(ConsumptionModel):
+    """A timeline with fitted costs and learned corrections; settings are inputs."""
+
+    def __init__(self, ridge: float = _RIDGE) -> None:
+        self.ridge = ridge
+
+    def fit(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self:
+        """Learn costs and corrections from jobs that ran."""
+        self.taught_ = find_taught(jobs)
+        true = [_anchor(case, job) for case, job in zip(cases, jobs, strict=True)]
+        self.pace_ = _find_pace(cases, true)
+        self.costs_ = _fit_costs(true, jobs)
+        lines = [lay_out(case, self.costs_) for case in true]
+        self.correction_ = _fit_correction(
+            _build_features(true, lines), _find_misses(lines, jobs, true), ridge=self.ridge
+        )
+        self.offsets_ = np.zeros(len(_COLUMNS))
+        return self
+
+    def transfer(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self:
+        """Carry what was learned to another setting: only by how much all is larger or smaller there is new."""
+        misses = self._find_own_misses(cases, jobs)
+        counts = (~np.isnan(misses)).sum(axis=0)
+        with np.errstate(invalid="ignore"):
+            middles = np.where(counts > 0, _middle(misses), 0.0)
+        moved = type(self)(ridge=self.ridge)
+        moved.__dict__.update(self.__dict__)
+        moved.offsets_ = self.offsets_ + middles * counts / (counts + _TRUST)
+        moved.taught_ = self.taught_ | find_taught(jobs)
+        return moved
+
+    def _find_own_misses(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Floats:
+        true = [_anchor(case, job) for case, job in zip(cases, jobs, strict=True)]
+        lines = [lay_out(case, self.costs_) for case in true]
+        told = self.correction_.apply(_build_features(true, lines)) + self.offsets_
+        return np.asarray(_find_misses(lines, jobs, true) - told)
+
+    def predict(self, cases: Sequence[Case]) -> list[Consumed]:
+        """What each case consumes."""
+        if not cases:
+            return []
+        paced = [replace(case, operator_s=case.operator_s * self.pace_) for case in cases]
+        lines = [lay_out(case, self.costs_) for case in paced]
+        factors = np.exp(self.correction_.apply(_build_features(paced, lines)) + self.offsets_)
+        return [
+            _build(_read_line(line, case) * factor, line, self.taught_)
+            for line, case, factor in zip(lines, paced, factors, strict=True)
+        ]
+
+    def to_record(self) -> tuple[dict[str, Floats], dict[str, Any]]:
+        """Arrays and facts that make the same model again."""
+        arrays = {each.name: np.asarray(getattr(self.correction_, each.name)) for each in fields(Correction)}
+        facts = {
+            "ridge": self.ridge,
+            "pace": self.pace_,
+            "costs": {each.name: getattr(self.costs_, each.name) for each in fields(Costs)},
+            "taught": sorted(self.taught_),
+        }
+        return {**arrays, "offsets": self.offsets_}, facts
+
+    @classmethod
+    def from_record(cls, arrays: Mapping[str, Floats], facts: Mapping[str, Any]) -> Self:
+        """The model that was kept."""
+        model = cls(ridge=facts["ridge"])
+        model.pace_ = float(facts["pace"])
+        model.costs_ = Costs(**facts["costs"])
+        model.taught_ = frozenset(Resource(word) for word in facts["taught"])
+        model.offsets_ = np.asarray(arrays["offsets"])
+        model.correction_ = Correction(**{each.name: arrays[each.name] for each in fields(Correction)})
+        return model
+
+
+# What is told: the iteration, then the metrics of each resource
+
+_COLUMNS: tuple[Target | None, ...] = (None, *TARGETS)
+
+
+def _read_line(line: Timeline, case: Case) -> Floats:
+    """What the timeline alone says of each column."""
+    whole = line.iteration_s
+    floor = _LEAST * whole
+    values: dict[Target, float] = {}
+    for resource, busy, amount in (
+        (Resource.COMPUTE, line.compute_s, case.setting.share),
+        (Resource.MEMORY, line.compute_s, case.setting.share),
+        (Resource.TRANSMIT, line.transmit_s, line.transmit_bytes / max(line.transmit_s, 1e-12)),
+        (Resource.RECEIVE, line.receive_s, line.receive_bytes / max(line.receive_s, 1e-12)),
+    ):
+        busy = min(busy, whole)
+        values[resource, Metric.BURST] = max(busy, floor)
+        values[resource, Metric.IDLE] = max(whole - busy, floor)
+        values[resource, Metric.AMOUNT] = max(amount, 1e-12)
+    return np.array([whole, *(values[target] for target in TARGETS)])
+
+
+def _find_misses(lines: Sequence[Timeline], jobs: Sequence[MeasuredJob], cases: Sequence[Case]) -> Floats:
+    """Logarithms of measured ÷ laid out; not a number where nothing was measured."""
+    actual = np.column_stack([[job.iteration_s for job in jobs], read_targets(jobs)])
+    told = np.array([_read_line(line, case) for line, case in zip(lines, cases, strict=True)])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        misses = np.log(actual / told)
+    return np.where(np.isfinite(misses), misses, np.nan)
+
+
+def _build(values: Floats, line: Timeline, taught: frozenset[Resource]) -> Consumed:
+    """Bursts and idles of each resource add up to the iteration."""
+    whole = float(values[0])
+    told = taught if line.transmit_bytes else taught - {Resource.TRANSMIT, Resource.RECEIVE}
+    metrics = {target: float(value) for target, value in zip(TARGETS, values[1:], strict=True) if target[0] in told}
+    for resource in told:
+        both = metrics[resource, Metric.BURST] + metrics[resource, Metric.IDLE]
+        for metric in (Metric.BURST, Metric.IDLE):
+            metrics[resource, metric] *= whole / both
+    compute = min(line.compute_s, whole)
+    return Consumed(iteration_s=whole, compute_s=compute, exposed_s=whole - compute, metrics=metrics)
+
+
+# Learning
+
+
+def _anchor(case: Case, job: MeasuredJob) -> Case:
+    """The case with operators as long as they really took, where a job tells."""
+    told = sum_compute(case) / case.setting.share
+    return case if not job.alone_s else replace(case, operator_s=case.operator_s * (job.alone_s / told))
+
+
+def _find_pace(cases: Sequence[Case], true: Sequence[Case]) -> float:
+    """By how much operators take longer than they are told to."""
+    return float(np.exp(np.median([np.log(sum_compute(b) / sum_compute(a)) for a, b in zip(cases, true, strict=True)])))
+
+
+def _fit_costs(cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Costs:
+    names = [each.name for each in fields(Costs)]
+    start = np.log([getattr(Costs(), name) for name in names])
+    pull = np.array([0.05, 1.0, 1.0, 1.0, 0.1])  # how far from its usual value each may well be, as logarithms
+
+    def misses(logs: Floats) -> Floats:
+        costs = Costs(**dict(zip(names, np.exp(logs).tolist(), strict=True)))
+        off = [
+            np.log(job.iteration_s / lay_out(case, costs).iteration_s) for case, job in zip(cases, jobs, strict=True)
+        ]
+        return np.array([*off, *((logs - start) / pull * _STRAY)])
+
+    found = least_squares(misses, start, loss="soft_l1", f_scale=_STRAY).x
+    return Costs(**dict(zip(names, np.exp(found).tolist(), strict=True)))
+
+
+def _build_features(cases: Sequence[Case], lines: Sequence[Timeline]) -> Floats:
+    """What a correction may depend on."""
+    return np.array([_describe(case, line) for case, line in zip(cases, lines, strict=True)])
+
+
+def _describe(case: Case, line: Timeline) -> list[float]:
+    setting = case.setting
+    reduced = float(setting.strategy is Strategy.ALLREDUCE)
+    served = float(setting.strategy is Strategy.SERVERS and setting.synchronous)
+    eager = float(setting.strategy is Strategy.SERVERS and not setting.synchronous)
+    balance = np.log(max(line.transmit_s, 1e-6) / max(line.compute_s, 1e-6))
+    small = np.log(max(line.transmit_bytes, 1.0))
+    return [
+        reduced,
+        served,
+        eager,
+        np.log(setting.workers),
+        np.log(setting.workers / max(setting.servers, 1)) * (1 - reduced),
+        np.log(setting.share),
+        np.log(line.transmit_bytes / max(line.transmit_s, 1e-12)),
+        small,
+        balance,
+        abs(balance),
+        balance * reduced,
+        balance * served,
+        balance * eager,
+        np.log(line.iteration_s),
+        np.log(line.transmit_s + 1e-6),
+        np.log(1 + line.buckets) * reduced,
+        line.transmit_s / line.iteration_s,
+    ]
+
+
+def _fit_correction(features: Floats, misses: Floats, *, ridge: float) -> Correction:
+    middle = features.mean(axis=0)
+    spread = np.where(features.std(axis=0) > 1e-9, features.std(axis=0), 1.0)
+    scaled = np.column_stack([np.ones(len(features)), (features - middle) / spread])
+    weights = np.array([_fit_weights(scaled, column, ridge=ridge) for column in misses.T])
+    low, high = _find_range(misses)
+    return Correction(weights=weights, middle=middle, spread=spread, low=low, high=high)
+
+
+def _fit_weights(scaled: Floats, misses: Floats, *, ridge: float) -> Floats:
+    """Ridge regression in which outliers count less and less."""
+    known = ~np.isnan(misses)
+    if not known.any():
+        return np.zeros(scaled.shape[1])
+    rows, values = scaled[known], misses[known]
+    penalty = ridge * np.eye(rows.shape[1])
+    penalty[0, 0] = 1e-6
+    trust = np.ones(len(values))
+    for _ in range(10):
+        weighted = rows * trust[:, None]
+        weights = np.linalg.solve(weighted.T @ rows + penalty, weighted.T @ values)
+        off = np.abs(values - rows @ weights)
+        trust = 1.0 / np.maximum(1.0, off / _STRAY)
+    return np.asarray(weights)
+
+
+def _find_range(misses: Floats) -> tuple[Floats, Floats]:
+    known = [column[~np.isnan(column)] for column in misses.T]
+    low = [np.quantile(column, 0.02) if len(column) else 0.0 for column in known]
+    high = [np.quantile(column, 0.98) if len(column) else 0.0 for column in known]
+    middle = (np.array(low) + np.array(high)) / 2
+    half = (np.array(high) - np.array(low)) / 2 * _RANGE
+    return middle - half, middle + half
+
+
+def _middle(misses: Floats) -> Floats:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of columns without any value
+        return np.asarray(np.nanmedian(misses, axis=0))

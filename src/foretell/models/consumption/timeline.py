@@ -1,0 +1,133 @@
+"""An iteration of distributed training laid out in time: what its bytes, its link and its operators say."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretell.entities.buckets import Bucket, find_buckets
+from foretell.entities.consumption import Case, Setting, Strategy
+from foretell.entities.workload import StepPhase
+
+FASTEST_BYTES_PER_S = 5e9  # of a link that nobody named: processes of one machine, about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a setting's parts cost beside the link's rate; learned from jobs."""
+
+    efficiency: float = 0.95  # of the link: headers and pauses
+    message_s: float = 1e-3  # for each exchange
+    worker_s_per_byte: float = 5e-10  # of the worker's own time: copies, sums
+    server_s_per_byte: float = 1e-9
+    slowdown: float = (
+        1.0  # of operators beside those of a worker alone: others use the same memory, and one waits for all
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Seconds of an iteration, as one worker sees it."""
+
+    iteration_s: float
+    compute_s: float  # operators, and the worker's part of communication
+    transmit_s: float  # in which it sends
+    receive_s: float
+    transmit_bytes: float
+    receive_bytes: float
+    exchange_s: float  # from the first byte to the last
+    buckets: int
+
+    @property
+    def exposed_s(self) -> float:
+        """Of communication that no operator hides."""
+        return max(0.0, self.iteration_s - self.compute_s)
+
+
+def lay_out(case: Case, costs: Costs) -> Timeline:
+    """The iteration of a case."""
+    phases = _sum_phases(case)
+    if case.setting.strategy is Strategy.ALLREDUCE:
+        return _lay_out_reduced(case, costs, phases)
+    return _lay_out_served(case, costs, phases)
+
+
+def count_bytes(case: Case) -> float:
+    """Of all gradients."""
+    return float(sum(gradient.bytes_ for gradient in case.workload.gradients))
+
+
+def _sum_phases(case: Case) -> dict[StepPhase, float]:
+    sums = dict.fromkeys(StepPhase, 0.0)
+    for operator, seconds in zip(case.workload.operators, case.operator_s.tolist(), strict=True):
+        sums[operator.phase] += seconds
+    return sums
+
+
+def _find_rate(setting: Setting, costs: Costs) -> float:
+    return (setting.link_bytes_per_s or FASTEST_BYTES_PER_S) * costs.efficiency
+
+
+def _lay_out_reduced(case: Case, costs: Costs, phases: dict[StepPhase, float]) -> Timeline:
+    """Buckets go round as they fill, one after the other, while the backward phase goes on."""
+    setting = case.setting
+    rounds = 2 * (setting.workers - 1) / setting.workers  # of each byte: a ring's
+    rate, slow = _find_rate(setting, costs), costs.slowdown / setting.share
+    buckets = find_buckets(case.workload) if setting.workers > 1 else ()
+    ready = _find_ready(case, buckets) * slow
+    forward, backward, update = (slow * phases[phase] for phase in StepPhase)
+    clock, own = 0.0, 0.0
+    for bucket, filled in zip(buckets, ready.tolist(), strict=True):
+        begin = max(clock, filled + own)
+        share = bucket.bytes_ * rounds
+        own += share * costs.worker_s_per_byte * slow
+        clock = begin + share / rate + costs.message_s * (setting.workers - 1)
+    sent = rounds * sum(bucket.bytes_ for bucket in buckets)
+    whole = forward + max(backward + own, clock) + update
+    first = float(ready[0]) if len(ready) else 0.0
+    return Timeline(
+        iteration_s=whole,
+        compute_s=forward + backward + update + own,
+        transmit_s=sent / rate,
+        receive_s=sent / rate,
+        transmit_bytes=sent,
+        receive_bytes=sent,
+        exchange_s=max(clock - first, sent / rate),
+        buckets=len(buckets),
+    )
+
+
+def _find_ready(case: Case, buckets: tuple[Bucket, ...]) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Seconds of the backward phase after which each bucket is full."""
+    backward = np.array([operator.phase is StepPhase.BACKWARD for operator in case.workload.operators])
+    ends = np.cumsum(np.where(backward, case.operator_s, 0.0))
+    return np.array([ends[bucket.ready] for bucket in buckets])
+
+
+def _lay_out_served(case: Case, costs: Costs, phases: dict[StepPhase, float]) -> Timeline:
+    """Gradients go to the servers after the backward phase, parameters come back; a server's link is shared."""
+    setting = case.setting
+    gradients = count_bytes(case)
+    rate, slow = _find_rate(setting, costs), costs.slowdown / setting.share
+    compute = slow * (phases[StepPhase.FORWARD] + phases[StepPhase.BACKWARD])
+    own = slow * 2 * gradients * costs.worker_s_per_byte
+    part = gradients / setting.servers
+    crowd = setting.workers / setting.servers
+    message = costs.message_s * setting.servers
+    if setting.synchronous:
+        way = gradients * max(1.0, crowd) / rate + message
+        served = part * (1 + setting.workers) * costs.server_s_per_byte
+        whole = compute + own + 2 * way + served
+    else:
+        way = gradients / rate + message
+        served = 2 * part * costs.server_s_per_byte
+        whole = max(compute + own + 2 * way + served, gradients * crowd / rate, setting.workers * served)
+    return Timeline(
+        iteration_s=whole,
+        compute_s=compute + own,
+        transmit_s=way,
+        receive_s=way,
+        transmit_bytes=gradients,
+        receive_bytes=gradients,
+        exchange_s=2 * way + served,
+        buckets=setting.servers,
+    )
