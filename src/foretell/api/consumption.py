@@ -204,11 +204,11 @@ def _build_row(job: TrainingJob, number: int, again: int, trained: Trained, reco
         seed=job.network.seed,
         batch=job.batch,
         setting=job.setting,
-        iteration_s=float(np.diff(begins_s).mean()),
+        iteration_s=float(np.median(np.diff(begins_s))),
         alone_s=trained.alone_s,
         cycles={resource: cycle for resource, cycle in cycles.items() if cycle is not None},
-        others=recorded.load.others,
-        stolen=recorded.load.stolen,
+        others=max(0.0, trained.others - recorded.sampling_cpu_s / recorded.elapsed_s),
+        stolen=trained.stolen,
     )
 
 

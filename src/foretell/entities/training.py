@@ -1,6 +1,6 @@
 """A distributed training that is run to be measured, and what its first worker tells of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from foretell.entities.consumption import Setting
 
@@ -33,4 +33,6 @@ class Trained:
 
     alone_s: float  # an iteration without any communication
     began_s: tuple[float, ...]  # each iteration, and the end of the last
-    phases_s: tuple[float, float, float] = field(default=(0.0, 0.0, 0.0))  # medians: forward, backward, the rest
+    phases_s: tuple[float, float, float]  # medians: forward, backward, the rest
+    others: float = 0.0  # cores that were busy with something else
+    stolen: float = 0.0  # cores that other virtual machines had

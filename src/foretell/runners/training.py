@@ -57,13 +57,22 @@ class TrainingGroup:
             RunnerError: A member failed, or does not answer.
         """
         try:
-            told = self._members[0].wait_for("trained")
-            for member in self._members[: job.setting.workers + job.setting.servers]:
+            members = self._members[: job.setting.workers + job.setting.servers]
+            used = sum(member.wait_for("used")["cpu_s"] for member in members)
+            told = members[0].wait_for("trained")
+            for member in members:
                 member.wait_for("ended")
         except RunnerError:
             self.close()
             raise
-        return Trained(alone_s=told["alone_s"], began_s=tuple(told["began_s"]), phases_s=tuple(told["phases_s"]))
+        seconds = told["began_s"][-1] - told["began_s"][0]
+        return Trained(
+            alone_s=told["alone_s"],
+            began_s=tuple(told["began_s"]),
+            phases_s=tuple(told["phases_s"]),
+            others=max(0.0, (told["busy_s"] - used) / seconds),
+            stolen=told["stolen_s"] / seconds,
+        )
 
     def close(self) -> None:
         """End all members."""

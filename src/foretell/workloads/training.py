@@ -129,7 +129,9 @@ def _train(member: Member, step: RealStep) -> None:
     if member.rank >= member.workers:
         server = _Server(step, member)
         server.serve(WARM_UP)
-        server.serve(_agree(0))
+        iterations, used = _agree(0), time.process_time()
+        server.serve(iterations)
+        _tell(event="used", cpu_s=time.process_time() - used)
         dist.barrier()
         return
     alone = _time_alone(step)
@@ -141,11 +143,22 @@ def _train(member: Member, step: RealStep) -> None:
     iterations = _agree(min(MOST, max(FEWEST, round(member.seconds / took))))
     if member.rank == 0:
         _tell(event="began", iterations=iterations)
+    used, busy = time.process_time(), _read_busy()
     moments = [iterate() for _ in range(iterations)]
     end = time.monotonic()
-    dist.barrier()
+    _tell(event="used", cpu_s=time.process_time() - used)
     if member.rank == 0:
-        _tell(event="trained", **_describe(alone, moments, end))
+        machine = {name: after - busy[name] for name, after in _read_busy().items()}
+        _tell(event="trained", **_describe(alone, moments, end), **machine)
+    dist.barrier()
+
+
+def _read_busy() -> dict[str, float]:
+    """Seconds for which the machine's CPUs worked so far, and for which others had them."""
+    with open("/proc/stat", "rb") as file:
+        user, nice, system, _idle, _wait, interrupt, soft, stolen = map(int, file.readline().split()[1:9])
+    ticks = os.sysconf("SC_CLK_TCK")
+    return {"busy_s": (user + nice + system + interrupt + soft) / ticks, "stolen_s": stolen / ticks}
 
 
 def _agree(iterations: int) -> int:
