@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -155,7 +156,7 @@ def _train(member: Member, step: RealStep) -> None:
 
 def _read_busy() -> dict[str, float]:
     """Seconds for which the machine's CPUs worked so far, and for which others had them."""
-    with open("/proc/stat", "rb") as file:
+    with Path("/proc/stat").open("rb") as file:
         user, nice, system, _idle, _wait, interrupt, soft, stolen = map(int, file.readline().split()[1:9])
     ticks = os.sysconf("SC_CLK_TCK")
     return {"busy_s": (user + nice + system + interrupt + soft) / ticks, "stolen_s": stolen / ticks}
