@@ -13,6 +13,7 @@ import benchmarks.runs.command
 
 NAMES = {
     "startup": "foretell --help against optuna --help",
+    "observe": "cycles found and not found in series of which all is known, and what looking at a job costs",
     "sampler": "what measuring costs a run, against running it bare",
     "store_size": "runs list, predict and recommend with 100,000 stored runs against 1,000",
     "ranking": "ranking 100,000 (configuration, allocation) pairs against the bare models' predict",

@@ -97,7 +97,7 @@ def test_samples_far_apart_are_no_harm() -> None:
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        (np.ones(10), "only 10 samples"),
+        (np.ones(10), "only 10 samples were taken"),
         (np.zeros(200), "nothing was used"),
         (np.ones(200), "constant"),
         (np.random.default_rng(1).standard_normal(200), "no more than noise"),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from foretell.api.handed_over import cancel, status
     from foretell.api.history import group_history, import_history, list_history_apps, report_waste
     from foretell.api.learning import ask, build, predict
+    from foretell.api.observing import observe
     from foretell.api.places import discover_site, find_site, list_sites
     from foretell.api.proof import summarise, verify
     from foretell.api.workloads import (
@@ -58,6 +59,7 @@ __all__ = [
     "list_sites",
     "load_app",
     "load_profile",
+    "observe",
     "open_store",
     "plan",
     "predict",
@@ -87,6 +89,7 @@ _HOMES = {
     "foretell.api.explaining": ("explain",),
     "foretell.api.history": ("group_history", "import_history", "list_history_apps", "report_waste"),
     "foretell.api.learning": ("ask", "build", "predict"),
+    "foretell.api.observing": ("observe",),
     "foretell.api.places": ("discover_site", "find_site", "list_sites"),
     "foretell.api.proof": ("summarise", "verify"),
     "foretell.api.handed_over": ("cancel", "status"),

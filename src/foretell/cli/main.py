@@ -14,6 +14,7 @@ from foretell.cli import (
     history,
     init,
     machine,
+    observe,
     predict,
     recommend,
     report,
@@ -48,6 +49,7 @@ app.command(epilog=recommend.EXAMPLES)(recommend.recommend)
 app.command(epilog=run.EXAMPLES)(run.run)
 app.command(epilog=verify.EXAMPLES)(verify.verify)
 app.command(epilog=report.EXAMPLES)(report.report)
+app.command(epilog=observe.EXAMPLES, context_settings={"allow_interspersed_args": False})(observe.observe)
 app.add_typer(runs.app, name="runs")
 app.add_typer(history.app, name="history")
 app.add_typer(sites.app, name="sites")

@@ -73,6 +73,16 @@ class Series:
     times_s: Floats  # one more than values
     values: Floats
 
+    @property
+    def total(self) -> float:
+        """The rate times how long it lasted, added up: core-seconds, bytes."""
+        return float(self.values @ (self.times_s[1:] - self.times_s[:-1]))
+
+    @property
+    def mean(self) -> float:
+        """The rate over all of the time."""
+        return self.total / float(self.times_s[-1] - self.times_s[0])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredJob:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from foretell.entities.consumption import Cycle, Resource, Series
 
+_MOST_OTHERS, _MOST_STOLEN = 0.1, 0.02  # of the cores: with more, times are not to be relied on
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleSearch:
@@ -23,6 +25,11 @@ class Load:
     stolen: float = 0.0  # by other virtual machines
     cores: int = 1  # that the job may use
     by: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether what was measured may be of others, too."""
+        return self.others > _MOST_OTHERS * self.cores or self.stolen > _MOST_STOLEN * self.cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +55,32 @@ class Recorded:
     def elapsed_s(self) -> float:
         """For how long it was looked at."""
         return float(self.cpu.times_s[-1])
+
+    @property
+    def gpu_busy(self) -> Series | None:
+        """How busy GPUs were, if any were used."""
+        return self.series[Resource.COMPUTE] if self.gpus else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """A job that was looked at: what it consumed over time, the cycles in that, as which run it is stored and where.
+
+    ``exit_code`` is that of a command that was run (negative: a signal's number). ``notes`` are plain sentences: what
+    the figures leave open, and what they may be wrong by.
+    """
+
+    subject: str  # a command's words, or which processes or job
+    recorded: Recorded
+    cycles: Mapping[Resource, CycleSearch]
+    exit_code: int | None = None
+    notes: tuple[str, ...] = ()
+    run_id: str = ""
+    path: str = ""
+
+    @property
+    def period_s(self) -> float | None:
+        """Of an iteration: what the network shows, or else the rest; ``None`` if no cycle was found."""
+        order = (Resource.TRANSMIT, Resource.RECEIVE, Resource.COMPUTE, Resource.MEMORY)
+        found = (self.cycles[each].cycle for each in order if each in self.cycles)
+        return next((cycle.period_s for cycle in found if cycle is not None), None)

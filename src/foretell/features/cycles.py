@@ -33,6 +33,7 @@ _LEAST_SAMPLES = 2 * _LEAST_CYCLES * _LEAST_LAG
 _MOST_SAMPLES = 8192  # that the test looks at; a longer series repeats itself all the more
 _STARTS = (0.0, 0.25, 0.5)  # of a series, as fractions: a job's own beginning need not be cyclic
 _TOLERANCE = 0.2  # of the period: how far one may stray and count as one
+_UNUSUAL = 0.4  # of a logarithm: iterations so much longer or shorter than most were disturbed
 _LEAST_COVER = 0.6  # of the time between first and last burst that must be in whole cycles
 _LEAST_RELATIVE_STEP = 0.05  # from level to level, of the larger
 _SHORT_STRETCH = 0.25  # of the usual stretch: shorter ones are noise
@@ -51,7 +52,7 @@ def find_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> Cycle 
 def search_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> CycleSearch:
     """The cycle of a series with its bursts, or why it has none. The same seed gives the same answer."""
     if len(series.values) < _LEAST_SAMPLES:
-        return CycleSearch(cycle=None, why=f"there are only {len(series.values)} samples")
+        return CycleSearch(cycle=None, why=_too_few(len(series.values)))
     if not np.ptp(series.values) > 1e-9 * np.abs(series.values).max():
         return CycleSearch(cycle=None, why="it is constant" if series.values.any() else "nothing was used")
     first = None
@@ -67,8 +68,15 @@ def search_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> Cycl
 
 
 def measure_cycle(series: Series, begins_s: Floats, *, least_s: float = 0.0) -> Cycle | None:
-    """The bursts and idles of iterations whose begins, and the last end, are known; ``None`` if most have none."""
-    between = (series.times_s[:-1] >= begins_s[0]) & (series.times_s[1:] <= begins_s[-1])
+    """The bursts and idles of iterations whose begins, and the last end, are known, without those that were disturbed.
+
+    ``None`` if most have no burst.
+    """
+    lengths = np.diff(begins_s)
+    usual = np.abs(np.log(lengths / np.median(lengths))) < _UNUSUAL
+    places = np.searchsorted(begins_s, series.times_s, side="right") - 1
+    within = (places[1:] < len(usual)) & (places[:-1] >= 0)
+    between = within & usual[np.clip(places[:-1], 0, len(usual) - 1)]
     if not between.any() or not np.ptp(series.values[between]) > 0:
         return None
     steps = np.diff(series.times_s)
@@ -78,10 +86,9 @@ def measure_cycle(series: Series, begins_s: Floats, *, least_s: float = 0.0) -> 
     if shape is None or shape.high - shape.low < _LEAST_RELATIVE_STEP * abs(shape.high):
         return None
     starts, _ = _find_bursts(busy)
-    seen = np.searchsorted(begins_s, series.times_s[starts])
-    if len(np.unique(seen)) < _LEAST_COVER * (len(begins_s) - 1):
+    if len(np.unique(places[starts[between[starts]]])) < _LEAST_COVER * usual.sum():
         return None
-    period_s = float(np.diff(begins_s).mean())
+    period_s = float(lengths[usual].mean())
     return Cycle(
         burst_s=shape.share * period_s,
         idle_s=(1 - shape.share) * period_s,
@@ -93,11 +100,16 @@ def measure_cycle(series: Series, begins_s: Floats, *, least_s: float = 0.0) -> 
     )
 
 
+def _too_few(samples: int) -> str:
+    taken = "only 1 sample was taken" if samples == 1 else f"only {samples} samples were taken"
+    return f"{taken}; {_LEAST_SAMPLES} are needed"
+
+
 def _search(series: Series, *, least_s: float, seed: int) -> CycleSearch:
     values, step_s = series.values, float(np.median(np.diff(series.times_s)))
     times = (series.times_s - series.times_s[0]) / step_s  # in samples
     if len(values) < _LEAST_SAMPLES:
-        return CycleSearch(cycle=None, why=f"there are only {len(values)} samples")
+        return CycleSearch(cycle=None, why=_too_few(len(values)))
     lag = _find_lag(_resample(times, values), seed=seed)
     if lag is None:
         return CycleSearch(cycle=None, why="it repeats itself no more than noise does")

@@ -17,7 +17,7 @@ import numpy as np
 
 from foretell.entities.consumption import Resource, Series
 from foretell.entities.observation import Load, Recorded
-from foretell.errors import NotFoundError, RunnerError
+from foretell.errors import NotFoundError
 from foretell.probes.gpus import Gpu, GpuLoad, find_gpus, find_used_gpus, read_load
 from foretell.probes.load import LoadWatch
 from foretell.probes.network import Counts, NetworkCounter
@@ -50,7 +50,6 @@ def sample(
 
     Raises:
         NotFoundError: if none of the processes is there.
-        RunnerError: if it ended before anything was seen of it.
     """
     return ConsumptionSampler(pids, interval_s=interval_s).run(until or threading.Event(), longest_s=longest_s)
 
@@ -76,11 +75,7 @@ class ConsumptionSampler:
         self._watch = LoadWatch.start(cpus or os.sched_getaffinity(0))
 
     def run(self, until: Ending, *, longest_s: float | None = None) -> Recorded:
-        """Sample until told to stop, until none of the first processes is left, or for so long.
-
-        Raises:
-            RunnerError: if there was no time for two samples.
-        """
+        """Sample until told to stop, until none of the first processes is left, or for so long."""
         own_s, started_s = time.thread_time(), time.perf_counter()
         before_s = self._processes.read_s()
         longest_s = min(longest_s or np.inf, _MOST_SAMPLES * self._interval_s)
@@ -100,12 +95,14 @@ class ConsumptionSampler:
             self._take(now_s)
             if now_s >= next_scan_s:
                 if not self._rescan():
-                    return
+                    break
                 next_scan_s = now_s + _RESCAN_S
             if told or now_s >= longest_s:
-                return
+                break
             spent_s = time.perf_counter() - started_s
             told = until.wait(self._interval_s - spent_s % self._interval_s)
+        if len(self._samples.times_s) == 1:  # it ended at once
+            self._take(time.perf_counter() - started_s)
 
     def _take(self, now_s: float) -> None:
         gpus = read_load(self._gpus, pids=self._processes.clocks) if self._gpus else None
@@ -122,10 +119,6 @@ class ConsumptionSampler:
 
     def _build(self, load: Load, *, started_s: float, sampling_cpu_s: float) -> Recorded:
         samples = self._samples
-        if len(samples.times_s) < 2:
-            raise RunnerError(
-                "the job ended before anything was seen of it; look at one that runs for a second or more"
-            )
         sent, received, over_loopback = samples.choose_network()
         compute = samples.cpu if samples.gpu_busy is None else samples.gpu_busy
         series = {Resource.COMPUTE: compute, Resource.TRANSMIT: sent, Resource.RECEIVE: received}

@@ -1,0 +1,167 @@
+"""Jobs looked at while they run: what they consume over time, in bursts and idles."""
+
+import json
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from foretell.api.exchange import make_known
+from foretell.api.workspace import FOLDER, StoreLike, using_store
+from foretell.entities.app import App, Parameter, ParameterType
+from foretell.entities.consumption import Resource
+from foretell.entities.observation import CycleSearch, Observation, Recorded
+from foretell.entities.records import to_record
+from foretell.entities.run import Allocation, Run, RunSpec, State
+from foretell.errors import Mistake, OutputError, SpecError
+from foretell.features.cycles import search_cycle
+from foretell.probes.consumption import INTERVAL_S
+from foretell.probes.machine import detect_machine
+from foretell.probes.recorded import build_recorded_record
+from foretell.probes.slurm.observing import watch_job
+from foretell.probes.watching import Watched, watch_command, watch_processes
+from foretell.stores import RunStore
+
+APP = "observe"  # what was looked at are its runs
+OBSERVATIONS = "observations"
+KEPT = Path(FOLDER)
+SHORTEST_S, LONGEST_S = 0.005, 1.0  # between two samples
+_APART = 0.05  # of the longer: how far periods of one job may differ
+_FEW_SAMPLES = 6  # of a period: its durations are then known to a sample, not better
+_GPU_S = 0.17  # how often, at the least, NVIDIA's driver makes new figures
+_MOST_LATE = 1.5  # samples: the middle one of those that took longest
+
+
+def observe(
+    command: Sequence[str] = (),
+    *,
+    pids: Collection[int] = (),
+    job: str | None = None,
+    interval_s: float = INTERVAL_S,
+    duration_s: float | None = None,
+    least_s: float = 0.0,
+    keep_stdout: bool = True,
+    store: StoreLike = None,
+    folder: Path = KEPT,
+) -> Observation:
+    """Run a command, or look at processes or a Slurm job that run already; what was seen, stored as a run.
+
+    Bursts and idles shorter than ``least_s`` are taken for noise.
+
+    Raises:
+        SpecError: if not just one of command, pids and job is given, or the interval is none.
+        RunnerError: if the command cannot be started.
+        NotFoundError: if there are no such processes.
+        SchedulerError: if the job does not run, or cannot be looked at.
+        OutputError, StoreError: if what was seen cannot be kept.
+    """
+    _check(command, pids, job, interval_s=interval_s)
+    began = datetime.now(UTC)
+    if command:
+        subject = shlex.join(command)
+        watched = watch_command(command, interval_s=interval_s, longest_s=duration_s, keep_stdout=keep_stdout)
+    elif job is not None:
+        subject, watched = f"job {job}", watch_job(job, interval_s=interval_s, longest_s=duration_s)
+    else:
+        subject = f"process {', '.join(map(str, pids))}"
+        watched = watch_processes(pids, interval_s=interval_s, longest_s=duration_s)
+    cycles = {resource: search_cycle(series, least_s=least_s) for resource, series in watched.recorded.series.items()}
+    observation = Observation(
+        subject=subject,
+        recorded=watched.recorded,
+        cycles=cycles,
+        exit_code=watched.exit_code,
+        notes=(*watched.recorded.notes, *_list_doubts(watched.recorded, cycles)),
+    )
+    with using_store(store) as opened:
+        run = _store(_build_run(observation, watched, job=job, began=began), opened)
+    path = _keep(observation, folder / OBSERVATIONS / f"{run.id}.json")
+    return replace(observation, run_id=run.id, path=str(path))
+
+
+def _check(command: Sequence[str], pids: Collection[int], job: str | None, *, interval_s: float) -> None:
+    given = [name for name, value in (("command", command), ("pid", pids), ("job", job)) if value]
+    mistakes = []
+    if len(given) != 1:
+        found = " and ".join(given) or "nothing to look at"
+        expected = "just one: a command after --, as in 'foretell observe -- python train.py', --pid, or --job"
+        mistakes.append(Mistake(place="observe", found=found, expected=expected))
+    if not SHORTEST_S <= interval_s <= LONGEST_S:
+        expected = f"{1000 * SHORTEST_S:g}ms to {LONGEST_S:g}s"
+        mistakes.append(Mistake(place="interval", found=f"{1000 * interval_s:g} ms", expected=expected))
+    if mistakes:
+        raise SpecError("options", mistakes)
+
+
+def _list_doubts(recorded: Recorded, cycles: Mapping[Resource, CycleSearch]) -> Iterator[str]:
+    load = recorded.load
+    if load.disturbs:
+        by = "; ".join(f"{name}: {cores:.2f} cores" for name, cores in load.by.items())
+        stolen = f", and {load.stolen:.2f} cores were stolen by other virtual machines" if load.stolen >= 0.01 else ""
+        busy = f"others kept {load.others:.2f} of {load.cores} cores busy{f' ({by})' if by else ''}{stolen}"
+        yield f"Disturbed: {busy}. Durations may be too long; bytes and amounts of bursts mostly stay."
+    periods = {name: found.cycle.period_s for name, found in cycles.items() if found.cycle is not None}
+    if periods and max(periods.values()) > (1 + _APART) * min(periods.values()):
+        longest = max(periods, key=lambda name: periods[name])
+        shortest = min(periods, key=lambda name: periods[name])
+        yield f"The periods of {longest} and {shortest} differ: one of them may be of several iterations, or of a part."
+    coarse = [name for name, period_s in periods.items() if period_s < _FEW_SAMPLES * recorded.interval_s]
+    if coarse:
+        shorter = "a shorter --interval tells more"
+        yield f"A period of {' and '.join(coarse)} has fewer than {_FEW_SAMPLES} samples: {shorter}."
+    if recorded.gpus and recorded.interval_s < _GPU_S:
+        yield "The driver makes new figures of GPUs up to 6 times a second only: their shorter bursts are smoothed."
+    if len(recorded.cpu.values) * recorded.interval_s * _MOST_LATE < recorded.elapsed_s:
+        yield "Samples came late: others had the sampler's core."
+
+
+def _build_run(observation: Observation, watched: Watched, *, job: str | None, began: datetime) -> Run:
+    recorded = observation.recorded
+    failed = bool(watched.exit_code)
+    phases = {} if observation.period_s is None else {"period": observation.period_s}
+    for resource, found in observation.cycles.items():
+        if found.cycle is not None:
+            phases |= {f"{resource}_burst": found.cycle.burst_s, f"{resource}_idle": found.cycle.idle_s}
+    return Run(
+        spec=RunSpec(
+            app=APP,
+            parameters={"subject": observation.subject, "interval_ms": 1000 * recorded.interval_s},
+            allocation=Allocation(cores=recorded.load.cores, gpus=recorded.gpus),
+        ),
+        state=State.FAILED if failed else State.COMPLETED,
+        usage=watched.usage,
+        phases=phases,
+        machine=replace(detect_machine(), load=recorded.load.others + recorded.load.stolen),
+        exit_code=watched.exit_code,
+        started_at=began,
+        ended_at=datetime.now(UTC),
+        source="observe",
+        job_id=job or "",
+    )
+
+
+def _store(run: Run, store: RunStore) -> Run:
+    """The run as it is stored: each time the same is looked at is a repetition."""
+    types = {"subject": ParameterType.TEXT, "interval_ms": ParameterType.NUMBER}
+    make_known(App(name=APP, parameters=tuple(Parameter(name=name, type=types[name]) for name in types)), store)
+    taken = set(store.known_ids(APP))
+    while run.id in taken:
+        run = replace(run, spec=replace(run.spec, repetition=run.spec.repetition + 1))
+    store.add_runs([run])
+    return run
+
+
+def _keep(observation: Observation, path: Path) -> Path:
+    record = {
+        "subject": observation.subject,
+        "cycles": to_record(observation.cycles),
+        "notes": list(observation.notes),
+        "recorded": build_recorded_record(observation.recorded),
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record, separators=(",", ":")) + "\n", "utf-8")
+    except OSError as exc:
+        raise OutputError(f"{path}: cannot be written ({exc.strerror}); choose another place with --store") from exc
+    return path

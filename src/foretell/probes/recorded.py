@@ -1,0 +1,59 @@
+"""What a sampler saw, as text: to be kept in a file, or handed from one node to another."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from foretell.entities.consumption import Resource, Series
+from foretell.entities.observation import Load, Recorded
+from foretell.entities.records import from_record, to_record
+
+_DIGITS = 7  # that a rate is kept with
+_PLAIN = ("started_s", "interval_s", "processes", "gpus", "sampling_cpu_s", "notes")
+
+
+def build_recorded_record(recorded: Recorded) -> dict[str, Any]:
+    """Plain data; times are kept once, in microseconds: all series have the same."""
+    memory = recorded.gpu_memory
+    return {
+        **{name: to_record(getattr(recorded, name)) for name in _PLAIN},
+        "load": to_record(recorded.load),
+        "times_s": [round(float(time_s), 6) for time_s in recorded.cpu.times_s],
+        "series": {resource.value: _list(series) for resource, series in recorded.series.items()},
+        "cpu": _list(recorded.cpu),
+        "gpu_memory": None if memory is None else _list(memory),
+    }
+
+
+def render_recorded(recorded: Recorded) -> str:
+    """One line of text."""
+    return json.dumps(build_recorded_record(recorded), separators=(",", ":"))
+
+
+def parse_recorded(text: str) -> Recorded:
+    """What was seen.
+
+    Raises:
+        ValueError, TypeError, LookupError: if the text says something else.
+    """
+    record = json.loads(text)
+    times_s = np.array(record["times_s"], dtype=float)
+    memory = record["gpu_memory"]
+    plain = {name: record[name] for name in _PLAIN if name != "notes"}
+    return Recorded(
+        **plain,
+        notes=tuple(record["notes"]),
+        load=from_record(Load, record["load"]),
+        series={Resource(name): _read(values, times_s) for name, values in record["series"].items()},
+        cpu=_read(record["cpu"], times_s),
+        gpu_memory=None if memory is None else _read(memory, times_s),
+    )
+
+
+def _list(series: Series) -> list[float]:
+    return [float(f"{value:.{_DIGITS}g}") for value in series.values]
+
+
+def _read(values: list[float], times_s: Any) -> Series:
+    return Series(times_s=times_s, values=np.array(values, dtype=float))

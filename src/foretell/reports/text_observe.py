@@ -1,0 +1,124 @@
+"""What a job consumed over time, for the terminal."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console, ConsoleOptions, Group
+from rich.table import Table
+from rich.text import Text
+
+from foretell.entities.consumption import Cycle, Resource, Series
+from foretell.entities.observation import CycleSearch, Observation
+from foretell.entities.units import render_duration
+from foretell.entities.workload import Floats
+from foretell.reports.tables import BAD, HEADING, QUIET, add_cells, build_line, build_notes, build_table, stack
+from foretell.reports.words import render_percent
+from foretell.reports.words_observe import find_window, list_resources, name_resource, render_amount
+
+_LARGEST_WIDTH, _LABEL = 100, 15
+_BARS = " ▁▂▃▄▅▆▇█"
+_BURST, _IDLE = "━", " "
+
+
+def render_observation(observation: Observation) -> Group:
+    """The cycle of each resource, or why it has none; a time line with bursts marked; doubts."""
+    found = {each: observation.cycles[each] for each in list_resources(observation)}
+    with_cycle = {each: search.cycle for each, search in found.items() if search.cycle is not None}
+    return stack(
+        build_line(observation.subject, HEADING),
+        build_line(_describe_look(observation), QUIET),
+        _describe_end(observation),
+        _build_cycles(with_cycle, observation) if with_cycle else None,
+        *(build_line(line) for line in _list_without(found, observation)),
+        _TimeLine(found=found, observation=observation),
+        *build_notes("Notes", observation.notes),
+    )
+
+
+def _describe_look(observation: Observation) -> str:
+    recorded = observation.recorded
+    samples = f"{len(recorded.cpu.values):,} samples, one every {1000 * recorded.interval_s:g} ms"
+    cost = render_percent(100 * recorded.sampling_cpu_s / recorded.elapsed_s)
+    processes = "1 process" if recorded.processes == 1 else f"{recorded.processes:,} processes"
+    seen = f"{processes}, seen for {render_duration(recorded.elapsed_s)}: {samples}"
+    return f"{seen}; sampling took {cost} of a core"
+
+
+def _describe_end(observation: Observation) -> Text | None:
+    code = observation.exit_code
+    if not code:
+        return None
+    how = f"exit code {code}" if code > 0 else f"signal {-code}"
+    return build_line(f"It failed ({how}): what follows is of what it did until then.", BAD)
+
+
+def _build_cycles(cycles: dict[Resource, Cycle], observation: Observation) -> Table:
+    numbers = ("Burst", "Idle", "Period", "In bursts", "In idles", "Busy", "Bursts")
+    table = build_table("Resource", *numbers, numbers=numbers)
+    for resource, cycle in cycles.items():
+        add_cells(
+            table,
+            name_resource(resource, observation),
+            _render_time(cycle.burst_s),
+            _render_time(cycle.idle_s),
+            _render_time(cycle.period_s),
+            render_amount(resource, cycle.burst_amount, observation),
+            render_amount(resource, cycle.idle_amount, observation),
+            render_percent(100 * cycle.share),
+            f"{cycle.bursts:,}",
+        )
+    table.columns[0].no_wrap = True
+    return table
+
+
+def _render_time(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 0.9995 else render_duration(seconds)
+
+
+def _list_without(found: dict[Resource, CycleSearch], observation: Observation) -> Iterator[str]:
+    for resource, search in found.items():
+        if search.cycle is None:
+            mean = render_amount(resource, observation.recorded.series[resource].mean, observation)
+            yield f"{name_resource(resource, observation)}: no cycle found, {search.why}; {mean} on average"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TimeLine:
+    """Of each resource a line with its height, and one below it with its bursts, as wide as the terminal."""
+
+    found: Mapping[Resource, CycleSearch]
+    observation: Observation
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        begin_s, end_s = find_window(self.observation)
+        columns = max(min(options.max_width, _LARGEST_WIDTH) - _LABEL, 1)
+        edges_s = np.linspace(begin_s, end_s, columns + 1)
+        yield build_line(f"Time line of {_render_time(end_s - begin_s)}, from {render_duration(begin_s)} on", HEADING)
+        for resource, search in self.found.items():
+            series = self.observation.recorded.series[resource]
+            if series.values.any():
+                label = name_resource(resource, self.observation).ljust(_LABEL)
+                yield Text.assemble((label, QUIET), _draw_height(series, edges_s))
+            if search.cycle is not None:
+                yield Text.assemble(" " * _LABEL, (_draw_bursts(search, edges_s), "green"))
+
+
+def _draw_height(series: Series, edges_s: Floats) -> str:
+    rates = average(series, edges_s)
+    top = max(float(rates.max()), 1e-300)
+    return "".join(_BARS[int(np.ceil(rate / top * (len(_BARS) - 1) - 0.5))] for rate in rates)
+
+
+def average(series: Series, edges_s: Floats) -> Floats:
+    """Mean rates between times."""
+    used = np.concatenate(([0.0], np.cumsum(series.values * np.diff(series.times_s))))
+    return np.maximum(np.diff(np.interp(edges_s, series.times_s, used)), 0.0) / np.diff(edges_s)
+
+
+def _draw_bursts(search: CycleSearch, edges_s: Floats) -> str:
+    middles_s = (edges_s[1:] + edges_s[:-1]) / 2
+    begins = np.array([begin for begin, _ in search.bursts])
+    ends = np.array([end for _, end in search.bursts])
+    inside = np.searchsorted(begins, middles_s, side="right") > np.searchsorted(ends, middles_s, side="right")
+    return "".join(_BURST if each else _IDLE for each in inside)

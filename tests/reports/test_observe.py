@@ -1,0 +1,107 @@
+"""What a job consumed, as people and programs read it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretell.entities.consumption import Cycle, Resource, Series
+from foretell.entities.observation import CycleSearch, Load, Observation, Recorded
+from foretell.reports.plots import render_svg
+from foretell.reports.plots_observe import draw_observation
+from foretell.reports.records import render_json
+from foretell.reports.records_observe import build_observation_record
+from foretell.reports.text_observe import average, render_observation
+from foretell.reports.words_observe import find_window
+
+TIMES_S = 0.02 * np.arange(501.0)
+BURSTS = tuple((begin / 10, begin / 10 + 0.06) for begin in range(2, 98, 2))
+
+
+def build_series(high: float, low: float) -> Series:
+    return Series(times_s=TIMES_S, values=np.tile(np.repeat([high, low], [3, 7]), 50))
+
+
+def build_cycle(high: float, low: float) -> CycleSearch:
+    cycle = Cycle(burst_s=0.06, idle_s=0.14, burst_amount=high, idle_amount=low, period_s=0.2, bursts=48, chance=0.005)
+    return CycleSearch(cycle=cycle, bursts=BURSTS)
+
+
+@pytest.fixture
+def observation() -> Observation:
+    series = {
+        Resource.COMPUTE: Series(times_s=TIMES_S, values=np.full(500, 0.98)),
+        Resource.TRANSMIT: build_series(11.2 * 2**20, 0.0),
+        Resource.RECEIVE: build_series(5.6 * 2**20, 1000.0),
+    }
+    recorded = Recorded(
+        started_s=100.0,
+        interval_s=0.02,
+        series=series,
+        cpu=series[Resource.COMPUTE],
+        load=Load(others=0.4, cores=2, by={"stress (77)": 0.39}),
+        processes=3,
+        sampling_cpu_s=0.12,
+    )
+    return Observation(
+        subject="torchrun train.py",
+        recorded=recorded,
+        cycles={
+            Resource.COMPUTE: CycleSearch(cycle=None, why="it repeats itself no more than noise does"),
+            Resource.TRANSMIT: build_cycle(11.2 * 2**20, 0.0),
+            Resource.RECEIVE: build_cycle(5.6 * 2**20, 1000.0),
+        },
+        exit_code=0,
+        notes=("Disturbed: others kept 0.40 of 2 cores busy (stress (77): 0.39 cores).",),
+        run_id="abc-0",
+        path="observations/abc-0.json",
+    )
+
+
+def test_the_report_reads_so(
+    observation: Observation, to_text: Callable[..., str], check_golden: Callable[[str, str], None]
+) -> None:
+    check_golden("report_observation.txt", to_text(render_observation(observation)))
+
+
+def test_of_gpus_amounts_are_shares(observation: Observation, to_text: Callable[..., str]) -> None:
+    recorded = replace(observation.recorded, gpus=1)
+    text = to_text(render_observation(replace(observation, recorded=recorded)))
+    assert "compute (GPU)" in text
+    assert "98 %" in text
+
+
+def test_a_failure_is_said_first(observation: Observation, to_text: Callable[..., str]) -> None:
+    assert "failed (exit code 2)" in to_text(render_observation(replace(observation, exit_code=2)))
+    assert "failed (signal 9)" in to_text(render_observation(replace(observation, exit_code=-9)))
+
+
+def test_the_window_shows_some_periods_or_all(observation: Observation) -> None:
+    begin_s, end_s = find_window(observation)
+    assert end_s - begin_s == pytest.approx(8 * 0.2)
+    none = {resource: CycleSearch(cycle=None, why="it is constant") for resource in observation.cycles}
+    assert find_window(replace(observation, cycles=none)) == (0.0, 10.0)
+
+
+def test_columns_of_a_time_line_are_means() -> None:
+    series = Series(times_s=np.array([0.0, 1.0, 2.0, 4.0]), values=np.array([1.0, 3.0, 0.0]))
+    assert average(series, np.array([0.0, 2.0, 4.0])) == pytest.approx([2.0, 0.0])
+
+
+def test_the_record_can_be_read_by_programs(observation: Observation) -> None:
+    record = build_observation_record(observation)
+    assert record["resources"]["transmit"]["cycle"]["share"] == pytest.approx(0.3)
+    assert record["resources"]["compute"]["cycle"] is None
+    assert record["period_s"] == 0.2
+    assert record["disturbed"]
+    assert render_json(record)
+
+
+def test_bursts_are_shaded(observation: Observation) -> None:
+    text = render_svg(draw_observation(observation))
+    assert "torchrun train.py" in text
+    assert "compute (CPU): no cycle found" in text
+    assert "11.2 MB/s in bursts" in text
+    none = {resource: CycleSearch(cycle=None, why="it is constant") for resource in observation.cycles}
+    assert len(render_svg(draw_observation(replace(observation, cycles=none)))) > 1000
