@@ -1,0 +1,102 @@
+"""Jobs looked at from the command line: what they consume, how they end, and what cannot be looked at."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+CYCLE = """
+import sys, time
+print("hello")
+for _ in range(30):
+    end = time.perf_counter() + 0.04
+    while time.perf_counter() < end: pass
+    time.sleep(0.06)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def observe_cycle(foretell: Run, folder: Path, *options: str, code: str = "0") -> Any:
+    command = [sys.executable, "-I", "-S", "-c", CYCLE, code]
+    return foretell("observe", "--interval", "10ms", *options, "--", *command, folder=folder)
+
+
+def test_a_cycle_is_told_drawn_and_stored(foretell: Run, tmp_path: Path) -> None:
+    outcome = observe_cycle(foretell, tmp_path, "--plot", "plots/cycle.svg")
+    assert outcome.code == 0
+    assert "Time line" in outcome.out
+    assert max(map(len, outcome.out.splitlines())) <= 100
+    assert (tmp_path / "plots/cycle.svg").read_text().startswith("<?xml")
+    listed = foretell("runs", "list", "observe", "--json", folder=tmp_path).record
+    (run,) = listed["runs"]
+    assert run["cpu_s"] > 1
+    assert run["phase_period"] > 0.09
+    (kept,) = (tmp_path / ".foretell/observations").glob("*.json")
+    record = json.loads(kept.read_text())
+    assert set(record["recorded"]["series"]) == {"compute", "transmit", "receive"}
+
+
+def test_json_has_the_cycle_and_nothing_else_on_stdout(foretell: Run, tmp_path: Path) -> None:
+    record = observe_cycle(foretell, tmp_path, "--json").record
+    assert set(record["resources"]) == {"compute", "transmit", "receive"}
+    cycle = record["resources"]["compute"]["cycle"]
+    assert cycle is not None, record
+    assert cycle["period_s"] > 0.09
+    assert cycle["burst_s"] > 0.03
+    assert record["exit_code"] == 0
+    assert record["sampling_share"] < 0.5
+
+
+def test_an_exit_code_is_passed_on(foretell: Run, tmp_path: Path) -> None:
+    outcome = observe_cycle(foretell, tmp_path, code="3")
+    assert outcome.code == 3
+    assert "failed (exit code 3)" in outcome.out
+    killed = foretell("observe", "--", "sh", "-c", "kill -9 $$", folder=tmp_path)
+    assert killed.code == 137
+
+
+def test_a_job_that_ends_at_once_is_no_trouble(foretell: Run, tmp_path: Path) -> None:
+    outcome = foretell("observe", "--plot", "x.png", "--", "true", folder=tmp_path)
+    assert outcome.code == 0
+    assert "no cycle found" in outcome.out
+    assert "samples" in outcome.out
+
+
+def test_words_of_the_command_are_the_commands(foretell: Run, tmp_path: Path) -> None:
+    outcome = foretell("observe", "sh", "-c", "exit 4", folder=tmp_path)
+    assert outcome.code == 4
+
+
+def test_a_process_is_looked_at_for_a_while(foretell: Run, tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "100"]) as process:
+        outcome = foretell("observe", "--pid", str(process.pid), "--duration", "0.2s", folder=tmp_path)
+        process.kill()
+    assert outcome.code == 0
+    assert f"process {process.pid}" in outcome.out
+    assert "no cycle found" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "just one"),
+        (("--pid", "1", "--job", "2"), "pid and job"),
+        (("--pid", str(2**22 + 5)), "no process named"),
+        (("--interval", "1ms", "--", "true"), "5ms to 1s"),
+        (("--interval", "soon", "--", "true"), "'soon' is no duration"),
+        (("--plot", "x.gif", "--", "true"), "must end in .png or .svg"),
+        (("--", "no-such-program"), "was not found"),
+        (("--", "/"), "cannot be run"),
+    ],
+)
+def test_what_cannot_be_is_said(foretell: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    outcome = foretell("observe", *words, folder=tmp_path)
+    assert outcome.code == 1
+    assert said in outcome.err
+    assert "Traceback" not in outcome.err
