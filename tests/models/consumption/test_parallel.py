@@ -1,0 +1,166 @@
+"""Steps of data-parallel training, from laws known beforehand."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foretell.entities.device import Device
+from foretell.errors import ImportDataError, NotFoundError
+from foretell.models.consumption.parallel import (
+    GROWTHS,
+    ParallelModel,
+    PlacedStep,
+    TimedStep,
+    score_growths,
+    split_by_cluster,
+    split_by_gpus,
+)
+
+HOST_S = {"large": 0.02, "small": 0.004}
+SAMPLE_S = {"large": 0.01, "small": 0.0005}  # on a device of speed 1
+BYTES = {"large": 4e8, "small": 4e7}
+SPEED = {"old": 1.0, "mid": 1.5, "new": 3.0, "best": 4.0}
+BUS, LINK, HOP_S = 1e10, 4e9, 1e-4
+OVERLAP = 0.5  # of computing
+FEW = ((1,), (2,), (3,), (4,), (1, 1), (1, 2), (2, 2), (1, 1, 1), (1, 1, 1, 1))
+MANY = ((8,), (4, 4), (8, 8), (2, 2, 2, 2))
+BATCHES = (4, 8, 16, 32)
+
+
+def place(workload: str, cluster: str, gpus: tuple[int, ...], batch: float) -> PlacedStep:
+    speed = SPEED[cluster]
+    device = Device(
+        name=cluster, kind="gpu", peak_flops=speed * 1e13, bandwidth_bytes=speed * 3e11, units=40, memory_bytes=16 << 30
+    )
+    return PlacedStep(workload=workload, cluster=cluster, batch=batch, gpus=gpus, device=device, link_bytes_per_s=LINK)
+
+
+def measure(step: PlacedStep) -> TimedStep:
+    """The law: a ring of all GPUs, half of computing to hide behind."""
+    count = sum(step.gpus)
+    compute = max(HOST_S[step.workload], SAMPLE_S[step.workload] * step.batch / SPEED[step.cluster])
+    bandwidth = BUS if len(step.gpus) == 1 else LINK
+    sent = BYTES[step.workload] / bandwidth * 2 * (count - 1) / count + HOP_S * (count - 1)
+    exposed = max(0.0, sent - OVERLAP * compute)
+    return TimedStep(placed=step, step_s=compute + exposed, sync_s=exposed)
+
+
+def make(
+    clusters: Iterable[str], placements: Iterable[tuple[int, ...]], batches: Iterable[float] = BATCHES
+) -> list[TimedStep]:
+    return [
+        measure(place(workload, cluster, gpus, batch))
+        for workload in SAMPLE_S
+        for cluster in clusters
+        for gpus in placements
+        for batch in batches
+    ]
+
+
+def miss(model: ParallelModel, rows: list[TimedStep]) -> float:
+    told = model.predict([row.placed for row in rows])
+    return float(np.mean([abs(each.step_s / row.step_s - 1) for each, row in zip(told, rows, strict=True)]))
+
+
+@pytest.fixture(scope="module")
+def learned() -> ParallelModel:
+    return ParallelModel("ring").fit(make(("old", "mid", "new"), FEW))
+
+
+def test_more_gpus_follow_the_ring_that_few_show(learned: ParallelModel) -> None:
+    assert miss(learned, make(("old", "mid", "new"), MANY)) < 0.05
+
+
+def test_the_ring_is_chosen_where_the_law_is_one() -> None:
+    scores = score_growths(split_by_gpus(make(("old", "mid", "new"), FEW)))
+    assert set(scores) == set(GROWTHS)
+    assert min(scores, key=scores.__getitem__) == "ring"
+
+
+def test_batches_between_those_seen(learned: ParallelModel) -> None:
+    assert miss(learned, make(("old", "new"), ((1,), (2, 2)), (6, 12, 24))) < 0.12
+
+
+@pytest.mark.parametrize("growth", GROWTHS)
+def test_a_cluster_never_seen_is_told_by_its_figures(growth: str) -> None:
+    model = ParallelModel(growth).fit(make(("old", "mid", "new"), (*FEW, *MANY)))
+    assert miss(model, make(("best",), (*FEW, *MANY))) < 0.1
+
+
+def test_a_device_without_figures_counts_as_the_mean() -> None:
+    model = ParallelModel("ring").fit(make(("old", "new"), FEW))
+    step = replace(place("large", "best", (1,), 32), device=None, cluster="elsewhere")
+    slow, fast = (measure(place("large", cluster, (1,), 32)).step_s for cluster in ("old", "new"))
+    assert fast < model.predict([step])[0].step_s < slow
+
+
+def test_the_parts_make_the_step(learned: ParallelModel) -> None:
+    for told in learned.predict([row.placed for row in make(("old",), MANY)]):
+        assert told.compute_s + told.exposed_s == pytest.approx(told.step_s)
+        assert told.exposed_s >= 0
+
+
+def test_no_waiting_is_told_alone(learned: ParallelModel) -> None:
+    told = learned.predict([place("large", "old", (1,), 16)])[0]
+    assert told.exposed_s < 1e-3 * told.step_s
+
+
+def test_waiting_that_nobody_measured_is_found_from_steps() -> None:
+    rows = [replace(row, sync_s=None) for row in make(("old", "mid", "new"), FEW)]
+    assert miss(ParallelModel("ring").fit(rows), make(("old", "mid", "new"), MANY)) < 0.1
+
+
+def test_one_wild_row_does_no_harm() -> None:
+    rows = make(("old", "mid", "new"), FEW)
+    rows[7] = replace(rows[7], step_s=rows[7].step_s * 50)
+    assert miss(ParallelModel("ring").fit(rows), make(("old", "mid", "new"), MANY)) < 0.1
+
+
+def test_bounds_hold_what_comes_and_widen_with_distance() -> None:
+    noise = np.random.default_rng(1)
+    rows = [replace(row, step_s=row.step_s * noise.lognormal(0, 0.05)) for row in make(("old", "mid", "new"), FEW)]
+    model = ParallelModel("ring").fit(rows)
+    asked = make(("old", "mid", "new"), MANY)
+    assert model.predict([asked[0].placed])[0].high_s is None
+    model.learn_bounds(rows)
+    told = model.predict([row.placed for row in asked])
+    within = [each.low_s <= row.step_s <= each.high_s for each, row in zip(told, asked, strict=True)]  # type: ignore[operator]
+    assert np.mean(within) >= 0.85
+    near, far = model.predict([place("large", "old", (8,), 16), place("large", "old", (8, 8, 8, 8), 16)])
+    assert far.high_s is not None
+    assert near.high_s is not None
+    assert far.high_s / far.step_s > near.high_s / near.step_s
+
+
+def test_the_same_rows_give_the_same_answers(learned: ParallelModel) -> None:
+    again = ParallelModel("ring").fit(make(("old", "mid", "new"), FEW))
+    asked = [row.placed for row in make(("mid",), MANY)]
+    assert again.predict(asked) == learned.predict(asked)
+
+
+def test_folds_hold_out_gpus_and_clusters() -> None:
+    rows = make(("old", "mid"), FEW)
+    for train, test in split_by_gpus(rows):
+        assert max(sum(row.placed.gpus) for row in train) < min(sum(row.placed.gpus) for row in test)
+    assert [{row.placed.cluster for row in test} for _, test in split_by_cluster(rows)] == [{"mid"}, {"old"}]
+
+
+def test_nothing_asked_nothing_told(learned: ParallelModel) -> None:
+    assert learned.predict([]) == []
+
+
+def test_a_workload_never_seen_is_refused(learned: ParallelModel) -> None:
+    with pytest.raises(NotFoundError, match=r"'other'.*Known: large, small.*Measure"):
+        learned.predict([replace(place("large", "old", (1,), 4), workload="other")])
+
+
+def test_rows_that_teach_nothing_are_refused() -> None:
+    row = measure(place("large", "old", (2,), 4))
+    with pytest.raises(ImportDataError, match="no steps"):
+        ParallelModel().fit([])
+    with pytest.raises(ImportDataError, match=r"a step of 0.0 s.*Leave such rows out"):
+        ParallelModel().fit([replace(row, step_s=0.0)])
+    with pytest.raises(ImportDataError, match="no row tells what 'large' computes"):
+        ParallelModel().fit([replace(row, sync_s=None)])
