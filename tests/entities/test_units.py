@@ -12,11 +12,14 @@ from foretell.entities.units import (
     parse_bytes,
     parse_duration,
     parse_money,
+    parse_rate,
     parse_share,
     render_bytes,
     render_clock,
     render_duration,
+    render_link,
     render_money,
+    render_rate,
 )
 
 _DAY = 86400
@@ -134,3 +137,34 @@ def test_currency_follows_the_amount() -> None:
 @pytest.mark.parametrize("render", [render_duration, render_bytes, render_money])
 def test_what_is_not_finite_is_unknown(render: Callable[[float], str]) -> None:
     assert {render(math.inf), render(math.nan)} == {"unknown"}
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s"),
+    [
+        ("10Gb", 1.25e9),
+        ("500 Mb/s", 6.25e7),
+        ("500Mbit/s", 6.25e7),
+        ("100Mbps", 1.25e7),
+        ("1.2GB/s", 1.2e9),
+        ("64kb", 8e3),
+        ("8b", 1.0),
+        (".5Tb", 6.25e10),
+    ],
+)
+def test_rates_are_in_bits_or_bytes(text: str, bytes_per_s: float) -> None:
+    assert parse_rate(text) == pytest.approx(bytes_per_s)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10", "10 apples", "Gb", "-1Gb", "0Gb", "1e3Mb", "10Gb/h", f"{'9' * 400}Gb", "nan"]
+)
+def test_what_is_no_rate_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(ValueError, match="is no rate; write for example 10Gb"):
+        parse_rate(text)
+
+
+@given(rate=st.floats(1e3, 9e11))
+def test_rendered_rates_read_back_as_nearly_the_same(rate: float) -> None:
+    assert parse_rate(render_link(rate)) == pytest.approx(rate, rel=0.01)
+    assert parse_rate(render_rate(rate)) == pytest.approx(rate, rel=0.01)

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from foretell.api.advice import recommend, render_script
     from foretell.api.bench import bench_machine, describe_machine
     from foretell.api.campaign import generate, plan
+    from foretell.api.consumption import explore_consumption, predict_consumption
     from foretell.api.exchange import import_runs, list_runs
     from foretell.api.execution import JobRequest, preview, run
     from foretell.api.explaining import explain
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from foretell.api.observing import observe
     from foretell.api.places import discover_site, find_site, list_sites
     from foretell.api.proof import summarise, verify
+    from foretell.api.training import learn_consumption, measure_jobs
     from foretell.api.workloads import (
         StepOptions,
         learn_device,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from foretell.api.workspace import load_app
     from foretell.apps.tables import Columns, read_table
     from foretell.entities.app import Submission
+    from foretell.entities.consumption import Setting, Strategy
     from foretell.stores import open_store
 
 __all__ = [
@@ -37,7 +40,9 @@ __all__ = [
     "Columns",
     "Fastest",
     "JobRequest",
+    "Setting",
     "StepOptions",
+    "Strategy",
     "Submission",
     "ask",
     "bench_machine",
@@ -47,11 +52,13 @@ __all__ = [
     "describe_machine",
     "discover_site",
     "explain",
+    "explore_consumption",
     "find_site",
     "generate",
     "group_history",
     "import_history",
     "import_runs",
+    "learn_consumption",
     "learn_device",
     "list_devices",
     "list_history_apps",
@@ -59,10 +66,12 @@ __all__ = [
     "list_sites",
     "load_app",
     "load_profile",
+    "measure_jobs",
     "observe",
     "open_store",
     "plan",
     "predict",
+    "predict_consumption",
     "predict_workload",
     "preview",
     "profile_workload",
@@ -84,6 +93,7 @@ _HOMES = {
     "foretell.api.advice": ("recommend", "render_script"),
     "foretell.api.bench": ("bench_machine", "describe_machine"),
     "foretell.api.campaign": ("generate", "plan"),
+    "foretell.api.consumption": ("explore_consumption", "predict_consumption"),
     "foretell.api.execution": ("JobRequest", "preview", "run"),
     "foretell.api.exchange": ("import_runs", "list_runs"),
     "foretell.api.explaining": ("explain",),
@@ -93,6 +103,7 @@ _HOMES = {
     "foretell.api.places": ("discover_site", "find_site", "list_sites"),
     "foretell.api.proof": ("summarise", "verify"),
     "foretell.api.handed_over": ("cancel", "status"),
+    "foretell.api.training": ("learn_consumption", "measure_jobs"),
     "foretell.api.workloads": (
         "StepOptions",
         "learn_device",
@@ -106,6 +117,7 @@ _HOMES = {
     "foretell.api.workspace": ("load_app",),
     "foretell.apps.tables": ("Columns", "read_table"),
     "foretell.entities.app": ("Submission",),
+    "foretell.entities.consumption": ("Setting", "Strategy"),
     "foretell.stores": ("open_store",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

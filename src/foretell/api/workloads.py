@@ -246,7 +246,7 @@ def learn_device(
 
     own = name_device(find_device())
     catalogued = devices.find_device(own)
-    path = folder / DEVICES / f"{_check_name(name or (catalogued.name if catalogued else own))}.jsonl"
+    path = folder / DEVICES / f"{check_name(name or (catalogued.name if catalogued else own))}.jsonl"
     known = learn(path, budget_s=budget_s, tell=on_progress)
     _check_enough(known, budget_s)
     head = LearningFile(path).open(dict)
@@ -325,7 +325,12 @@ def _check_batch(batch: int | None) -> None:
         raise SpecError("options", [Mistake(place="batch", found=str(batch), expected="a whole number from 1")])
 
 
-def _check_name(name: str) -> str:
+def check_name(name: str) -> str:
+    """The name of something learned, if it can be a file's.
+
+    Raises:
+        SpecError: It cannot.
+    """
     if _NAME.fullmatch(name) is None:
         expected = "letters, digits, spaces and the signs . _ -, beginning with a letter or digit"
         raise SpecError("options", [Mistake(place="name", found=repr(name), expected=expected)])

@@ -126,7 +126,11 @@ class CycleEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumptionPrediction:
-    """What a distributed training will consume. ``notes`` are plain sentences: what the answer leaves open."""
+    """What a distributed training will consume.
+
+    ``doubts`` and ``notes`` are plain sentences: where the question lies outside what was measured, and what else the
+    answer leaves open.
+    """
 
     workload: Workload
     setting: Setting
@@ -134,4 +138,17 @@ class ConsumptionPrediction:
     compute_s: float
     exposed_s: float
     cycles: Mapping[Resource, CycleEstimate] = field(default_factory=dict)
+    gpu: bool = False  # whether compute is of a GPU, else of CPU cores
+    doubts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def examples_per_s(self) -> float:
+        """Of the training data, by all workers."""
+        accumulated = int(self.workload.settings.get("accumulation", "1"))
+        return self.setting.workers * self.workload.batch * accumulated / self.iteration.value
+
+    @property
+    def exposed_share(self) -> float:
+        """Of an iteration, that waits for communication."""
+        return self.exposed_s / self.iteration.value

@@ -36,3 +36,16 @@ class Trained:
     phases_s: tuple[float, float, float]  # medians: forward, backward, the rest
     others: float = 0.0  # cores that were busy with something else
     stolen: float = 0.0  # cores that other virtual machines had
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgress:
+    """A job that has just been measured, or why it could not be."""
+
+    number: int
+    done: int
+    asked: int
+    family: str = ""
+    iteration_s: float | None = None
+    disturbed: bool = False
+    failed: str = ""

@@ -75,11 +75,11 @@ def parse_rate(text: str) -> float:
     """Bytes a second from ``"10Gb"``, ``"500Mbit/s"`` or ``"1.2GB/s"``; b are bits, B bytes, G a thousand million.
 
     Raises:
-        ValueError: if it is none of these, or not positive.
+        ValueError: if it is none of these, or not positive and finite.
     """
     match = _RATE.fullmatch(text)
     rate = float(match[1]) * _THOUSANDS[match[2]] / (1 if match[3] == "B" else 8) if match else 0.0
-    if not rate > 0:
+    if not 0 < rate < math.inf:
         raise ValueError(f"{text!r} is no rate; write for example 10Gb, 500Mb/s or 1.2GB/s")
     return rate
 

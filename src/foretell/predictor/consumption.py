@@ -103,7 +103,8 @@ class ConsumptionPredictor:
         self, workload: Workload, setting: Setting, operator_s: Floats, *, level: float = 0.9, notes: Sequence[str] = ()
     ) -> ConsumptionPrediction:
         """What a training consumes; a setting unlike those learned from makes the bounds wider, and is told."""
-        told = self.model.predict([Case(workload=workload, setting=setting, operator_s=operator_s)])[0]
+        with np.errstate(divide="ignore"):  # a worker alone sends nothing, of which there is no logarithm
+            told = self.model.predict([Case(workload=workload, setting=setting, operator_s=operator_s)])[0]
         doubts = self.known.doubt(setting)
         wider = _UNSEEN if doubts else 0.0
 
@@ -127,7 +128,8 @@ class ConsumptionPredictor:
             compute_s=told.compute_s,
             exposed_s=told.exposed_s,
             cycles=cycles,
-            notes=(*doubts, *notes),
+            doubts=doubts,
+            notes=tuple(notes),
         )
 
     def _find_spread(self, name: str, level: float) -> tuple[float, float]:
@@ -242,8 +244,17 @@ def _name(resource: Resource, metric: Metric) -> str:
     return f"{resource.value} {metric.value}"
 
 
-def tell_operators(workload: Workload, device: str, *, figures: Device | None, learned: Path) -> tuple[Floats, str]:
-    """How long a worker alone needs for each operator, and where that comes from, if from public figures only.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTimes:
+    """How long a worker alone needs for each operator; ``note`` says where that comes from, if from figures only."""
+
+    operator_s: Floats
+    gpu: bool
+    note: str = ""
+
+
+def tell_operators(workload: Workload, device: str, *, figures: Device | None, learned: Path) -> OperatorTimes:
+    """The times of a step's operators.
 
     Raises:
         NotFoundError: Neither the device's times nor its figures are known.
@@ -253,9 +264,19 @@ def tell_operators(workload: Workload, device: str, *, figures: Device | None, l
     except NotFoundError:
         if figures is None:
             raise
-        return _bound(workload, figures), f"Times of {device} were not measured: operators are told by its figures."
+        note = f"Times of {device} were not measured: operators are told by its figures."
+        return OperatorTimes(operator_s=_bound(workload, figures), gpu=figures.kind == "gpu", note=note)
     told = model.predict(workload)
-    return np.asarray(told.kernel_s + told.gap_s), ""
+    return OperatorTimes(operator_s=np.asarray(told.kernel_s + told.gap_s), gpu=model.device.kind == "gpu")
+
+
+def find_kind(device: str, *, figures: Device | None, learned: Path) -> str:
+    """Whether a device is a ``cpu`` or a ``gpu``.
+
+    Raises:
+        NotFoundError: Neither the device's times nor its figures are known.
+    """
+    return figures.kind if figures else find_step_model(device, learned=learned).device.kind
 
 
 def _bound(workload: Workload, device: Device) -> Floats:

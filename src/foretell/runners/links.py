@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from foretell.entities.units import render_link
 from foretell.errors import RunnerError
 
 INTERFACE = "eth0"
@@ -32,6 +33,11 @@ class Links:
         self.nodes = tuple(nodes)
         self._switch = switch
 
+    @property
+    def apart(self) -> bool:
+        """Whether each node has a network of its own, so that what it moves can be told from what others do."""
+        return bool(self._switch)
+
     def set_rate(self, bytes_per_s: float) -> None:
         """What each node may send and receive from now on.
 
@@ -40,8 +46,8 @@ class Links:
         """
         if not self._switch:
             raise RunnerError(
-                f"the link cannot be held to {bytes_per_s:g} bytes/s: processes of one machine talk through memory. "
-                "Run as root on Linux, where links between network namespaces can be shaped; or name no link."
+                f"the link cannot be held to {render_link(bytes_per_s)}: workers here talk through memory. "
+                "Links between network namespaces can be shaped, as root on Linux with iproute2; or name no link."
             )
         bits = round(bytes_per_s * 8)
         shape = ("root", "tbf", "rate", f"{bits}bit", "burst", str(_BURST_BYTES), "limit", str(_QUEUE_BYTES))
@@ -57,31 +63,33 @@ def can_shape() -> bool:
 
 @contextmanager
 def open_links(count: int) -> Iterator[Links]:
-    """Nodes for as long as they are needed; where namespaces cannot be made, all are this machine itself.
-
-    Raises:
-        RunnerError: The machine refuses to make them.
-    """
-    if not can_shape():
-        yield Links([Node(address="127.0.0.1", interface=LOOPBACK)] * count)
-        return
+    """Nodes for as long as they are needed; where namespaces cannot be made, all are this machine itself."""
     switch = f"foretell-{os.getpid()}"
-    nodes = [
-        Node(
-            address=f"10.213.7.{number + 1}",
-            interface=INTERFACE,
-            prefix=("ip", "netns", "exec", f"{switch}-{number}"),
-            name=f"{switch}-{number}",
-        )
-        for number in range(count)
-    ]
+    nodes = [_name_node(switch, number) for number in range(count)]
+    here = [Node(address="127.0.0.1", interface=LOOPBACK)] * count
+    if not can_shape():
+        yield Links(here)
+        return
     try:
-        _build(switch, nodes)
-        yield Links(nodes, switch)
+        yield _try_build(switch, nodes) or Links(here)
     finally:
         for name in (*(node.name for node in nodes), switch):
             with suppress(RunnerError):
                 _run("ip", "netns", "delete", name)
+
+
+def _name_node(switch: str, number: int) -> Node:
+    name = f"{switch}-{number}"
+    return Node(address=f"10.213.7.{number + 1}", interface=INTERFACE, prefix=("ip", "netns", "exec", name), name=name)
+
+
+def _try_build(switch: str, nodes: Sequence[Node]) -> Links | None:
+    """Nothing where the machine refuses it, as containers do even to root."""
+    try:
+        _build(switch, nodes)
+    except RunnerError:
+        return None
+    return Links(nodes, switch)
 
 
 def _build(switch: str, nodes: Sequence[Node]) -> None:

@@ -15,7 +15,7 @@ from foretell.entities.training import Trained, TrainingJob
 from foretell.errors import RunnerError
 from foretell.runners.links import Links
 
-_PORT = 29400
+_PORTS = range(20_000, 30_000)  # below those that systems give out themselves
 _PATIENCE_S = 120.0
 _THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # one core a member
 
@@ -46,7 +46,7 @@ class TrainingGroup:
         self._jobs += 1
         first = self._links.nodes[0]
         for rank, member in enumerate(self._members[:count]):
-            order = _build_order(job, rank, address=first.address, port=_PORT + self._jobs % 1000)
+            order = _build_order(job, rank, address=first.address, port=_choose_port(self._jobs))
             member.give({**order, "interface": self._links.nodes[rank].interface})
         return int(self._members[0].wait_for("started")["pid"])
 
@@ -96,6 +96,11 @@ def open_group(links: Links) -> Iterator[TrainingGroup]:
         yield group
     finally:
         group.close()
+
+
+def _choose_port(job: int) -> int:
+    """Another one for each job, and for each who measures on this machine."""
+    return _PORTS[(97 * os.getpid() + job) % len(_PORTS)]
 
 
 def _build_order(job: TrainingJob, rank: int, *, address: str, port: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Which distributed trainings are measured: random networks in turn through settings, always the same for a number."""
 
+import math
 from functools import cache
 
 import torch
@@ -34,8 +35,9 @@ def draw_job(number: int, setting: Setting, *, seed: int, flops_per_s: float | N
 
 @cache
 def _measure_core() -> float:
-    """Operations a second of one of this machine's cores."""
-    return measure_speed(torch.device("cpu")) / torch.get_num_threads()
+    """Operations a second of one of this machine's cores: a power of two, so that the same job is drawn each time."""
+    measured = measure_speed(torch.device("cpu")) / torch.get_num_threads()
+    return float(2 ** round(math.log2(measured)))
 
 
 def find_family(number: int, *, seed: int) -> str:

@@ -1,0 +1,60 @@
+"""Files of lines: a head, nothing lost, one can go on, and what is of another kind is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from foretell.errors import ImportDataError, OutputError
+from foretell.workloads.lines import LinesFile
+
+
+def open_file(path: Path) -> LinesFile:
+    return LinesFile(path, format_="test lines", maker="foretell test")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "kept.jsonl"
+
+
+def test_a_new_file_gets_its_head_once(path: Path) -> None:
+    head = {"format": "test lines", "n": 1}
+    assert open_file(path).open(lambda: head) == head
+    assert open_file(path).open(lambda: {"format": "another"}) == head
+
+
+def test_what_is_added_is_read_again(path: Path) -> None:
+    file = open_file(path)
+    file.open(lambda: {"format": "test lines"})
+    for n in range(3):
+        file.append({"n": n})
+    head, lines = open_file(path).split()
+    assert head == {"format": "test lines"}
+    assert list(lines) == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+def test_a_line_that_was_cut_short_costs_only_itself(path: Path) -> None:
+    file = open_file(path)
+    file.open(lambda: {"format": "test lines"})
+    file.append({"n": 0})
+    with path.open("a") as stream:
+        stream.write('{"n": 1, "half')
+    file.append({"n": 2})
+    assert list(file.split()[1]) == [{"n": 0}, {"n": 2}]
+
+
+@pytest.mark.parametrize("text", ['{"format": "other"}\n', "[1, 2]\n", '"text"\n'])
+def test_a_file_of_another_kind_is_refused(path: Path, text: str) -> None:
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(ImportDataError, match=r"no file of 'foretell test'. Name another file"):
+        open_file(path).open(dict)
+
+
+def test_what_cannot_be_read_or_written_is_told(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ImportDataError, match="cannot be read"):
+        open_file(path).open(dict)
+    with pytest.raises(OutputError, match="cannot be written"):
+        open_file(path / "below").append({})
