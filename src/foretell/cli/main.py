@@ -8,6 +8,7 @@ import typer
 from foretell.cli import (
     build,
     check,
+    consumption,
     device,
     explain,
     generate,
@@ -56,6 +57,7 @@ app.add_typer(sites.app, name="sites")
 app.add_typer(machine.app, name="machine")
 app.add_typer(workload.app, name="workload")
 app.add_typer(device.app, name="device")
+app.add_typer(consumption.app, name="consumption")
 
 
 @app.callback(invoke_without_command=True)

@@ -87,7 +87,7 @@ def show_workload(
     from foretell.reports.records_workload import build_workload_record
     from foretell.reports.text_workload import render_workload
 
-    options = _build_options(loss, optimizer, implementation, precision, accumulation, checkpointing)
+    options = build_options(loss, optimizer, implementation, precision, accumulation, checkpointing)
     workload = api.read_workload(source, inputs or (), arguments=parse_settings(settings), options=options, batch=batch)
     if output is not None:
         _save(workload, output)
@@ -125,7 +125,7 @@ def profile_workload(
     from foretell.reports.records_workload import build_profile_record
     from foretell.reports.text_workload import render_profile
 
-    options = _build_options(loss, optimizer, implementation, precision, accumulation, checkpointing)
+    options = build_options(loss, optimizer, implementation, precision, accumulation, checkpointing)
     with open_console(stderr=True).status("Measuring…"):
         kept = api.profile_workload(
             source,
@@ -181,7 +181,7 @@ def predict_workload(
     from foretell.reports.records_workload import build_step_record
     from foretell.reports.text_workload import render_step_predictions
 
-    options = _build_options(loss, optimizer, implementation, precision, accumulation, checkpointing)
+    options = build_options(loss, optimizer, implementation, precision, accumulation, checkpointing)
     answers = api.predict_workload(
         source,
         inputs or (),
@@ -207,9 +207,10 @@ def predict_workload(
         note(f"Wrote {plot}.")
 
 
-def _build_options(
+def build_options(
     loss: str, optimizer: str, implementation: str, precision: str, accumulation: int, checkpointing: bool
 ) -> Any:
+    """How a model is trained, from what options say."""
     from foretell import api
 
     return api.StepOptions(

@@ -1,0 +1,215 @@
+"""The command ``foretell consumption``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foretell.cli._common import (
+    JsonOption,
+    LevelOption,
+    StoreOption,
+    find_kept_folder,
+    make_folder,
+    note,
+    parse_option,
+    parse_optional,
+    parse_settings,
+    show,
+    show_json,
+)
+from foretell.cli.workload import (
+    AccumulationOption,
+    ArgumentOption,
+    BatchOption,
+    CheckpointingOption,
+    ImplementationOption,
+    InputOption,
+    LossOption,
+    OptimizerOption,
+    PrecisionOption,
+    SourceArgument,
+    build_options,
+)
+from foretell.errors import OutputError
+
+if TYPE_CHECKING:
+    from foretell.api.training import LearnedConsumption
+    from foretell.entities.consumption import Setting, Strategy
+
+app = typer.Typer(
+    help="Say what distributed training will consume (compute, network, over time), and learn your own setting.",
+    no_args_is_help=True,
+)
+StrategyOption = Annotated[str, typer.Option(help="allreduce, or ps for parameter servers.")]
+WorkersOption = Annotated[int, typer.Option(help="Each has a device and a link of its own.")]
+ServersOption = Annotated[
+    int | None, typer.Option(help="Parameter servers, each with a link of its own; default: 1 with ps.")
+]
+AsynchronousOption = Annotated[
+    bool, typer.Option("--asynchronous", help="Workers do not wait for each other, with ps.")
+]
+LinkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE",
+        help="What each may send and, at the same time, receive, such as 10Gb or 1.2GB/s; "
+        "default: one machine's memory.",
+    ),
+]
+DeviceOption = Annotated[str, typer.Option(help="What each worker computes on; 'foretell device list' names them.")]
+
+
+@app.command(
+    "predict",
+    epilog="Example: foretell consumption predict train.py:build_model --input 64,3,224,224 --workers 4 --link 10Gb "
+    "--device T4",
+)
+def predict_consumption(
+    source: SourceArgument,
+    device: DeviceOption,
+    inputs: InputOption = None,
+    settings: ArgumentOption = None,
+    batch: BatchOption = None,
+    workers: WorkersOption = 2,
+    strategy: StrategyOption = "allreduce",
+    servers: ServersOption = None,
+    asynchronous: AsynchronousOption = False,
+    link: LinkOption = None,
+    loss: LossOption = "auto",
+    optimizer: OptimizerOption = "sgd",
+    implementation: ImplementationOption = "for-loop",
+    precision: PrecisionOption = "float32",
+    accumulation: AccumulationOption = 1,
+    checkpointing: CheckpointingOption = False,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What 'consumption learn' learned; default: what ships.")
+    ] = None,
+    level: LevelOption = "90%",
+    curves: Annotated[
+        bool, typer.Option("--curves/--no-curves", help="Tell what another link, workers, servers, batch would change.")
+    ] = True,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it, as .png or .svg.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what each worker of a training will consume, what limits it, and what would change, without running it."""
+    from foretell import api
+    from foretell.entities.units import parse_share
+    from foretell.reports.records_consumption import build_outlook_record
+    from foretell.reports.text_consumption import render_outlook
+
+    _check_plot(plot)
+    outlook = api.explore_consumption(
+        source,
+        inputs or (),
+        setting=_build_setting(device, strategy, workers, servers, asynchronous, link),
+        batch=batch,
+        arguments=parse_settings(settings),
+        options=build_options(loss, optimizer, implementation, precision, accumulation, checkpointing),
+        model=model,
+        curves=curves,
+        level=parse_option("--level", parse_share, level),
+        folder=find_kept_folder(store),
+    )
+    if plot is not None:
+        from foretell.reports.plots import save_figure
+        from foretell.reports.plots_consumption import draw_outlook
+
+        make_folder(plot.parent)
+        save_figure(draw_outlook(outlook), plot)
+    if as_json:
+        show_json(build_outlook_record(outlook))
+    else:
+        show([render_outlook(outlook)])
+    if plot is not None:
+        note(f"Wrote {plot}.")
+
+
+@app.command(
+    "learn",
+    epilog="Example: sudo foretell consumption learn --workers 2 --link 1Gb --device cpu --name lab",
+)
+def learn_consumption(
+    device: DeviceOption,
+    workers: WorkersOption = 2,
+    strategy: StrategyOption = "allreduce",
+    servers: ServersOption = None,
+    asynchronous: AsynchronousOption = False,
+    link: LinkOption = None,
+    name: Annotated[str, typer.Option(help="What to call it; --model of predict takes it.")] = "here",
+    jobs: Annotated[int, typer.Option(help="Trainings of small networks to measure; again with more goes on.")] = 20,
+    repetitions: Annotated[int, typer.Option(help="How many times to measure each.")] = 1,
+    scratch: Annotated[bool, typer.Option("--scratch", help="Forget what ships, and learn from these only.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train small networks on this machine in a setting, measure what they consume, and learn that setting."""
+    from foretell.reports.records_consumption import build_learned_consumption_record
+    from foretell.reports.text_consumption import render_learned_consumption
+
+    setting = _build_setting(device, strategy, workers, servers, asynchronous, link)
+    try:
+        learned = _learn(setting, name=name, jobs=jobs, repetitions=repetitions, scratch=scratch, store=store)
+    except KeyboardInterrupt:
+        note("Stopped. What was measured is kept; the same command goes on.")
+        raise typer.Exit(130) from None
+    if as_json:
+        show_json(build_learned_consumption_record(learned))
+    else:
+        show([render_learned_consumption(learned)])
+
+
+def _learn(
+    setting: "Setting", *, name: str, jobs: int, repetitions: int, scratch: bool, store: str | None
+) -> "LearnedConsumption":
+    from foretell import api
+    from foretell.reports.text_consumption import describe_job
+
+    note("Measuring; leave this machine alone meanwhile. Ctrl-C keeps what was measured.")
+    return api.learn_consumption(
+        setting,
+        name=name,
+        jobs=jobs,
+        repetitions=repetitions,
+        scratch=scratch,
+        folder=find_kept_folder(store),
+        on_progress=lambda progress: note(describe_job(progress)),
+    )
+
+
+def _build_setting(
+    device: str, strategy: str, workers: int, servers: int | None, asynchronous: bool, link: str | None
+) -> "Setting":
+    from foretell import api
+    from foretell.entities.units import parse_rate
+
+    how = parse_option("--strategy", _parse_strategy, strategy)
+    usual = 1 if how is api.Strategy.SERVERS else 0
+    return api.Setting(
+        strategy=how,
+        workers=workers,
+        servers=usual if servers is None else servers,
+        synchronous=not asynchronous,
+        link_bytes_per_s=parse_optional("--link", parse_rate, link),
+        device=device,
+    )
+
+
+def _parse_strategy(text: str) -> "Strategy":
+    from foretell import api
+
+    try:
+        return api.Strategy(text)
+    except ValueError:
+        raise ValueError(" or ".join(api.Strategy)) from None
+
+
+def _check_plot(path: Path | None) -> None:
+    """Now, and not when all is told.
+
+    Raises:
+        OutputError: if its name ends otherwise.
+    """
+    if path is not None and path.suffix.lower() not in (".png", ".svg"):
+        raise OutputError(f"{str(path)!r} is no plot we can write; its name must end in .png or .svg")

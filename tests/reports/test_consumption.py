@@ -1,0 +1,244 @@
+"""What distributed training will consume, as text, records and plots."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from foretell.entities.consumption import ConsumptionPrediction, CycleEstimate, Resource, Setting, Strategy
+from foretell.entities.outlook import Change, Outlook
+from foretell.entities.prediction import Estimate
+from foretell.entities.training import JobProgress
+from foretell.entities.workload import Workload
+from foretell.reports.plots import save_figure
+from foretell.reports.plots_consumption import draw_outlook, place_burst
+from foretell.reports.records_consumption import build_learned_consumption_record, build_outlook_record
+from foretell.reports.text_consumption import describe_job, render_learned_consumption, render_outlook
+from foretell.reports.words_consumption import describe_limit, describe_setting, render_short_interval
+
+Golden = Callable[[str, str], None]
+ToText = Callable[..., str]
+
+GIGABIT = 1.25e8
+REDUCED = Setting(workers=4, link_bytes_per_s=10 * GIGABIT, device="T4")
+SERVED = Setting(
+    strategy=Strategy.SERVERS, workers=4, servers=1, synchronous=False, link_bytes_per_s=GIGABIT, device="EPYC core"
+)
+
+
+def estimate(value: float) -> Estimate:
+    return Estimate(value=value, low=0.8 * value, high=1.3 * value, level=0.9)
+
+
+def build(
+    setting: Setting = REDUCED, *, batch: int = 64, compute_s: float = 0.06, bytes_: float = 1e8
+) -> ConsumptionPrediction:
+    """Compute, then bytes by the link."""
+    sent_s = bytes_ / (setting.link_bytes_per_s or 1e10) * (setting.workers / max(1, setting.servers)) / 4
+    compute_s = compute_s * batch / 64
+    whole_s = compute_s + sent_s
+    compute = CycleEstimate(
+        burst_s=estimate(compute_s),
+        idle_s=estimate(sent_s),
+        burst_amount=Estimate(value=0.96, low=0.9, high=1.0, level=0.9),
+    )
+    network = CycleEstimate(
+        burst_s=estimate(sent_s),
+        idle_s=estimate(compute_s),
+        burst_amount=estimate(0.9 * (setting.link_bytes_per_s or 1e9)),
+    )
+    return ConsumptionPrediction(
+        workload=Workload(name="train.py:build_model", operators=(), batch=batch),
+        setting=setting,
+        iteration=estimate(whole_s),
+        compute_s=compute_s,
+        exposed_s=sent_s,
+        cycles={Resource.COMPUTE: compute, Resource.TRANSMIT: network, Resource.RECEIVE: network},
+        gpu=setting.device == "T4",
+        doubts=(f"{setting.workers} workers: 2 to 4 were measured.",) if setting.workers > 4 else (),
+        notes=("Times of T4 were not measured.",) if setting.device == "T4" else (),
+    )
+
+
+def explore(setting: Setting = REDUCED, *, compute_s: float = 0.06) -> Outlook:
+    rate = setting.link_bytes_per_s or 0.0
+    rows = {
+        Change.LINK: [(replace(setting, link_bytes_per_s=factor * rate), 64) for factor in (0.5, 1.0, 2.0, 4.0)],
+        Change.WORKERS: [(replace(setting, workers=workers), 64) for workers in (2, 4, 8)],
+        Change.BATCH: [(setting, batch) for batch in (32, 64, 128)],
+    }
+    if setting.servers:
+        rows[Change.SERVERS] = [(replace(setting, servers=servers), 64) for servers in (1, 2)]
+    return Outlook(
+        asked=build(setting, compute_s=compute_s),
+        others={
+            change: tuple(build(one, batch=batch, compute_s=compute_s) for one, batch in row)
+            for change, row in rows.items()
+        },
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    name: str = "lab"
+    jobs: int = 20
+    disturbed: int = 2
+    settings: tuple[Setting, ...] = (SERVED,)
+    resources: frozenset[Resource] = frozenset({Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE})
+    transferred: bool = True
+    path: Path = Path(".foretell/consumption/lab.safetensors")
+    measured: Path = Path(".foretell/consumption/lab.jsonl")
+
+
+# Text
+
+
+@pytest.mark.parametrize(("name", "setting"), [("reduced", REDUCED), ("served", SERVED)])
+def test_an_outlook_is_shown(to_text: ToText, check_golden: Golden, name: str, setting: Setting) -> None:
+    text = to_text(render_outlook(explore(setting)))
+    assert max(map(len, text.splitlines())) <= 100
+    check_golden(f"report_consumption_{name}.txt", text)
+
+
+def test_without_curves_nothing_is_said_of_them(to_text: ToText) -> None:
+    text = to_text(render_outlook(Outlook(asked=build())))
+    assert "What would change" not in text
+    assert "twice the link" not in text
+    assert "memory (GPU): not told" in text
+
+
+def test_a_worker_alone_has_no_network(to_text: ToText) -> None:
+    alone = replace(build(replace(REDUCED, workers=1)), exposed_s=0.0)
+    alone = replace(alone, cycles={Resource.COMPUTE: alone.cycles[Resource.COMPUTE]})
+    text = to_text(render_outlook(Outlook(asked=alone)))
+    assert "Compute is the limit: there is no communication to wait for." in text
+    assert "transmit: none: one worker has nobody to talk to" in text
+
+
+def test_what_was_learned_is_shown(to_text: ToText, check_golden: Golden) -> None:
+    check_golden("report_consumption_learned.txt", to_text(render_learned_consumption(Learned())))
+    blind = Learned(resources=frozenset({Resource.COMPUTE}), disturbed=0, transferred=False)
+    text = " ".join(to_text(render_learned_consumption(blind)).split())
+    assert "learned from scratch" in text
+    assert "needs network namespaces, so root on Linux" in text
+
+
+@pytest.mark.parametrize(
+    ("progress", "expected"),
+    [
+        (
+            JobProgress(number=11, done=12, asked=20, family="conv", iteration_s=0.0842),
+            "12/20 conv 11: 84.2 ms an iteration, quiet",
+        ),
+        (
+            JobProgress(number=3, done=4, asked=20, family="rnn", iteration_s=0.01, disturbed=True),
+            "4/20 rnn 3: 10.0 ms an iteration, disturbed by others",
+        ),
+        (JobProgress(number=3, done=4, asked=20, failed="no\nluck"), r"4/20 number 3: failed (no\nluck)"),
+    ],
+)
+def test_a_job_is_a_line(progress: JobProgress, expected: str) -> None:
+    assert describe_job(progress) == expected
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("outlook", "expected"),
+    [
+        (
+            explore(compute_s=0.01),
+            "The link is the limit: 89 % of an iteration waits for it; twice the link saves 44 %.",
+        ),
+        (
+            explore(compute_s=1.0),
+            "Compute is the limit: 7 % of an iteration waits for communication; twice the link saves 4 %.",
+        ),
+        (
+            explore(SERVED, compute_s=0.5),
+            "The link is the limit: 62 % of an iteration waits for it; twice the link saves 31 %. "
+            "One more server saves 31 %.",
+        ),
+        (Outlook(asked=build(compute_s=0.01)), "Communication is the limit: 89 % of an iteration waits for it."),
+        (Outlook(asked=build(compute_s=1.0)), "Compute is the limit: 7 % of an iteration waits for communication."),
+    ],
+)
+def test_what_limits_is_said(outlook: Outlook, expected: str) -> None:
+    assert describe_limit(outlook) == expected
+
+
+def test_where_a_faster_link_does_not_help_that_is_said() -> None:
+    asked = build(compute_s=0.01)
+    faster = replace(asked, setting=replace(REDUCED, link_bytes_per_s=20 * GIGABIT))
+    outlook = Outlook(asked=asked, others={Change.LINK: (asked, faster)})
+    assert describe_limit(outlook) == (
+        "Communication is the limit, but not the link: 89 % of an iteration waits for it; twice the link saves nothing."
+    )
+
+
+def test_a_setting_is_a_line() -> None:
+    assert describe_setting(REDUCED) == "4 workers, all-reduce, links of 10 Gb/s, T4"
+    assert describe_setting(SERVED) == "4 workers and 1 server, asynchronous, links of 1 Gb/s, EPYC core"
+    assert describe_setting(Setting(workers=1, device="cpu")) == "1 worker, all-reduce, no link named, cpu"
+
+
+def test_a_unit_is_said_once_where_it_is_the_same() -> None:
+    assert render_short_interval(Estimate(value=2, low=1, high=3, level=0.9), "{:g} ms".format) == "1 - 3 ms"
+    mixed = render_short_interval(Estimate(value=2, low=1, high=3, level=0.9), lambda x: "1 µs" if x < 2 else "3 ms")
+    assert mixed == "1 µs - 3 ms"
+
+
+# Records
+
+
+def test_a_record_has_all_figures_and_says_what_is_missing() -> None:
+    record = build_outlook_record(explore())
+    assert record["setting"]["strategy"] == "allreduce"
+    assert record["iteration_s"]["value"] == pytest.approx(record["compute_s"] + record["exposed_s"])
+    assert record["exposed_share"] == pytest.approx(record["exposed_s"] / record["iteration_s"]["value"])
+    assert record["examples_per_s"] == pytest.approx(4 * 64 / record["iteration_s"]["value"])
+    assert set(record["resources"]) == {"compute", "memory", "transmit", "receive"}
+    assert set(record["resources"]["transmit"]["cycle"]) == {"burst_s", "idle_s", "burst_amount"}
+    assert [each["unit"] for each in record["resources"].values()] == ["share", "share", "bytes/s", "bytes/s"]
+    assert record["resources"]["memory"]["cycle"] is None
+    assert "no training on a GPU was measured" in record["resources"]["memory"]["why"]
+    assert [one["setting"]["workers"] for one in record["changes"]["workers"]] == [2, 4, 8]
+    assert record["changes"]["workers"][2]["doubts"]
+    assert record["limit"].startswith("The link is the limit")
+
+
+def test_what_was_learned_is_a_record() -> None:
+    record = build_learned_consumption_record(Learned())
+    assert record["resources"] == ["compute", "receive", "transmit"]
+    assert record["settings"][0]["servers"] == 1
+    assert record["file"].endswith("lab.safetensors")
+
+
+# Plots
+
+
+@pytest.mark.parametrize("outlook", [explore(), explore(SERVED), Outlook(asked=build())])
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_an_outlook_is_drawn(outlook: Outlook, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"outlook.{kind}"
+    save_figure(draw_outlook(outlook), path)
+    assert path.stat().st_size > 1000
+
+
+def test_a_plot_has_a_panel_for_each_resource_and_each_change() -> None:
+    figure = draw_outlook(explore(SERVED))
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    labels = [axes.get_xlabel() for axes in figure.axes]
+    assert [title.split(":")[0] for title in titles[:3]] == ["compute (CPU)", "transmit", "receive"]
+    assert labels[3:] == ["link", "workers", "batch", "servers"]
+
+
+def test_bursts_lie_where_they_must() -> None:
+    reduced, served = build(), build(SERVED)
+    end_s = reduced.iteration.value
+    sent_s = reduced.cycles[Resource.TRANSMIT].burst_s.value
+    assert place_burst(Resource.COMPUTE, reduced) == 0
+    assert place_burst(Resource.TRANSMIT, reduced) + sent_s == pytest.approx(end_s)
+    assert place_burst(Resource.TRANSMIT, served) <= place_burst(Resource.RECEIVE, served)
