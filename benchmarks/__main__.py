@@ -8,6 +8,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+import benchmarks.clusters.command
 import benchmarks.ets.command
 import benchmarks.runs.command
 
@@ -27,9 +28,14 @@ NAMES = {
     "runs": "predictions on runs that others measured, beside what others reached on them",
     "steps": "training steps of ten networks on this machine, told after learning it on others for minutes",
     "from_code": "recorded iterations predicted from the models' code, beside the same from recorded operators",
+    "clusters": "steps of data-parallel training that others measured: few GPUs to more, and clusters never seen",
     "ets": "training iterations that others recorded operator by operator, of families never seen",
 }
-COMMANDS = {"runs": benchmarks.runs.command, "ets": benchmarks.ets.command}  # with options of their own
+COMMANDS = {
+    "clusters": benchmarks.clusters.command,
+    "runs": benchmarks.runs.command,
+    "ets": benchmarks.ets.command,
+}  # with options of their own
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""Steps of data-parallel training on GPU clusters that others measured."""

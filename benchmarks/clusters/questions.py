@@ -1,0 +1,226 @@
+"""Steps of data-parallel training on GPU clusters that others measured: few GPUs to more, and clusters never seen.
+
+What a model is chosen by comes from the rows it learns from: fewer GPUs to more of them, one cluster left out of them.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.runs.sia import DERIVED, FEW_GPUS, HARDWARE
+from foretell.entities.device import Device
+from foretell.models.consumption.parallel import (
+    ParallelModel,
+    ParallelTime,
+    PlacedStep,
+    TimedStep,
+    score_growths,
+    split_by_cluster,
+    split_by_gpus,
+)
+
+MORE, GOALS = "more", {"more": 8.0, "new": 15.0}
+MOST_SHOTS = 3  # placements measured on a new cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What came of one question: rows with their answers, the growth that was chosen, and what it was chosen by."""
+
+    rows: pd.DataFrame
+    growth: str
+    scores: Mapping[str, float]
+
+
+def read_rows(path: Path) -> list[TimedStep]:
+    """The measured steps; not those that look computed, which are of one cluster and none of few GPUs."""
+    table = pd.read_csv(path, dtype={"placement": str})
+    return [_build_row(row) for row in table[table["workload"] != DERIVED].to_dict("records")]
+
+
+def _build_row(row: Mapping[Any, Any]) -> TimedStep:
+    _, tflops, gb_per_s, gbit_per_s = HARDWARE[row["cluster"]]
+    placed = PlacedStep(
+        workload=row["workload"],
+        cluster=row["cluster"],
+        batch=float(row["local_bsz"]),
+        gpus=_place(row),
+        device=_build_device(row["cluster"], tflops, gb_per_s),
+        link_bytes_per_s=None if gbit_per_s is None else gbit_per_s * 1e9 / 8,
+    )
+    sync = row.get("sync_time")
+    return TimedStep(placed=placed, step_s=float(row["step_time"]), sync_s=None if pd.isna(sync) else float(sync))
+
+
+def _place(row: Mapping[Any, Any]) -> tuple[int, ...]:
+    """GPUs on each node: digits where they are told, as even as can be where only numbers are."""
+    if isinstance(row["placement"], str):
+        return tuple(int(digit) for digit in row["placement"].removesuffix(".0"))
+    each, more = divmod(int(row["num_replicas"]), int(row["num_nodes"]))
+    return tuple(each + (number < more) for number in range(int(row["num_nodes"])))
+
+
+def _build_device(cluster: str, tflops: float | None, gb_per_s: float | None) -> Device | None:
+    if tflops is None or gb_per_s is None:
+        return None
+    name = str(HARDWARE[cluster][0])
+    return Device(
+        name=name, kind="gpu", peak_flops=tflops * 1e12, bandwidth_bytes=gb_per_s * 1e9, units=0, memory_bytes=0
+    )
+
+
+def ask_more(rows: Sequence[TimedStep]) -> Answered:
+    """Steps on more GPUs than were learned from."""
+    train = [row for row in rows if sum(row.placed.gpus) <= FEW_GPUS]
+    test = [row for row in rows if sum(row.placed.gpus) > FEW_GPUS]
+    scores = score_growths(split_by_gpus(train))
+    growth = min(scores, key=scores.__getitem__)
+    return Answered(rows=answer(train, test, growth), growth=growth, scores=scores)
+
+
+def ask_new(rows: Sequence[TimedStep], cluster: str) -> Answered:
+    """Steps on a cluster of which nothing was measured."""
+    train = [row for row in rows if row.placed.cluster != cluster]
+    test = [row for row in rows if row.placed.cluster == cluster]
+    scores = score_growths(split_by_cluster(train))
+    growth = min(scores, key=scores.__getitem__)
+    return Answered(rows=answer(train, test, growth), growth=growth, scores=scores)
+
+
+def ask_shots(rows: Sequence[TimedStep], cluster: str, shots: int, growth: str) -> pd.DataFrame:
+    """Steps on a cluster of which a few placements were measured: a GPU, a node, then nodes, full ones."""
+    own = [row for row in rows if row.placed.cluster == cluster]
+    measured = choose_placements({row.placed.gpus for row in own})[:shots]
+    test = [row for row in own if row.placed.gpus not in measured]
+    train = [row for row in rows if row.placed.cluster != cluster or row.placed.gpus in measured]
+    return answer(train, test, growth, bounds=False)
+
+
+def choose_placements(placements: set[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """What one would measure first: a GPU alone, one full node, two full nodes; two GPUs where there is one node."""
+    most = max(max(placement) for placement in placements)
+    wanted: list[tuple[int, ...]] = [(1,), (most,), (most, most), (2,)]
+    return [each for each in wanted if each in placements][:MOST_SHOTS]
+
+
+def answer(train: Sequence[TimedStep], test: Sequence[TimedStep], growth: str, *, bounds: bool = True) -> pd.DataFrame:
+    """A row for each step that was asked, with its time and what was told."""
+    model = ParallelModel(growth).fit(train)
+    if bounds:
+        model.learn_bounds(train)
+    told = model.predict([row.placed for row in test])
+    return pd.DataFrame([_record(row, each) for row, each in zip(test, told, strict=True)])
+
+
+def _record(row: TimedStep, told: ParallelTime) -> dict[str, object]:
+    return {
+        "workload": row.placed.workload,
+        "cluster": row.placed.cluster,
+        "gpus": sum(row.placed.gpus),
+        "actual": row.step_s,
+        "predicted": told.step_s,
+        "low": told.low_s,
+        "high": told.high_s,
+        "error": 100 * abs(told.step_s / row.step_s - 1),
+    }
+
+
+def run_questions(rows: Sequence[TimedStep], questions: Sequence[str]) -> dict[str, Any]:
+    """What was told of each question; of clusters never seen also their mean, each counting the same."""
+    record: dict[str, Any] = {name: _run_question(rows, name) for name in questions}
+    new = [record[name] for name in questions if name != MORE]
+    if len(new) > 1:
+        record["new"] = _average(new)
+    return record
+
+
+def _run_question(rows: Sequence[TimedStep], name: str) -> dict[str, Any]:
+    found = ask_more(rows) if name == MORE else ask_new(rows, name)
+    record = {"growth": found.growth, "chosen_by": dict(found.scores), **judge(found.rows)}
+    if name != MORE:
+        record["measured_placements"] = {
+            str(shots): judge(ask_shots(rows, name, shots, found.growth)) for shots in range(1, MOST_SHOTS + 1)
+        }
+    return record
+
+
+def judge(rows: pd.DataFrame) -> dict[str, Any]:
+    """Errors in per cent, also of each workload and cluster; how many rows lie within bounds, and their width."""
+    bounded = rows[rows["high"].notna()]
+    record: dict[str, Any] = {
+        "rows": len(rows),
+        "mean_error": float(rows["error"].mean()),
+        "median_error": float(rows["error"].median()),
+        "workloads": rows.groupby("workload")["error"].mean().to_dict(),
+        "clusters": rows.groupby("cluster")["error"].mean().to_dict(),
+        "pairs": {
+            "/".join(map(str, pair)): float(group.mean())
+            for pair, group in rows.groupby(["workload", "cluster"])["error"]
+        },
+    }
+    if len(bounded):
+        within = bounded["actual"].between(bounded["low"], bounded["high"])
+        record["coverage"] = 100 * float(within.mean())
+        record["mean_width"] = 100 * float(((bounded["high"] - bounded["low"]) / bounded["predicted"]).mean())
+    return record
+
+
+def _average(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Over clusters, each counting the same; ``spread`` is their standard deviation."""
+    record: dict[str, Any] = {
+        name: statistics.fmean(each[name] for each in records)
+        for name in ("mean_error", "median_error", "coverage", "mean_width")
+    }
+    record["spread"] = statistics.stdev(each["mean_error"] for each in records)
+    record["measured_placements"] = {
+        shots: statistics.fmean(each["measured_placements"][shots]["mean_error"] for each in records)
+        for shots in records[0]["measured_placements"]
+    }
+    return record
+
+
+def print_record(record: Mapping[str, Any]) -> None:
+    """A table of the questions, and one of each workload."""
+    table = Table(title="Steps told before they ran, in per cent", title_justify="left")
+    for name in (
+        "question",
+        "growth",
+        "mean error",
+        "goal",
+        "median",
+        "within bounds",
+        "mean width",
+        "1, 2, 3 placements",
+    ):
+        table.add_column(name, justify="left" if name in ("question", "growth") else "right")
+    for name, each in record.items():
+        shots = [_mean(value) for value in each.get("measured_placements", {}).values()]
+        figures = [each["median_error"], each["coverage"], each["mean_width"]]
+        goal = f"≤ {GOALS[name]:.0f}" if name in GOALS else ""
+        told = [f"{figure:.1f}" for figure in figures]
+        table.add_row(name, each.get("growth", ""), f"{each['mean_error']:.1f}", goal, *told, ", ".join(shots))
+    Console().print(table)
+    if MORE in record:
+        Console().print(_tabulate_pairs(record[MORE]))
+
+
+def _mean(value: Mapping[str, Any] | float) -> str:
+    return f"{value if isinstance(value, float) else value['mean_error']:.1f}"
+
+
+def _tabulate_pairs(record: Mapping[str, Any]) -> Table:
+    table = Table(title="More GPUs", title_justify="left")
+    table.add_column("workload")
+    for cluster in (*record["clusters"], "all"):
+        table.add_column(cluster, justify="right")
+    for workload, mean in record["workloads"].items():
+        errors = [record["pairs"].get(f"{workload}/{cluster}") for cluster in record["clusters"]]
+        table.add_row(workload, *("" if error is None else f"{error:.1f}" for error in errors), f"{mean:.1f}")
+    table.add_row("all", *(f"{error:.1f}" for error in record["clusters"].values()), f"{record['mean_error']:.1f}")
+    return table
