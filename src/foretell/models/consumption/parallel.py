@@ -238,7 +238,7 @@ class ParallelModel:
     **Bounds.** Only :meth:`learn_bounds` gives answers bounds: from steps of more GPUs, and of clusters, left out.
     """
 
-    def __init__(self, growth: str = "power", *, rest: bool = True) -> None:
+    def __init__(self, growth: str = "ring", *, rest: bool = True) -> None:
         self.growth = growth
         self.rest = rest
 
