@@ -42,7 +42,7 @@ def group() -> Iterator[TrainingGroup]:
 def job(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob:
     path = tmp_path_factory.mktemp("training") / "net.py"
     path.write_text(NET)
-    network = TrainedNetwork(source=f"{path}:build_model", inputs=("4,16",), arguments=(("width", "6"),))
+    network = TrainedNetwork(source=f"{path}:build_model", inputs=("4,16",), arguments=(("width", 6),))
     return TrainingJob(network=network, batch=4, setting=SETTINGS["allreduce"], seconds=0.01)
 
 

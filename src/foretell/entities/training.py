@@ -13,7 +13,7 @@ class TrainedNetwork:
     seed: int = 0
     source: str = ""  # FILE.py:FACTORY, as everywhere
     inputs: tuple[str, ...] = ()  # of a model's code, as in --input
-    arguments: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[tuple[str, object], ...] = ()  # of its factory; what JSON can hold
     optimizer: str = "sgd"
 
 

@@ -14,7 +14,7 @@ from foretell.reports.text_workload import render_time
 from foretell.reports.words import clean_line, render_level
 from foretell.reports.words_consumption import describe_setting, find_value, name_resource, render_amount, render_change
 
-_WIDTH, _HEAD, _PANEL, _CURVES = 9.6, 1.0, 1.0, 2.6  # inches
+_WIDTH, _HEAD, _PANEL, _CURVES = 9.6, 1.2, 1.0, 2.6  # inches
 _LONGEST_TITLE = 90
 _ITERATIONS = 2  # that are drawn, so that the cycle is seen
 
@@ -26,8 +26,14 @@ def draw_outlook(outlook: Outlook) -> Figure:
     above = _HEAD + _PANEL * max(1, len(asked.cycles))
     with house_style():
         figure = Figure(figsize=(_WIDTH, above + below), layout="constrained")
-        title = f"{asked.workload.name}, batch {asked.workload.batch:,}: {describe_setting(asked.setting)}"
-        figure.suptitle(clean_line(title)[:_LONGEST_TITLE], x=0.01, ha="left", fontsize=11, fontweight="bold")
+        title = clean_line(f"{asked.workload.name}, batch {asked.workload.batch:,} for each worker")
+        figure.suptitle(
+            f"{title[:_LONGEST_TITLE]}\n{clean_line(describe_setting(asked.setting))}",
+            x=0.01,
+            ha="left",
+            fontsize=11,
+            fontweight="bold",
+        )
         parts = figure.subfigures(2 if below else 1, 1, height_ratios=[above, below] if below else None, squeeze=False)
         _draw_iterations(parts[0, 0], asked)
         if below:

@@ -136,7 +136,8 @@ class _MemberProcess:
         )
         self._said: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
         assert self._process.stdout is not None
-        threading.Thread(target=_listen, args=(self._process.stdout, self._said), daemon=True).start()
+        self._listener = threading.Thread(target=_listen, args=(self._process.stdout, self._said), daemon=True)
+        self._listener.start()
 
     def give(self, order: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -168,9 +169,14 @@ class _MemberProcess:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, 9)
         self._process.wait()
+        self._listener.join()
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
 
 
 def _listen(stream: IO[str], said: "queue.Queue[Mapping[str, Any] | None]") -> None:
-    for line in stream:
-        said.put(json.loads(line))
+    with stream:
+        for line in stream:
+            said.put(json.loads(line))
     said.put(None)
