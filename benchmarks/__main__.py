@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 import benchmarks.clusters.command
+import benchmarks.consumption.command
 import benchmarks.ets.command
 import benchmarks.runs.command
 
@@ -29,10 +30,12 @@ NAMES = {
     "steps": "training steps of ten networks on this machine, told after learning it on others for minutes",
     "from_code": "recorded iterations predicted from the models' code, beside the same from recorded operators",
     "clusters": "steps of data-parallel training that others measured: few GPUs to more, and clusters never seen",
+    "consumption": "what distributed trainings that were measured consume, told for families and settings never seen",
     "ets": "training iterations that others recorded operator by operator, of families never seen",
 }
 COMMANDS = {
     "clusters": benchmarks.clusters.command,
+    "consumption": benchmarks.consumption.command,
     "runs": benchmarks.runs.command,
     "ets": benchmarks.ets.command,
 }  # with options of their own

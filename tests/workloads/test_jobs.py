@@ -27,6 +27,7 @@ def build_row(number: int = 0, *, repetition: int = 0, iteration_s: float = 0.1,
         setting=SETTING,
         iteration_s=iteration_s,
         alone_s=0.05,
+        used_s=0.04,
         cycles={Resource.TRANSMIT: cycle},
         others=others,
     )

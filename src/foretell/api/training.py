@@ -140,6 +140,7 @@ def _build_row(
         setting=job.setting,
         iteration_s=float(np.median(np.diff(begins_s))),
         alone_s=trained.alone_s,
+        used_s=_find_used(_cut(recorded.series[Resource.COMPUTE], begins_s), begins_s),
         cycles=_find_cycles(recorded, begins_s, apart=apart),
         others=max(0.0, trained.others - recorded.sampling_cpu_s / recorded.elapsed_s),
         stolen=trained.stolen,
@@ -151,6 +152,12 @@ def _find_cycles(recorded: Recorded, begins_s: Floats, *, apart: bool) -> dict[R
     series = {name: each for name, each in recorded.series.items() if apart or name not in _NETWORK}
     found = {name: measure_cycle(_cut(each, begins_s), begins_s) for name, each in series.items()}
     return {name: cycle for name, cycle in found.items() if cycle is not None}
+
+
+def _find_used(compute: Series, begins_s: Floats) -> float:
+    """Seconds of the usual iteration for which the device was busy."""
+    share = np.average(compute.values, weights=np.diff(compute.times_s))
+    return float(share * np.diff(begins_s).mean())
 
 
 def _cut(series: Series, begins_s: Floats) -> Series:

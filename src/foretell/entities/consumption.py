@@ -94,6 +94,7 @@ class MeasuredJob:
     iteration_s: float
     cycles: Mapping[Resource, Cycle]  # of those resources in which one was found
     alone_s: float | None = None  # an iteration without any communication, where that was measured
+    used_s: float | None = None  # for which the device was busy in an iteration, waiting left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

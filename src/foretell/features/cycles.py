@@ -34,6 +34,8 @@ _MOST_SAMPLES = 8192  # that the test looks at; a longer series repeats itself a
 _STARTS = (0.0, 0.25, 0.5)  # of a series, as fractions: a job's own beginning need not be cyclic
 _TOLERANCE = 0.2  # of the period: how far one may stray and count as one
 _UNUSUAL = 0.4  # of a logarithm: iterations so much longer or shorter than most were disturbed
+_LEAST_EXPLAINED = 0.8
+_LEAST_STRETCH = 2.0  # samples; of a shorter one, only the area is known
 _LEAST_COVER = 0.6  # of the time between first and last burst that must be in whole cycles
 _LEAST_RELATIVE_STEP = 0.05  # from level to level, of the larger
 _SHORT_STRETCH = 0.25  # of the usual stretch: shorter ones are noise
@@ -70,7 +72,8 @@ def search_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> Cycl
 def measure_cycle(series: Series, begins_s: Floats, *, least_s: float = 0.0) -> Cycle | None:
     """The bursts and idles of iterations whose begins, and the last end, are known, without those that were disturbed.
 
-    ``None`` if most have no burst.
+    ``None`` if most have no burst, if bursts or idles are too short for the samples to tell how long they are, or if
+    there are no two levels: 2-means splits noise as well, but explains less of it.
     """
     lengths = np.diff(begins_s)
     usual = np.abs(np.log(lengths / np.median(lengths))) < _UNUSUAL
@@ -81,14 +84,17 @@ def measure_cycle(series: Series, begins_s: Floats, *, least_s: float = 0.0) -> 
         return None
     steps = np.diff(series.times_s)
     step_s = float(np.median(steps))
-    busy = _clean(series.values > _find_threshold(series.values[between]), least=least_s / step_s)
+    threshold = _find_threshold(series.values[between])
+    busy = _clean(series.values > threshold, least=least_s / step_s)
     shape = _measure(series.times_s / step_s, series.values, busy, between)
-    if shape is None or shape.high - shape.low < _LEAST_RELATIVE_STEP * abs(shape.high):
+    if shape is None or _explain(series.values[between], threshold) < _LEAST_EXPLAINED:
         return None
     starts, _ = _find_bursts(busy)
     if len(np.unique(places[starts[between[starts]]])) < _LEAST_COVER * usual.sum():
         return None
     period_s = float(lengths[usual].mean())
+    if not _LEAST_STRETCH * step_s <= shape.share * period_s <= period_s - _LEAST_STRETCH * step_s:
+        return None
     return Cycle(
         burst_s=shape.share * period_s,
         idle_s=(1 - shape.share) * period_s,
@@ -98,6 +104,13 @@ def measure_cycle(series: Series, begins_s: Floats, *, least_s: float = 0.0) -> 
         bursts=int(between[starts].sum()),
         chance=0.0,
     )
+
+
+def _explain(values: Floats, threshold: float) -> float:
+    """The share of a series' variance that its two levels explain: 0.64 of normal noise, 0.75 of even noise."""
+    upper = values > threshold
+    inside = values[upper].var() * upper.mean() + values[~upper].var() * (~upper).mean()
+    return float(1 - inside / values.var())
 
 
 def _too_few(samples: int) -> str:

@@ -30,6 +30,7 @@ class JobRow:
     setting: Setting
     iteration_s: float
     alone_s: float
+    used_s: float
     cycles: Mapping[Resource, Cycle]
     others: float = 0.0  # cores that the rest of the machine used
     stolen: float = 0.0  # and other virtual machines
@@ -112,6 +113,7 @@ def _merge(rows: Sequence[JobRow]) -> MeasuredJob:
         setting=first.setting,
         iteration_s=float(np.median([row.iteration_s for row in rows])),
         alone_s=float(np.median([row.alone_s for row in rows])),
+        used_s=float(np.median([row.used_s for row in rows])),
         cycles={resource: _join(cycles) for resource, cycles in found.items() if cycles},
     )
 

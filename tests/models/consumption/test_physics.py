@@ -12,10 +12,11 @@ from foretell.errors import StoreError
 from foretell.models.consumption._base import ConsumptionModel
 from foretell.models.consumption.persist import load_physics, save_physics
 from foretell.models.consumption.physics import PhysicsModel
+from foretell.models.consumption.targets import count_sent_bytes
 from foretell.models.consumption.timeline import Costs, lay_out
 from foretell.testing.consumption import ConsumptionContract, build_jobs, build_workload
 
-TRUTH = Costs(efficiency=0.9, message_s=2e-3, worker_s_per_byte=1e-9, server_s_per_byte=2e-9, slowdown=1.1)
+TRUTH = Costs(efficiency=0.9, message_s=2e-3, server_s_per_byte=2e-9, slowdown=1.1)
 SLOWER = replace(TRUTH, efficiency=0.5, message_s=8e-3)
 SETTINGS = [
     Setting(workers=2, link_bytes_per_s=2.5e7, device="core"),
@@ -25,6 +26,7 @@ SETTINGS = [
     Setting(strategy=Strategy.SERVERS, workers=2, servers=2, link_bytes_per_s=2.5e7, device="core"),
 ]
 RATE = 2e9  # operations a second
+OWN = 1e-9  # seconds of a worker for each byte that it sends
 
 
 class TestPhysics(ConsumptionContract):
@@ -44,7 +46,8 @@ def build_cases(settings: Sequence[Setting], widths: Sequence[int]) -> list[Case
 
 def run(case: Case, *, truth: Costs = TRUTH) -> MeasuredJob:
     """A job as the truth has it."""
-    line = lay_out(case, truth)
+    own_s = OWN * count_sent_bytes(case)
+    line = lay_out(case, truth, own_s)
     whole = line.iteration_s
 
     def cycle(busy_s: float, amount: float) -> Cycle:
@@ -66,6 +69,7 @@ def run(case: Case, *, truth: Costs = TRUTH) -> MeasuredJob:
         setting=case.setting,
         iteration_s=whole,
         alone_s=float(case.operator_s.sum()) / case.setting.share,
+        used_s=line.compute_s * case.setting.share,
         cycles={
             Resource.COMPUTE: cycle(line.compute_s, case.setting.share),
             Resource.TRANSMIT: cycle(line.transmit_s, line.transmit_bytes / line.transmit_s),
@@ -111,8 +115,7 @@ def test_bursts_and_idles_add_up_to_the_iteration(fitted: PhysicsModel) -> None:
 
 
 def test_a_worker_alone_has_no_network(fitted: PhysicsModel) -> None:
-    with np.errstate(divide="ignore"):
-        (told,) = fitted.predict(build_cases([replace(SETTINGS[0], workers=1)], (128,))[:1])
+    (told,) = fitted.predict(build_cases([replace(SETTINGS[0], workers=1)], (128,))[:1])
     assert {resource for resource, _ in told.metrics} == {Resource.COMPUTE}
 
 

@@ -9,7 +9,7 @@ from foretell.entities.consumption import Case, Setting, Strategy
 from foretell.models.consumption.timeline import Costs, Timeline, lay_out
 from foretell.testing.consumption import build_workload
 
-FREE = Costs(efficiency=1.0, message_s=0.0, worker_s_per_byte=0.0, server_s_per_byte=0.0, slowdown=1.0)
+FREE = Costs(efficiency=1.0, message_s=0.0, server_s_per_byte=0.0, slowdown=1.0)
 BYTES = 4 * 8 * 512**2  # of all gradients
 SLOW, FAST = 1e6, 1e12  # bytes a second
 
@@ -101,7 +101,6 @@ def test_who_does_not_wait_for_others_is_not_slower() -> None:
     [
         replace(FREE, efficiency=0.5),
         replace(FREE, message_s=1e-2),
-        replace(FREE, worker_s_per_byte=1e-8),
         replace(FREE, slowdown=1.5),
     ],
 )
@@ -115,3 +114,10 @@ def test_a_servers_own_work_makes_it_longer() -> None:
         lay(serve(2, 1, 1e8), costs=replace(FREE, server_s_per_byte=1e-8)).iteration_s
         > lay(serve(2, 1, 1e8)).iteration_s
     )
+
+
+@pytest.mark.parametrize("setting", [reduce(2, 1e8), serve(2, 1, 1e8)])
+def test_a_workers_own_part_in_communication_is_compute(setting: Setting) -> None:
+    alone, with_own = lay(setting), lay_out(ask(setting), FREE, 0.03)
+    assert with_own.compute_s == pytest.approx(alone.compute_s + 0.03)
+    assert with_own.iteration_s > alone.iteration_s

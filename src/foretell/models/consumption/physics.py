@@ -2,7 +2,7 @@
 
 First, what bytes, link and operators say (:mod:`foretell.models.consumption.timeline`), with a few costs that are
 fitted. Then, for each metric, how far measured jobs were off that, by a smooth function of the setting and of the
-timeline itself. Jobs that tell how long an iteration takes without communication teach communication by that, so that
+timeline itself. What a job used of its device teaches communication by how long operators really took, so that
 mistakes about operators are not mistaken for it.
 """
 
@@ -14,10 +14,11 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, Resource, Strategy
-from foretell.entities.workload import Floats
+from foretell.entities.workload import Floats, StepPhase
 from foretell.models.consumption._base import ConsumptionModel
-from foretell.models.consumption.targets import TARGETS, Target, find_taught, read_targets, sum_compute
-from foretell.models.consumption.timeline import Costs, Timeline, lay_out
+from foretell.models.consumption.demand import Demand, fit_demand
+from foretell.models.consumption.targets import TARGETS, Target, find_taught, read_targets
+from foretell.models.consumption.timeline import Costs, Timeline, lay_out, sum_phases
 
 _LEAST = 0.02  # of an iteration: what a timeline says of nothing at all
 _RIDGE = 3.0  # jobs that a correction must outweigh
@@ -52,10 +53,11 @@ class PhysicsModel(ConsumptionModel):
     def fit(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self:
         """Learn costs and corrections from jobs that ran."""
         self.taught_ = find_taught(jobs)
-        true = [_anchor(case, job) for case, job in zip(cases, jobs, strict=True)]
-        self.pace_ = _find_pace(cases, true)
-        self.costs_ = _fit_costs(true, jobs)
-        lines = [lay_out(case, self.costs_) for case in true]
+        self.demand_ = fit_demand(cases, jobs)
+        true = [_anchor(self.demand_, case, job) for case, job in zip(cases, jobs, strict=True)]
+        own = [self.demand_.find_own(case) for case in true]
+        self.costs_ = _fit_costs(true, own, jobs)
+        lines = [lay_out(case, self.costs_, own_s) for case, own_s in zip(true, own, strict=True)]
         self.correction_ = _fit_correction(
             _build_features(true, lines), _find_misses(lines, jobs, true), ridge=self.ridge
         )
@@ -75,8 +77,8 @@ class PhysicsModel(ConsumptionModel):
         return moved
 
     def _find_own_misses(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Floats:
-        true = [_anchor(case, job) for case, job in zip(cases, jobs, strict=True)]
-        lines = [lay_out(case, self.costs_) for case in true]
+        true = [_anchor(self.demand_, case, job) for case, job in zip(cases, jobs, strict=True)]
+        lines = [self._lay_out(case) for case in true]
         told = self.correction_.apply(_build_features(true, lines)) + self.offsets_
         return np.asarray(_find_misses(lines, jobs, true) - told)
 
@@ -84,20 +86,23 @@ class PhysicsModel(ConsumptionModel):
         """What each case consumes."""
         if not cases:
             return []
-        paced = [replace(case, operator_s=case.operator_s * self.pace_) for case in cases]
-        lines = [lay_out(case, self.costs_) for case in paced]
+        paced = [self.demand_.apply(case) for case in cases]
+        lines = [self._lay_out(case) for case in paced]
         factors = np.exp(self.correction_.apply(_build_features(paced, lines)) + self.offsets_)
         return [
             _build(_read_line(line, case) * factor, line, self.taught_)
             for line, case, factor in zip(lines, paced, factors, strict=True)
         ]
 
+    def _lay_out(self, case: Case) -> Timeline:
+        return lay_out(case, self.costs_, self.demand_.find_own(case))
+
     def to_record(self) -> tuple[dict[str, Floats], dict[str, Any]]:
         """Arrays and facts that make the same model again."""
         arrays = {each.name: np.asarray(getattr(self.correction_, each.name)) for each in fields(Correction)}
         facts = {
             "ridge": self.ridge,
-            "pace": self.pace_,
+            "demand": self.demand_.to_record(),
             "costs": {each.name: getattr(self.costs_, each.name) for each in fields(Costs)},
             "taught": sorted(self.taught_),
         }
@@ -107,10 +112,10 @@ class PhysicsModel(ConsumptionModel):
     def from_record(cls, arrays: Mapping[str, Floats], facts: Mapping[str, Any]) -> Self:
         """The model that was kept."""
         model = cls(ridge=facts["ridge"])
-        model.pace_ = float(facts["pace"])
         model.costs_ = Costs(**facts["costs"])
         model.taught_ = frozenset(Resource(word) for word in facts["taught"])
         model.offsets_ = np.asarray(arrays["offsets"])
+        model.demand_ = Demand.from_record(facts["demand"])
         model.correction_ = Correction(**{each.name: arrays[each.name] for each in fields(Correction)})
         return model
 
@@ -163,26 +168,27 @@ def _build(values: Floats, line: Timeline, taught: frozenset[Resource]) -> Consu
 # Learning
 
 
-def _anchor(case: Case, job: MeasuredJob) -> Case:
-    """The case with operators as long as they really took, where a job tells."""
-    told = sum_compute(case) / case.setting.share
-    return case if not job.alone_s else replace(case, operator_s=case.operator_s * (job.alone_s / told))
+def _anchor(demand: Demand, case: Case, job: MeasuredJob) -> Case:
+    """The case with operators as long as they really took: what the job used of its device, without communication."""
+    told, used, own = demand.apply(case), job.used_s, demand.find_own(case)
+    if used is None or not used > own:
+        return told
+    phases = sum_phases(told)
+    if case.setting.strategy is Strategy.SERVERS:
+        del phases[StepPhase.UPDATE]  # which servers do
+    return replace(told, operator_s=told.operator_s * ((used - own) / sum(phases.values())))
 
 
-def _find_pace(cases: Sequence[Case], true: Sequence[Case]) -> float:
-    """By how much operators take longer than they are told to."""
-    return float(np.exp(np.median([np.log(sum_compute(b) / sum_compute(a)) for a, b in zip(cases, true, strict=True)])))
-
-
-def _fit_costs(cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Costs:
+def _fit_costs(cases: Sequence[Case], own: Sequence[float], jobs: Sequence[MeasuredJob]) -> Costs:
     names = [each.name for each in fields(Costs)]
     start = np.log([getattr(Costs(), name) for name in names])
-    pull = np.array([0.05, 1.0, 1.0, 1.0, 0.1])  # how far from its usual value each may well be, as logarithms
+    pull = np.array([0.05, 1.0, 1.0, 0.1])  # how far from its usual value each may well be, as logarithms
 
     def misses(logs: Floats) -> Floats:
         costs = Costs(**dict(zip(names, np.exp(logs).tolist(), strict=True)))
         off = [
-            np.log(job.iteration_s / lay_out(case, costs).iteration_s) for case, job in zip(cases, jobs, strict=True)
+            np.log(job.iteration_s / lay_out(case, costs, own_s).iteration_s)
+            for case, own_s, job in zip(cases, own, jobs, strict=True)
         ]
         return np.array([*off, *((logs - start) / pull * _STRAY)])
 
@@ -209,7 +215,7 @@ def _describe(case: Case, line: Timeline) -> list[float]:
         np.log(setting.workers),
         np.log(setting.workers / max(setting.servers, 1)) * (1 - reduced),
         np.log(setting.share),
-        np.log(line.transmit_bytes / max(line.transmit_s, 1e-12)),
+        np.log(max(line.transmit_bytes, 1.0) / max(line.transmit_s, 1e-6)),
         small,
         balance,
         abs(balance),

@@ -17,7 +17,6 @@ class Costs:
 
     efficiency: float = 0.95  # of the link: headers and pauses
     message_s: float = 1e-3  # for each exchange
-    worker_s_per_byte: float = 5e-10  # of the worker's own time: copies, sums
     server_s_per_byte: float = 1e-9
     slowdown: float = (
         1.0  # of operators beside those of a worker alone: others use the same memory, and one waits for all
@@ -30,6 +29,7 @@ class Timeline:
 
     iteration_s: float
     compute_s: float  # operators, and the worker's part of communication
+    own_s: float  # that part alone
     transmit_s: float  # in which it sends
     receive_s: float
     transmit_bytes: float
@@ -43,12 +43,12 @@ class Timeline:
         return max(0.0, self.iteration_s - self.compute_s)
 
 
-def lay_out(case: Case, costs: Costs) -> Timeline:
-    """The iteration of a case."""
-    phases = _sum_phases(case)
+def lay_out(case: Case, costs: Costs, own_s: float = 0.0) -> Timeline:
+    """The iteration of a case; ``own_s`` is a worker's own part in communication, on a device of its own."""
+    phases = sum_phases(case)
     if case.setting.strategy is Strategy.ALLREDUCE:
-        return _lay_out_reduced(case, costs, phases)
-    return _lay_out_served(case, costs, phases)
+        return _lay_out_reduced(case, costs, phases, own_s)
+    return _lay_out_served(case, costs, phases, own_s)
 
 
 def count_bytes(case: Case) -> float:
@@ -56,7 +56,8 @@ def count_bytes(case: Case) -> float:
     return float(sum(gradient.bytes_ for gradient in case.workload.gradients))
 
 
-def _sum_phases(case: Case) -> dict[StepPhase, float]:
+def sum_phases(case: Case) -> dict[StepPhase, float]:
+    """Seconds of a worker alone."""
     sums = dict.fromkeys(StepPhase, 0.0)
     for operator, seconds in zip(case.workload.operators, case.operator_s.tolist(), strict=True):
         sums[operator.phase] += seconds
@@ -67,7 +68,7 @@ def _find_rate(setting: Setting, costs: Costs) -> float:
     return (setting.link_bytes_per_s or FASTEST_BYTES_PER_S) * costs.efficiency
 
 
-def _lay_out_reduced(case: Case, costs: Costs, phases: dict[StepPhase, float]) -> Timeline:
+def _lay_out_reduced(case: Case, costs: Costs, phases: dict[StepPhase, float], own_s: float) -> Timeline:
     """Buckets go round as they fill, one after the other, while the backward phase goes on."""
     setting = case.setting
     rounds = 2 * (setting.workers - 1) / setting.workers  # of each byte: a ring's
@@ -75,18 +76,19 @@ def _lay_out_reduced(case: Case, costs: Costs, phases: dict[StepPhase, float]) -
     buckets = find_buckets(case.workload) if setting.workers > 1 else ()
     ready = _find_ready(case, buckets) * slow
     forward, backward, update = (slow * phases[phase] for phase in StepPhase)
+    whole_bytes = sum(bucket.bytes_ for bucket in buckets)
     clock, own = 0.0, 0.0
     for bucket, filled in zip(buckets, ready.tolist(), strict=True):
         begin = max(clock, filled + own)
-        share = bucket.bytes_ * rounds
-        own += share * costs.worker_s_per_byte * slow
-        clock = begin + share / rate + costs.message_s * (setting.workers - 1)
-    sent = rounds * sum(bucket.bytes_ for bucket in buckets)
+        own += own_s * slow * bucket.bytes_ / whole_bytes
+        clock = begin + bucket.bytes_ * rounds / rate + costs.message_s * (setting.workers - 1)
+    sent = rounds * whole_bytes
     whole = forward + max(backward + own, clock) + update
     first = float(ready[0]) if len(ready) else 0.0
     return Timeline(
         iteration_s=whole,
         compute_s=forward + backward + update + own,
+        own_s=own,
         transmit_s=sent / rate,
         receive_s=sent / rate,
         transmit_bytes=sent,
@@ -103,13 +105,13 @@ def _find_ready(case: Case, buckets: tuple[Bucket, ...]) -> "np.ndarray[tuple[in
     return np.array([ends[bucket.ready] for bucket in buckets])
 
 
-def _lay_out_served(case: Case, costs: Costs, phases: dict[StepPhase, float]) -> Timeline:
+def _lay_out_served(case: Case, costs: Costs, phases: dict[StepPhase, float], own_s: float) -> Timeline:
     """Gradients go to the servers after the backward phase, parameters come back; a server's link is shared."""
     setting = case.setting
     gradients = count_bytes(case)
     rate, slow = _find_rate(setting, costs), costs.slowdown / setting.share
     compute = slow * (phases[StepPhase.FORWARD] + phases[StepPhase.BACKWARD])
-    own = slow * 2 * gradients * costs.worker_s_per_byte
+    own = slow * own_s
     part = gradients / setting.servers
     crowd = setting.workers / setting.servers
     message = costs.message_s * setting.servers
@@ -124,6 +126,7 @@ def _lay_out_served(case: Case, costs: Costs, phases: dict[StepPhase, float]) ->
     return Timeline(
         iteration_s=whole,
         compute_s=compute + own,
+        own_s=own,
         transmit_s=way,
         receive_s=way,
         transmit_bytes=gradients,

@@ -1,0 +1,213 @@
+"""Every method on the same jobs: learn from all families but one, answer for that one; each family in turn."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.consumption.data import JOBS, PROFILES, Profiled, build_cases, read_jobs, read_profiles, read_rows
+from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, Resource
+from foretell.entities.workload import Floats
+from foretell.models.consumption._base import ConsumptionModel
+from foretell.models.consumption.bandwidth import BandwidthModel
+from foretell.models.consumption.driple import DripleModel
+from foretell.models.consumption.physics import PhysicsModel
+from foretell.models.consumption.targets import TARGETS, Target, read_targets
+from foretell.models.consumption.totals import TotalsModel
+from foretell.models.metrics import nrmse
+from foretell.predictor.consumption import learn_consumption_model
+
+METHODS: dict[str, Callable[[], ConsumptionModel]] = {
+    "physics": PhysicsModel,
+    "driple": DripleModel,
+    "totals": TotalsModel,
+    "bandwidth": BandwidthModel,
+}
+LEVEL = 0.9
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """How far a method is off on one metric of one resource; errors in per cent."""
+
+    method: str
+    resource: str
+    metric: str
+    jobs: int
+    error: float  # mean of |told - measured| / measured
+    spread: float  # standard deviation of that over families
+    median: float
+    nrmse: float  # in per cent of the mean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """A family that is held back."""
+
+    family: str
+    cases: Sequence[Case]  # of all jobs
+    inside: Sequence[int]
+    held: Sequence[int]
+
+
+def build_folds(jobs: Sequence[MeasuredJob], profiles: Sequence[Profiled]) -> list[Fold]:
+    """Each family in turn; operators are told without it, too."""
+    folds = []
+    for family in sorted({job.family for job in jobs}):
+        _log.info("%s: learning the core's times from other families", family)
+        folds.append(
+            Fold(
+                family=family,
+                cases=build_cases(profiles, jobs, without=family),
+                inside=[n for n, job in enumerate(jobs) if job.family != family],
+                held=[n for n, job in enumerate(jobs) if job.family == family],
+            )
+        )
+    return folds
+
+
+def compare(
+    methods: Sequence[str], *, jobs_path: Path = JOBS, profiles_path: Path = PROFILES
+) -> tuple[list[Figure], dict[str, Any]]:
+    """Figures of each method, and facts about the comparison.
+
+    Raises:
+        ValueError: A method is not known.
+    """
+    unknown = [name for name in methods if name not in METHODS]
+    if unknown:
+        raise ValueError(f"no method named {', '.join(unknown)}; known: {', '.join(METHODS)}")
+    jobs = read_jobs(jobs_path)
+    folds = build_folds(jobs, read_profiles(profiles_path))
+    figures: list[Figure] = []
+    about: dict[str, Any] = {**_describe(jobs), "noise": measure_noise(jobs_path), "fit_s": {}}
+    for name in methods:
+        begin = time.perf_counter()
+        told = _answer(METHODS[name], folds, jobs)
+        about["fit_s"][name] = round((time.perf_counter() - begin) / len(folds), 2)
+        figures += judge(name, told, jobs)
+    if "physics" in methods:
+        about["bounds"] = _judge_bounds(folds, jobs)
+    return figures, about
+
+
+def _answer(
+    build: Callable[[], ConsumptionModel], folds: Sequence[Fold], jobs: Sequence[MeasuredJob]
+) -> list[Consumed]:
+    told: dict[int, Consumed] = {}
+    for fold in folds:
+        model = build().fit([fold.cases[n] for n in fold.inside], [jobs[n] for n in fold.inside])
+        told |= dict(zip(fold.held, model.predict([fold.cases[n] for n in fold.held]), strict=True))
+    return [told[n] for n in range(len(jobs))]
+
+
+def judge(method: str, told: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> list[Figure]:
+    """Figures of the iteration and of each metric that was measured."""
+    actual, said = _tabulate(told, jobs)
+    families = np.array([job.family for job in jobs])
+    figures = []
+    for column, (resource, metric) in enumerate((("iteration", "s"), *TARGETS)):
+        known = np.isfinite(actual[:, column]) & np.isfinite(said[:, column])
+        if not known.any():
+            continue
+        a, p = actual[known, column], said[known, column]
+        errors = 100 * np.abs(p - a) / a
+        each = [float(errors[families[known] == family].mean()) for family in sorted(set(families[known]))]
+        figures.append(
+            Figure(
+                method=method,
+                resource=str(resource),
+                metric=str(metric),
+                jobs=int(known.sum()),
+                error=float(errors.mean()),
+                spread=float(np.std(each)),
+                median=float(np.median(errors)),
+                nrmse=100 * nrmse(a, p),
+            )
+        )
+    return figures
+
+
+def _tabulate(told: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> tuple[Floats, Floats]:
+    actual = np.column_stack([[job.iteration_s for job in jobs], read_targets(jobs)])
+    said = np.array([[each.iteration_s, *(each.metrics.get(target, np.nan) for target in TARGETS)] for each in told])
+    return actual, said
+
+
+def _describe(jobs: Sequence[MeasuredJob]) -> dict[str, Any]:
+    settings = {job.setting for job in jobs}
+    return {
+        "jobs": len(jobs),
+        "settings": len(settings),
+        "families": {family: sum(job.family == family for job in jobs) for family in sorted({j.family for j in jobs})},
+    }
+
+
+def measure_noise(path: Path = JOBS) -> dict[str, float]:
+    """How far a job measured again is from the first time, both quiet, in per cent: the mean over such jobs."""
+    times: dict[tuple[int, int], list[Any]] = {}
+    for row in read_rows(path):
+        if not row.disturbed:
+            times.setdefault((row.number, row.network), []).append(row)
+    pairs = [rows[:2] for rows in times.values() if len(rows) > 1]
+    noise: dict[str, float] = {"pairs": float(len(pairs))}
+    if pairs:
+        noise["iteration"] = float(np.mean([_differ(a.iteration_s, b.iteration_s) for a, b in pairs]))
+        noise["alone"] = float(np.mean([_differ(a.alone_s, b.alone_s) for a, b in pairs]))
+    for resource, metric in TARGETS:
+        both = [
+            _differ(getattr(a.cycles[resource], metric), getattr(b.cycles[resource], metric))
+            for a, b in pairs
+            if resource in a.cycles and resource in b.cycles
+        ]
+        if both:
+            noise[f"{resource.value} {metric.value}"] = float(np.mean(both))
+    return noise
+
+
+def _differ(one: float, other: float) -> float:
+    return 100 * abs(one - other) / ((one + other) / 2)
+
+
+def _judge_bounds(folds: Sequence[Fold], jobs: Sequence[MeasuredJob]) -> dict[str, float]:
+    """Share of measured values inside 90 % bounds that other families set, and the bounds' mean width."""
+    inside, widths = [], []
+    for fold in folds:
+        model = learn_consumption_model([fold.cases[n] for n in fold.inside], [jobs[n] for n in fold.inside])
+        for n in fold.held:
+            case = fold.cases[n]
+            told = model.predict(case.workload, case.setting, case.operator_s, level=LEVEL)
+            for resource, cycle in jobs[n].cycles.items():
+                if resource not in told.cycles:
+                    continue
+                for metric in Metric:
+                    estimate = getattr(told.cycles[resource], metric)
+                    actual = getattr(cycle, metric)
+                    inside.append(estimate.low <= actual <= estimate.high)
+                    widths.append((estimate.high - estimate.low) / estimate.value)
+    return {"level": 100 * LEVEL, "inside": 100 * float(np.mean(inside)), "width": 100 * float(np.mean(widths))}
+
+
+def summarise(figures: Sequence[Figure]) -> dict[str, dict[str, float]]:
+    """The mean over metrics of each resource, by method."""
+    means: dict[str, dict[str, float]] = {}
+    for method in dict.fromkeys(figure.method for figure in figures):
+        means[method] = {
+            resource.value: float(np.mean(errors))
+            for resource in Resource
+            if (errors := [f.error for f in figures if f.method == method and f.resource == resource.value])
+        }
+    return means
+
+
+def record(figures: Sequence[Figure], about: Mapping[str, Any]) -> dict[str, Any]:
+    """For programs."""
+    return {**about, "means": summarise(figures), "figures": [asdict(figure) for figure in figures]}
+
+
+__all__ = ["METHODS", "Figure", "Fold", "Target", "build_folds", "compare", "judge", "measure_noise", "record"]

@@ -1,0 +1,103 @@
+"""Figures of consumption for people."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.consumption.comparison import Figure, summarise
+from benchmarks.consumption.end_to_end import Held
+from benchmarks.consumption.transfer import Point
+
+_WIDTH = 130  # where there is no terminal to ask
+PUBLISHED = {"compute": 11.0, "memory": 9.0, "transmit": 17.0, "receive": 15.0}  # Driple's, on its own data
+
+
+def print_figures(figures: Sequence[Figure], about: Mapping[str, Any]) -> None:
+    """Errors of each method on each metric, then the means of each resource."""
+    console = _console()
+    families = ", ".join(f"{name} {count}" for name, count in about["families"].items())
+    console.print(f"{about['jobs']} jobs in {about['settings']} settings; families held back in turn: {families}")
+    methods = list(dict.fromkeys(figure.method for figure in figures))
+    table = Table(title="Mean error, % (± over families; median; NRMSE)", title_justify="left")
+    for head in ("resource", "metric", *methods, "measured again"):
+        table.add_column(head, justify="left" if head in ("resource", "metric") else "right")
+    for resource, metric in dict.fromkeys((figure.resource, figure.metric) for figure in figures):
+        cells = [_cell(figures, method, resource, metric) for method in methods]
+        table.add_row(resource, metric, *cells, _noise(about, resource, metric))
+    console.print(table)
+    console.print(_build_means(figures, methods))
+    console.print("time to learn, s: " + ", ".join(f"{name} {took}" for name, took in about["fit_s"].items()))
+    if "bounds" in about:
+        bounds = about["bounds"]
+        console.print(f"{bounds['level']:.0f} % bounds hold {bounds['inside']:.1f} %, {bounds['width']:.0f} % wide")
+
+
+def _cell(figures: Sequence[Figure], method: str, resource: str, metric: str) -> str:
+    found = [f for f in figures if (f.method, f.resource, f.metric) == (method, resource, metric)]
+    return f"{found[0].error:.1f} ± {found[0].spread:.1f}; {found[0].median:.1f}; {found[0].nrmse:.0f}" if found else ""
+
+
+def _noise(about: Mapping[str, Any], resource: str, metric: str) -> str:
+    name = "iteration" if resource == "iteration" else f"{resource} {metric}"
+    return f"{about['noise'][name]:.1f}" if name in about["noise"] else ""
+
+
+def _build_means(figures: Sequence[Figure], methods: Sequence[str]) -> Table:
+    means = summarise(figures)
+    table = Table(title="Mean over the metrics of a resource, %", title_justify="left")
+    for head in ("resource", *methods, "Driple, on its own data"):
+        table.add_column(head, justify="left" if head == "resource" else "right")
+    for resource in PUBLISHED:
+        cells = [f"{means[method][resource]:.1f}" if resource in means[method] else "" for method in methods]
+        table.add_row(resource, *cells, f"{PUBLISHED[resource]:.0f}")
+    return table
+
+
+def print_transfer(points: Sequence[Point], about: Mapping[str, Any]) -> None:
+    """Errors after some jobs of a new setting."""
+    console = _console()
+    table = Table(title="A setting never seen: mean error over all metrics, %", title_justify="left")
+    for head in ("method", "learned", "jobs", "error", "± settings and draws", "time to learn, s"):
+        table.add_column(head, justify="left" if head in ("method", "learned") else "right")
+    for point in points:
+        cells = (f"{point.error:.1f}", f"{point.spread:.1f}", f"{point.fit_s:.4f}")
+        table.add_row(point.method, point.how, str(point.jobs), *cells)
+    console.print(table)
+    for name, saved in about["savings"].items():
+        console.print(f"{name}: {_tell(saved)}")
+
+
+def _tell(saved: Mapping[str, float | None]) -> str:
+    if saved["jobs"] is None:
+        return f"carried over, it does not reach the {saved['scratch_error']:.1f} % that it reaches from scratch"
+    return (
+        f"{saved['scratch_error']:.1f} % from scratch with {saved['scratch_jobs']:.0f} jobs, "
+        f"{saved['transfer_error']:.1f} % carried over with {saved['transfer_jobs']:.0f}: "
+        f"{saved['jobs']:.1f} x fewer jobs, {saved['time']:.1f} x less time to learn"
+    )
+
+
+def print_held(rows: Sequence[Held], about: Mapping[str, Any]) -> None:
+    """What was told of networks, beside what was observed."""
+    console = _console()
+    table = Table(title="Told before, observed after", title_justify="left")
+    for head in ("network", "resource", "metric", "told", "90 % bounds", "observed", "error %"):
+        table.add_column(head, justify="left" if head in ("network", "resource", "metric") else "right")
+    for row in rows:
+        scale = 1e6 if row.resource in ("transmit", "receive") and row.metric == "burst_amount" else 1.0
+        bounds = f"{row.low / scale:.3g} to {row.high / scale:.3g}"
+        seen = "no cycle" if row.observed is None else f"{row.observed / scale:.3g}"
+        error = "" if row.error is None else f"{row.error:.1f}"
+        unit = f"{row.metric}, MB/s" if scale > 1 else row.metric
+        table.add_row(row.network, row.resource, unit, f"{row.told / scale:.3g}", bounds, seen, error)
+    console.print(table)
+    means = ", ".join(f"{name} {error:.1f}" for name, error in about["errors"].items())
+    console.print(f"mean error, %: {means}; {about['inside']} of {about['figures']} inside their bounds")
+    console.print(f"cores that others used meanwhile: {about['others']}, stolen: {about['stolen']}")
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH)

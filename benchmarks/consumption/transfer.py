@@ -1,0 +1,143 @@
+"""A setting never seen: a few jobs there with what others taught, against learning from scratch."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from benchmarks.consumption.comparison import METHODS, judge
+from benchmarks.consumption.data import JOBS, PROFILES, build_cases, read_jobs, read_profiles
+from foretell.entities.consumption import Case, Consumed, MeasuredJob
+from foretell.models.consumption.driple import DripleModel
+from foretell.models.consumption.physics import PhysicsModel
+
+COUNTS = (3, 5, 8, 12, 20)  # jobs of the new setting that are learned from
+SEEDS = 3
+HELD_FAMILIES = 3
+TRANSFERABLE = ("physics", "driple")
+
+
+class Transferable(Protocol):
+    """What can be carried to another setting."""
+
+    def fit(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self: ...
+    def transfer(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> "PhysicsModel | DripleModel": ...
+    def predict(self, cases: Sequence[Case]) -> list[Consumed]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """After so many jobs: the mean error over all metrics, in per cent, and the seconds that learning took."""
+
+    method: str
+    how: str  # scratch or transfer
+    jobs: int
+    error: float
+    spread: float  # over settings and draws
+    fit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draw:
+    """A setting that is held back, with families of it to be asked about, and jobs of others to learn from."""
+
+    source: list[int]
+    pool: list[int]
+    asked: list[int]
+
+
+def compare_transfer(
+    methods: Sequence[str], *, jobs_path: Path = JOBS, profiles_path: Path = PROFILES, seeds: int = SEEDS
+) -> tuple[list[Point], dict[str, Any]]:
+    """Curves of each method from scratch and carried over, and what carrying over saves.
+
+    Raises:
+        ValueError: A method cannot be carried over.
+    """
+    unknown = [name for name in methods if name not in TRANSFERABLE]
+    if unknown:
+        raise ValueError(f"{', '.join(unknown)} cannot be carried over; those that can: {', '.join(TRANSFERABLE)}")
+    jobs = read_jobs(jobs_path)
+    cases = build_cases(read_profiles(profiles_path), jobs, without="")
+    points: list[Point] = []
+    for name in methods:
+        points += _measure(name, METHODS[name], cases, jobs, seeds)
+    return points, {"savings": {name: find_savings([p for p in points if p.method == name]) for name in methods}}
+
+
+def _measure(
+    name: str, build: Callable[[], Any], cases: Sequence[Case], jobs: Sequence[MeasuredJob], seeds: int
+) -> list[Point]:
+    found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for draw in _draw(jobs, seeds):
+        source = build().fit([cases[n] for n in draw.source], [jobs[n] for n in draw.source])
+        for count in COUNTS:
+            if count > len(draw.pool):
+                continue
+            few = draw.pool[:count]
+            for how, learn in (("scratch", build().fit), ("transfer", source.transfer)):
+                begin = time.perf_counter()
+                model = learn([cases[n] for n in few], [jobs[n] for n in few])
+                took = time.perf_counter() - begin
+                error = _judge(model.predict([cases[n] for n in draw.asked]), [jobs[n] for n in draw.asked])
+                found.setdefault((how, count), []).append((error, took))
+    return [
+        Point(
+            method=name,
+            how=how,
+            jobs=count,
+            error=float(np.mean([error for error, _ in pairs])),
+            spread=float(np.std([error for error, _ in pairs])),
+            fit_s=float(np.median([took for _, took in pairs])),
+        )
+        for (how, count), pairs in sorted(found.items())
+    ]
+
+
+def _draw(jobs: Sequence[MeasuredJob], seeds: int) -> list[_Draw]:
+    draws = []
+    families = sorted({job.family for job in jobs})
+    for place, setting in enumerate(dict.fromkeys(job.setting for job in jobs)):
+        for seed in range(seeds):
+            random = np.random.default_rng(100 * place + seed)
+            held = set(random.permutation(families)[:HELD_FAMILIES].tolist())
+            here = [n for n, job in enumerate(jobs) if job.setting == setting]
+            draws.append(
+                _Draw(
+                    source=[n for n, job in enumerate(jobs) if job.setting != setting and job.family not in held],
+                    pool=random.permutation([n for n in here if jobs[n].family not in held]).tolist(),
+                    asked=[n for n in here if jobs[n].family in held],
+                )
+            )
+    return draws
+
+
+def _judge(told: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> float:
+    return float(np.mean([figure.error for figure in judge("", told, jobs) if figure.resource != "iteration"]))
+
+
+def find_savings(points: Sequence[Point]) -> dict[str, float | None]:
+    """How many times fewer jobs, and less learning time, reach the error that the most jobs reach from scratch."""
+    scratch = [point for point in points if point.how == "scratch"]
+    moved = [point for point in points if point.how == "transfer"]
+    best = min(scratch, key=lambda point: point.error)
+    enough = [point for point in moved if point.error <= best.error]
+    if not enough:
+        return {"scratch_error": best.error, "jobs": None, "time": None}
+    least = min(enough, key=lambda point: point.jobs)
+    return {
+        "scratch_error": best.error,
+        "scratch_jobs": float(best.jobs),
+        "transfer_error": least.error,
+        "transfer_jobs": float(least.jobs),
+        "jobs": best.jobs / least.jobs,
+        "time": best.fit_s / least.fit_s,
+    }
+
+
+def record_transfer(points: Sequence[Point], about: dict[str, Any]) -> dict[str, Any]:
+    """For programs."""
+    return {**about, "points": [asdict(point) for point in points]}
