@@ -15,6 +15,8 @@ from foretell.models.consumption.graph import (
     build_graph,
     count_kinds,
     find_groups,
+    find_sizes,
+    group_by_size,
     group_proportional,
     group_uniform,
 )
@@ -85,6 +87,15 @@ def test_proportional_groups_grow_with_the_batchs_graphs_and_keep_the_order() ->
     assert sizes[0] == sizes[2] > sizes[1] == sizes[3]
     assert [sum_up(graph) for graph in grouped] == [sum_up(graph) for graph in graphs]
     assert sizes[0] == find_groups((len(graphs[0].nodes) + len(graphs[2].nodes)) / 2)
+
+
+def test_another_graph_is_grouped_as_the_batch_it_belongs_to() -> None:
+    small, large, huge = (build_graph(build_workload(layers=layers, width=8, batch=4)) for layers in (10, 30, 60))
+    sizes = find_sizes([small, large], batch=1)
+    middle = build_graph(build_workload(layers=12, width=8, batch=4))
+    assert len(group_by_size(middle, sizes).nodes) == len(group_by_size(large, sizes).nodes) == sizes[1][1]
+    assert len(group_by_size(huge, sizes).nodes) == sizes[1][1]
+    assert len(group_by_size(small, sizes).nodes) == sizes[0][1] < sizes[1][1]
 
 
 def test_a_thousand_operators_are_thirty_groups() -> None:

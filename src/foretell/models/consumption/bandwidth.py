@@ -23,7 +23,7 @@ class BandwidthModel(ConsumptionModel):
         self.fastest_: float | None = None  # bytes a second
         for job in jobs:
             device, compute = job.setting.device, job.cycles.get(Resource.COMPUTE)
-            seconds = job.iteration_s if compute is None else compute.burst_s
+            seconds = job.alone_s or (job.iteration_s if compute is None else compute.burst_s)
             rate = job.workload.flops / (seconds * job.setting.share) if seconds > 0 else 0.0
             self.rates_[device] = max(self.rates_.get(device, 0.0), rate)
             sent = job.cycles.get(Resource.TRANSMIT)

@@ -12,6 +12,7 @@ from foretell.entities.workload import Operator, Shape, StepPhase, Workload
 from foretell.errors import MissingExtraError
 
 Edge: TypeAlias = tuple[int, int]
+Sizes: TypeAlias = tuple[tuple[int, int], ...]
 
 GROUPS_PER_POWER = 10  # groups for each power of ten of a graph's nodes
 UNIFORM_GROUPS = 100
@@ -97,13 +98,21 @@ def group_uniform(graph: StepGraph, size: int = UNIFORM_GROUPS, seed: int = 0) -
 
 def group_proportional(graphs: Sequence[StepGraph], batch: int = BATCH, seed: int = 0) -> list[StepGraph]:
     """Graphs made small, in order; those of alike size are batches, each with groups by its mean number of nodes."""
-    order = sorted(range(len(graphs)), key=lambda place: len(graphs[place].nodes))
-    found: dict[int, StepGraph] = {}
-    for begin in range(0, len(order), batch):
-        places = order[begin : begin + batch]
-        size = find_groups(sum(len(graphs[place].nodes) for place in places) / len(places))
-        found |= {place: group_uniform(graphs[place], size, seed) for place in places}
-    return [found[place] for place in range(len(graphs))]
+    sizes = find_sizes(graphs, batch)
+    return [group_by_size(graph, sizes, seed) for graph in graphs]
+
+
+def find_sizes(graphs: Sequence[StepGraph], batch: int = BATCH) -> Sizes:
+    """Of batches of graphs of alike size: nodes of the largest, and how many groups each graph gets."""
+    counts = sorted(len(graph.nodes) for graph in graphs)
+    batches = [counts[begin : begin + batch] for begin in range(0, len(counts), batch)]
+    return tuple((each[-1], find_groups(sum(each) / len(each))) for each in batches)
+
+
+def group_by_size(graph: StepGraph, sizes: Sizes, seed: int = 0) -> StepGraph:
+    """The graph made small, as the others of the batch that it belongs to; the last one if it is larger than all."""
+    groups = next((groups for largest, groups in sizes if len(graph.nodes) <= largest), sizes[-1][1])
+    return group_uniform(graph, groups, seed)
 
 
 def find_groups(nodes: float) -> int:
