@@ -89,8 +89,9 @@ def measure_cycle(series: Series, begins_s: Floats, *, least_s: float = 0.0) -> 
     shape = _measure(series.times_s / step_s, series.values, busy, between)
     if shape is None or _explain(series.values[between], threshold) < _LEAST_EXPLAINED:
         return None
-    starts, _ = _find_bursts(busy)
-    if len(np.unique(places[starts[between[starts]]])) < _LEAST_COVER * usual.sum():
+    starts, ends = _find_bursts(busy)
+    middles = (starts + ends) // 2  # an iteration's first burst may seem to begin in the one before
+    if len(np.unique(places[middles[between[middles]]])) < _LEAST_COVER * usual.sum():
         return None
     period_s = float(lengths[usual].mean())
     if not _LEAST_STRETCH * step_s <= shape.share * period_s <= period_s - _LEAST_STRETCH * step_s:

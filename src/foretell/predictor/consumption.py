@@ -103,8 +103,7 @@ class ConsumptionPredictor:
         self, workload: Workload, setting: Setting, operator_s: Floats, *, level: float = 0.9, notes: Sequence[str] = ()
     ) -> ConsumptionPrediction:
         """What a training consumes; a setting unlike those learned from makes the bounds wider, and is told."""
-        with np.errstate(divide="ignore"):  # a worker alone sends nothing, of which there is no logarithm
-            told = self.model.predict([Case(workload=workload, setting=setting, operator_s=operator_s)])[0]
+        told = self.model.predict([Case(workload=workload, setting=setting, operator_s=operator_s)])[0]
         doubts = self.known.doubt(setting)
         wider = _UNSEEN if doubts else 0.0
 

@@ -157,3 +157,11 @@ def test_jobs_of_which_compute_is_never_seen_teach_the_rest() -> None:
     blind = [replace(job, cycles={Resource.TRANSMIT: job.cycles[Resource.TRANSMIT]}) for job in jobs]
     (told,) = PhysicsModel().fit(cases, blind).predict(cases[:1])
     assert {resource for resource, _ in told.metrics} == {Resource.TRANSMIT}
+
+
+def test_operators_that_are_slower_in_a_new_setting_are_found_by_a_few_jobs(fitted: PhysicsModel) -> None:
+    cases = build_cases([replace(SETTINGS[1], device="other")], (64, 128, 256, 512))
+    jobs = [run(case, truth=replace(TRUTH, slowdown=2.0)) for case in cases]
+    moved = fitted.transfer(cases[::2], jobs[::2])
+    before, after = (np.median(find_errors(model.predict(cases[1::2]), jobs[1::2])) for model in (fitted, moved))
+    assert after < 0.5 * before

@@ -81,6 +81,22 @@ def fit_demand(cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Demand:
     )
 
 
+def move_demand(demand: Demand, cases: Sequence[Case], jobs: Sequence[MeasuredJob], *, trust: float) -> Demand:
+    """The demand at the pace of some more jobs; ``trust`` of them weigh as much as what was known before."""
+    known = [(case, used) for case, job in zip(cases, jobs, strict=True) if (used := job.used_s)]
+    if not known:
+        return demand
+    seconds = [_sum_operators(demand.apply(case)) for case, _ in known]
+    rest = [max(used - demand.find_own(case), 0.1 * used) for case, used in known]
+    miss = float(np.median(np.log(rest) - np.log(seconds)))
+    return replace(demand, pace=demand.pace + miss * len(known) / (len(known) + trust))
+
+
+def _sum_operators(case: Case) -> float:
+    """Seconds of those that a worker runs."""
+    return sum(s for name, s in zip(_name_kinds(case), case.operator_s.tolist(), strict=True) if name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
     """All operators of some cases that a worker runs, in one row."""

@@ -6,6 +6,7 @@ timeline itself. What a job used of its device teaches communication by how long
 mistakes about operators are not mistaken for it.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -16,7 +17,7 @@ from scipy.optimize import least_squares
 from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, Resource, Strategy
 from foretell.entities.workload import Floats, StepPhase
 from foretell.models.consumption._base import ConsumptionModel
-from foretell.models.consumption.demand import Demand, fit_demand
+from foretell.models.consumption.demand import Demand, fit_demand, move_demand
 from foretell.models.consumption.targets import TARGETS, Target, find_taught, read_targets
 from foretell.models.consumption.timeline import Costs, Timeline, lay_out, sum_phases
 
@@ -66,13 +67,10 @@ class PhysicsModel(ConsumptionModel):
 
     def transfer(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self:
         """Carry what was learned to another setting: only by how much all is larger or smaller there is new."""
-        misses = self._find_own_misses(cases, jobs)
-        counts = (~np.isnan(misses)).sum(axis=0)
-        with np.errstate(invalid="ignore"):
-            middles = np.where(counts > 0, _middle(misses), 0.0)
-        moved = type(self)(ridge=self.ridge)
-        moved.__dict__.update(self.__dict__)
-        moved.offsets_ = self.offsets_ + middles * counts / (counts + _TRUST)
+        moved = copy.copy(self)
+        moved.demand_ = move_demand(self.demand_, cases, jobs, trust=_TRUST)
+        misses = moved._find_own_misses(cases, jobs)
+        moved.offsets_ = self.offsets_ + np.array([_lean(column[~np.isnan(column)]) for column in misses.T])
         moved.taught_ = self.taught_ | find_taught(jobs)
         return moved
 
@@ -264,9 +262,6 @@ def _find_range(misses: Floats) -> tuple[Floats, Floats]:
     return middle - half, middle + half
 
 
-def _middle(misses: Floats) -> Floats:
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of columns without any value
-        return np.asarray(np.nanmedian(misses, axis=0))
+def _lean(misses: Floats) -> float:
+    """The middle of some misses, less of it the fewer they are."""
+    return float(np.median(misses)) * len(misses) / (len(misses) + _TRUST) if len(misses) else 0.0
