@@ -123,3 +123,11 @@ def test_operators_are_told_by_times_or_by_figures(tmp_path: Path) -> None:
         tell_operators(workload, "T9", figures=None, learned=tmp_path)
     assert find_kind("T4", figures=None, learned=tmp_path) == "gpu"
     assert find_kind("core", figures=CORE, learned=tmp_path) == "cpu"
+
+
+def test_a_burst_is_no_more_than_a_device_or_a_link(law: Law) -> None:
+    cases, _, predictor = law
+    for case in cases[:5]:
+        told = predictor.predict(case.workload, case.setting, case.operator_s, level=0.999).cycles
+        assert told[Resource.COMPUTE].burst_amount.high <= 1.0
+        assert told[Resource.TRANSMIT].burst_amount.high <= (case.setting.link_bytes_per_s or np.inf)

@@ -107,15 +107,25 @@ class ConsumptionPredictor:
         doubts = self.known.doubt(setting)
         wider = _UNSEEN if doubts else 0.0
 
-        def bound(name: str, value: float) -> Estimate:
+        def bound(name: str, value: float, most: float = np.inf) -> Estimate:
             low, high = self._find_spread(name, level)
             return Estimate(
-                value=value, low=value * np.exp(low - wider), high=value * np.exp(high + wider), level=level
+                value=min(value, most),
+                low=min(value * np.exp(low - wider), most),
+                high=min(value * np.exp(high + wider), most),
+                level=level,
             )
 
         cycles = {
             resource: CycleEstimate(
-                **{metric.value: bound(_name(resource, metric), told.metrics[resource, metric]) for metric in Metric}
+                **{
+                    metric.value: bound(
+                        _name(resource, metric),
+                        told.metrics[resource, metric],
+                        _find_most(resource, setting) if metric is Metric.AMOUNT else np.inf,
+                    )
+                    for metric in Metric
+                }
             )
             for resource in Resource
             if (resource, Metric.BURST) in told.metrics
@@ -237,6 +247,13 @@ def measure_spreads(cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> dict[
 def _check_enough(jobs: Sequence[MeasuredJob]) -> None:
     if len(jobs) < LEAST_JOBS:
         raise NotEnoughRunsError("consumption", have=len(jobs), need=LEAST_JOBS)
+
+
+def _find_most(resource: Resource, setting: Setting) -> float:
+    """What a burst cannot exceed: a whole device, or the link."""
+    if resource in (Resource.TRANSMIT, Resource.RECEIVE):
+        return setting.link_bytes_per_s or np.inf
+    return 1.0
 
 
 def _name(resource: Resource, metric: Metric) -> str:
