@@ -8,7 +8,8 @@ two samples or longer), the share that is found, whose burst and idle are right 
 samples long; the seed is fixed.
 
 ``job_``: wall time of a child that computes for about two seconds, run plainly and looked at every 20 ms, in turns, as
-the median of the ratios, each to the mean of the plain ones before and after; the CPU time of sampling as a share of a
+the median of the ratios, each to the mean of the plain ones before and after, and as the ratio of the shortest, which
+noise touches least; the CPU time of sampling as a share of a
 core, with one process and with eight of four threads. The wall times mean something on a quiet machine only.
 """
 
@@ -103,6 +104,7 @@ def _measure_cost() -> dict[str, float]:
         "job_plain_s": statistics.median(plain),
         "job_observed_s": statistics.median(observed),
         "job_overhead": statistics.median(took / bare - 1 for took, bare in zip(observed, between, strict=True)),
+        "job_overhead_best": min(observed) / min(plain) - 1,
         "job_sampling_core_share": statistics.median(shares),
         "job_processes": recorded.processes,
         "job_processes_sampling_core_share": recorded.sampling_cpu_s / recorded.elapsed_s,
