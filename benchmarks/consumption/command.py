@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--methods", metavar="M,N", help="which methods: physics, driple, totals, bandwidth; all unless said"
     )
+    parser.add_argument("--epochs", type=int, default=300, help="of the published method (%(default)s)")
     parser.add_argument("--transfer", action="store_true", help="carry what was learned to a setting never seen")
     parser.add_argument("--end-to-end", action="store_true", help="tell four networks on a new link, then train them")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="with --end-to-end: a picture of both")
@@ -65,7 +66,8 @@ def _import(name: str) -> Any:
 def _compare(arguments: argparse.Namespace) -> Result:
     comparison, data = _import("comparison"), _import("data")
     methods = _split(arguments.methods) or tuple(comparison.METHODS)
-    figures, about = comparison.compare(methods, jobs_path=arguments.jobs or data.JOBS)
+    path = arguments.jobs or data.JOBS
+    figures, about = comparison.compare(methods, jobs_path=path, epochs=arguments.epochs)
     return comparison.record(figures, about), partial(_import("table").print_figures, figures, about)
 
 

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,9 @@ def build_folds(jobs: Sequence[MeasuredJob], profiles: Sequence[Profiled]) -> li
 
 
 def compare(
-    methods: Sequence[str], *, jobs_path: Path = JOBS, profiles_path: Path = PROFILES
+    methods: Sequence[str], *, jobs_path: Path = JOBS, profiles_path: Path = PROFILES, epochs: int | None = None
 ) -> tuple[list[Figure], dict[str, Any]]:
-    """Figures of each method, and facts about the comparison.
+    """Figures of each method, and facts about the comparison; ``epochs`` are the published method's.
 
     Raises:
         ValueError: A method is not known.
@@ -88,7 +89,8 @@ def compare(
     about: dict[str, Any] = {**_describe(jobs), "noise": measure_noise(jobs_path), "fit_s": {}}
     for name in methods:
         begin = time.perf_counter()
-        told = _answer(METHODS[name], folds, jobs)
+        build = partial(DripleModel, epochs=epochs) if name == "driple" and epochs else METHODS[name]
+        told = _answer(build, folds, jobs)
         about["fit_s"][name] = round((time.perf_counter() - begin) / len(folds), 2)
         figures += judge(name, told, jobs)
     if "physics" in methods:
