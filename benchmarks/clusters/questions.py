@@ -18,12 +18,11 @@ from foretell.entities.device import Device
 from foretell.models.consumption.parallel import (
     ParallelModel,
     ParallelTime,
-    PlacedStep,
-    TimedStep,
     score_growths,
     split_by_cluster,
     split_by_gpus,
 )
+from foretell.models.consumption.placed import PlacedStep, TimedStep
 
 MORE, GOALS = "more", {"more": 8.0, "new": 15.0}
 MOST_SHOTS = 3  # placements measured on a new cluster

@@ -11,12 +11,11 @@ from foretell.errors import ImportDataError, NotFoundError
 from foretell.models.consumption.parallel import (
     GROWTHS,
     ParallelModel,
-    PlacedStep,
-    TimedStep,
     score_growths,
     split_by_cluster,
     split_by_gpus,
 )
+from foretell.models.consumption.placed import PlacedStep, TimedStep
 
 HOST_S = {"large": 0.02, "small": 0.004}
 SAMPLE_S = {"large": 0.01, "small": 0.0005}  # on a device of speed 1
