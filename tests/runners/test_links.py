@@ -42,6 +42,8 @@ def test_where_the_machine_refuses_nodes_are_here(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(links_module, "_run", refuse)
     with open_links(2) as links:
         assert not links.apart
+        with pytest.raises(RunnerError, match=r"through memory \(ip: Operation not permitted\)"):
+            links.set_rate(1.25e7)
 
 
 def test_a_tool_that_is_missing_is_named() -> None:

@@ -29,9 +29,10 @@ class Node:
 class Links:
     """Nodes, each behind a link to one switch."""
 
-    def __init__(self, nodes: Sequence[Node], switch: str = "") -> None:
+    def __init__(self, nodes: Sequence[Node], switch: str = "", *, refused: str = "") -> None:
         self.nodes = tuple(nodes)
         self._switch = switch
+        self._refused = refused  # what the machine said when asked for more
 
     @property
     def apart(self) -> bool:
@@ -45,8 +46,9 @@ class Links:
             RunnerError: These links have no rate, or the machine refuses it.
         """
         if not self._switch:
+            why = f" ({self._refused})" if self._refused else ""
             raise RunnerError(
-                f"the link cannot be held to {render_link(bytes_per_s)}: workers here talk through memory. "
+                f"the link cannot be held to {render_link(bytes_per_s)}: workers here talk through memory{why}. "
                 "Links between network namespaces can be shaped, as root on Linux with iproute2; or name no link."
             )
         bits = round(bytes_per_s * 8)
@@ -71,7 +73,7 @@ def open_links(count: int) -> Iterator[Links]:
         yield Links(here)
         return
     try:
-        yield _try_build(switch, nodes) or Links(here)
+        yield _try_build(switch, nodes, here)
     finally:
         for name in (*(node.name for node in nodes), switch):
             with suppress(RunnerError):
@@ -83,12 +85,12 @@ def _name_node(switch: str, number: int) -> Node:
     return Node(address=f"10.213.7.{number + 1}", interface=INTERFACE, prefix=("ip", "netns", "exec", name), name=name)
 
 
-def _try_build(switch: str, nodes: Sequence[Node]) -> Links | None:
-    """Nothing where the machine refuses it, as containers do even to root."""
+def _try_build(switch: str, nodes: Sequence[Node], here: Sequence[Node]) -> Links:
+    """Nodes apart; those here where the machine refuses them, as containers do even to root."""
     try:
         _build(switch, nodes)
-    except RunnerError:
-        return None
+    except RunnerError as exc:
+        return Links(here, refused=str(exc))
     return Links(nodes, switch)
 
 

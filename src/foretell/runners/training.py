@@ -38,6 +38,13 @@ class TrainingGroup:
         Raises:
             RunnerError: A member cannot be started.
         """
+        try:
+            return self._start(job)
+        except RunnerError:
+            self.close()
+            raise
+
+    def _start(self, job: TrainingJob) -> int:
         setting = job.setting
         count = setting.workers + setting.servers
         if setting.link_bytes_per_s is not None:
@@ -164,6 +171,8 @@ class _MemberProcess:
                 raise RunnerError(f"a member of the training failed: {said['why']}")
             if said["event"] == event:
                 return said
+            if said["event"] == "ended":
+                raise RunnerError(f"a member of the training was ended ({said['code']}); is there memory enough?")
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -178,5 +187,6 @@ class _MemberProcess:
 def _listen(stream: IO[str], said: "queue.Queue[Mapping[str, Any] | None]") -> None:
     with stream:
         for line in stream:
-            said.put(json.loads(line))
+            with suppress(json.JSONDecodeError):  # a model's own code may print
+                said.put(json.loads(line))
     said.put(None)

@@ -1,0 +1,39 @@
+"""Members of a training that fail in every way they can; small scripts stand in for them."""
+
+import pytest
+
+from foretell.entities.consumption import Setting
+from foretell.entities.training import TrainedNetwork, TrainingJob
+from foretell.errors import RunnerError
+from foretell.runners.links import LOOPBACK, Links, Node
+from foretell.runners.training import open_group
+
+JOB = TrainingJob(network=TrainedNetwork(), batch=2, setting=Setting(workers=1))
+READY, STARTED = """echo '{"event": "ready"}'""", """echo '{"event": "started", "pid": 1}'"""
+
+
+def play(*lines: str) -> Links:
+    """One node, whose member is this script."""
+    return Links([Node(address="127.0.0.1", interface=LOOPBACK, prefix=("sh", "-c", "\n".join(lines)))])
+
+
+def test_one_that_was_killed_is_told_at_once() -> None:
+    links = play(READY, "read order", STARTED, """echo '{"event": "ended", "code": -9}'""", "read order")
+    with open_group(links) as group:
+        group.start(JOB)
+        with pytest.raises(RunnerError, match=r"was ended \(-9\); is there memory enough"):
+            group.finish(JOB)
+
+
+def test_what_a_model_prints_is_no_word_of_a_member() -> None:
+    links = play("echo loading", READY, "read order", "echo 'batch {1'", STARTED, "read order")
+    with open_group(links) as group:
+        assert group.start(JOB) == 1
+
+
+def test_one_that_cannot_start_leaves_the_next_job_new_members() -> None:
+    links = play("exit 3")
+    with open_group(links) as group:
+        for _ in range(2):  # the same is said again, not that a pipe is broken
+            with pytest.raises(RunnerError, match="ended early"):
+                group.start(JOB)
