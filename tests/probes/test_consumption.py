@@ -14,7 +14,7 @@ import pytest
 
 from foretell.entities.consumption import Resource, Series
 from foretell.errors import NotFoundError
-from foretell.probes import consumption
+from foretell.probes import consumption, network
 from foretell.probes.consumption import sample
 from foretell.probes.load import LoadWatch
 from foretell.probes.network import NetworkCounter
@@ -112,6 +112,25 @@ def test_the_machines_network_is_everybodys() -> None:
     assert counter.shared == counter.known
     assert len(counter.read()) == 4
     counter.close()
+
+
+@pytest.mark.parametrize(("first", "shared"), [(7, True), (0, True), (8, False)])  # 0: not ours to know
+def test_a_network_that_may_be_the_machines_is_everybodys(
+    first: int, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "_find_namespace", lambda pid: first if pid == 1 else 7)
+    counter = NetworkCounter()
+    counter.add(os.getpid())
+    counter.close()
+    assert counter.shared == shared
+
+
+def test_samples_that_are_too_many_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumption, "_MOST_SAMPLES", 5)
+    recorded = sample([os.getpid()], interval_s=0.01)
+    assert any("first 0.05 s" in note for note in recorded.notes)
+    timed = sample([os.getpid()], interval_s=0.01, longest_s=0.02)
+    assert not any("first" in note for note in timed.notes)
 
 
 def test_load_of_others_is_named() -> None:

@@ -67,6 +67,7 @@ class ConsumptionSampler:
         self._network = NetworkCounter()
         self._visible, self._gpus = find_gpus(), tuple[Gpu, ...]()
         self._samples = _Samples()
+        self._full = False
         self._rescan()
         if not self._processes.clocks:
             named = ", ".join(map(str, pids))
@@ -78,9 +79,10 @@ class ConsumptionSampler:
         """Sample until told to stop, until none of the first processes is left, or for so long."""
         own_s, started_s = time.thread_time(), time.perf_counter()
         before_s = self._processes.read_s()
-        longest_s = min(longest_s or np.inf, _MOST_SAMPLES * self._interval_s)
+        asked_s, most_s = longest_s or np.inf, _MOST_SAMPLES * self._interval_s
         try:
-            self._loop(until, started_s=started_s, longest_s=longest_s)
+            self._loop(until, started_s=started_s, longest_s=min(asked_s, most_s))
+            self._full = asked_s > most_s and self._samples.times_s[-1] >= most_s
             own_s = time.thread_time() - own_s
             spent_s = self._processes.read_s() - before_s + own_s
             load = self._watch.finish(job_cpu_s=spent_s, job_pids=self._processes.seen)
@@ -138,6 +140,9 @@ class ConsumptionSampler:
         )
 
     def _list_notes(self, *, over_loopback: bool) -> Iterator[str]:
+        if self._full:
+            most = f"{_MOST_SAMPLES:,} samples, as many as are kept; a longer --interval reaches further"
+            yield f"Only the first {_MOST_SAMPLES * self._interval_s:g} s were looked at: {most}."
         if not self._network.known:
             yield "The network of these processes is not yours to look at: what they send and receive is not known."
         elif over_loopback:

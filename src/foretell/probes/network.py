@@ -20,7 +20,7 @@ class NetworkCounter:
     _descriptors: dict[int, int] = field(default_factory=dict)  # by the namespace's number
     _parts: frozenset[bytes] = frozenset()
     known: bool = False  # whether there is anything to read
-    shared: bool = False  # whether one of them is the machine's own, in which everybody's bytes are counted
+    shared: bool = False  # whether one may be the machine's own, in which everybody's bytes are counted
 
     def add(self, pid: int) -> None:
         """Read the namespace of this process, too. Does nothing if it has ended or is not ours to look at."""
@@ -31,7 +31,7 @@ class NetworkCounter:
             descriptor = os.open(f"/proc/{pid}/net/dev", os.O_RDONLY | os.O_CLOEXEC)
             if own == _find_namespace(os.getpid()):
                 self._parts = _find_parts()
-            self.shared |= own in (0, _find_namespace(1))
+            self.shared |= not own or _find_namespace(1) in (0, own)
             self._descriptors[own] = descriptor
             self.known = True
 
