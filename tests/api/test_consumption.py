@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.trained import PERIOD_S, PretendedGroup, know_core, pretend, save_law
+from tests.trained import PERIOD_S, PretendedGroup, know_core, pretend, record, save_law
 
 import foretell
 from foretell.api.consumption import vary
 from foretell.api.training import measure_jobs
 from foretell.entities.consumption import ConsumptionPrediction, Resource, Setting, Strategy
+from foretell.entities.observation import Recorded
 from foretell.entities.outlook import Change
 from foretell.entities.training import JobProgress
 from foretell.errors import NotFoundError, RunnerError, SpecError, WorkloadError
@@ -186,6 +187,34 @@ def test_another_setting_is_measured_anew(pretended: PretendedGroup, tmp_path: P
     measure_jobs(path, [HERE], jobs=3)
     rows = measure_jobs(path, [replace(HERE, workers=3)], jobs=3)
     assert len(rows) == 6
+
+
+def test_other_networks_are_measured_anew(pretended: PretendedGroup, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.jsonl"
+    measure_jobs(path, [HERE], jobs=2, seed=1)
+    rows = measure_jobs(path, [HERE], jobs=2, seed=2)
+    assert [row.seed for row in rows] == [1, 1, 2, 2]
+
+
+def test_a_worker_that_ended_before_it_was_looked_at_has_failed(
+    pretended: PretendedGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def miss(_pids: object, interval_s: float) -> Recorded:
+        raise NotFoundError("process", "1")
+
+    monkeypatch.setattr("foretell.api.training.sample", miss)
+    told: list[JobProgress] = []
+    assert not measure_jobs(tmp_path / "jobs.jsonl", [HERE], jobs=1, on_progress=told.append)
+    assert "ended before it could be looked at" in told[0].failed
+
+
+def test_a_training_too_short_for_samples_has_failed(
+    pretended: PretendedGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.api.training.sample", lambda _pids, interval_s: replace(record(), started_s=0.0))
+    told: list[JobProgress] = []
+    assert not measure_jobs(tmp_path / "jobs.jsonl", [HERE], jobs=1, on_progress=told.append)
+    assert "too short to be sampled" in told[0].failed
 
 
 def test_a_disturbed_one_is_tried_again_and_marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

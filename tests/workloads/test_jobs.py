@@ -71,11 +71,12 @@ def test_rows_are_kept_and_read_again(tmp_path: Path) -> None:
     assert [row.disturbed for row in rows] == [False, True]
 
 
-def test_a_line_that_is_no_row_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", [{"number": 1}, {"setting": {"strategy": "ps"}, "cycles": []}])
+def test_a_line_that_is_no_row_is_told(line: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "jobs.jsonl"
     file = JobFile(path)
     file.start()
-    file.append({"number": 1})
+    file.append(line)
     with pytest.raises(ImportDataError, match="no measured training"):
         file.read()
 

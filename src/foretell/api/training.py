@@ -14,7 +14,7 @@ from foretell.entities.consumption import Case, Cycle, MeasuredJob, Resource, Se
 from foretell.entities.observation import Recorded
 from foretell.entities.training import JobProgress, Trained, TrainingJob
 from foretell.entities.workload import Floats
-from foretell.errors import Mistake, RunnerError, SpecError
+from foretell.errors import Mistake, NotFoundError, RunnerError, SpecError
 from foretell.features.cycles import measure_cycle
 from foretell.machines import devices
 from foretell.probes.consumption import sample
@@ -59,7 +59,7 @@ def measure_jobs(
     file = JobFile(path)
     file.start()
     rows = file.read()
-    kept = {(row.number, row.repetition, row.setting) for row in rows}
+    kept = {(row.number, row.repetition, row.setting) for row in rows if row.seed == seed}
     asked = [
         (number, again, settings[number % len(settings)]) for again in range(repetitions) for number in range(jobs)
     ]
@@ -121,7 +121,11 @@ def _describe(row: "JobRow | None", failed: str, *, number: int, done: int, aske
 
 def _run_job(group: TrainingGroup, job: TrainingJob) -> tuple[Trained, Recorded]:
     pid = group.start(job)
-    recorded = sample([pid], interval_s=SAMPLED_S)
+    try:
+        recorded = sample([pid], interval_s=SAMPLED_S)
+    except NotFoundError as exc:
+        group.finish(job)  # which tells why, where a member knows
+        raise RunnerError("the first worker ended before it could be looked at") from exc
     return group.finish(job), recorded
 
 
@@ -161,8 +165,14 @@ def _find_used(compute: Series, begins_s: Floats) -> float:
 
 
 def _cut(series: Series, begins_s: Floats) -> Series:
-    """From the first iteration's begin to the last one's end."""
+    """From the first iteration's begin to the last one's end.
+
+    Raises:
+        RunnerError: There is no whole sample in between.
+    """
     inside = np.flatnonzero((series.times_s >= begins_s[0]) & (series.times_s <= begins_s[-1]))
+    if len(inside) < 2:
+        raise RunnerError(f"the training took {begins_s[-1] - begins_s[0]:.2g} s, too short to be sampled")
     first, last = int(inside[0]), int(inside[-1])
     return Series(times_s=series.times_s[first : last + 1], values=series.values[first:last])
 

@@ -64,7 +64,7 @@ class JobFile(LinesFile):
         _head, lines = self.split()
         try:
             return [_parse_row(line) for line in lines]
-        except (KeyError, TypeError, ValueError) as exc:
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
             raise ImportDataError(
                 f"{self.path}: a line that is no measured training ({exc}). Name another file, or remove the line."
             ) from exc
