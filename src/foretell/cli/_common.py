@@ -217,6 +217,16 @@ def write_text(path: Path, text: str) -> None:
         raise OutputError(f"{path}: cannot be written ({exc.strerror}); choose another place") from exc
 
 
+def check_plot(path: Path | None) -> None:
+    """Whether a plot can be written by that name: asked before there is anything to draw.
+
+    Raises:
+        OutputError: if its name ends otherwise.
+    """
+    if path is not None and path.suffix.lower() not in (".png", ".svg"):
+        raise OutputError(f"{str(path)!r} is no plot we can write; its name must end in .png or .svg")
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and those above it.
 

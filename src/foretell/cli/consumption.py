@@ -9,6 +9,7 @@ from foretell.cli._common import (
     JsonOption,
     LevelOption,
     StoreOption,
+    check_plot,
     find_kept_folder,
     make_folder,
     note,
@@ -31,7 +32,6 @@ from foretell.cli.workload import (
     SourceArgument,
     build_options,
 )
-from foretell.errors import OutputError
 
 if TYPE_CHECKING:
     from foretell.api.training import LearnedConsumption
@@ -99,7 +99,7 @@ def predict_consumption(
     from foretell.reports.records_consumption import build_outlook_record
     from foretell.reports.text_consumption import render_outlook
 
-    _check_plot(plot)
+    check_plot(plot)
     outlook = api.explore_consumption(
         source,
         inputs or (),
@@ -203,13 +203,3 @@ def _parse_strategy(text: str) -> "Strategy":
         return api.Strategy(text)
     except ValueError:
         raise ValueError(" or ".join(api.Strategy)) from None
-
-
-def _check_plot(path: Path | None) -> None:
-    """Now, and not when all is told.
-
-    Raises:
-        OutputError: if its name ends otherwise.
-    """
-    if path is not None and path.suffix.lower() not in (".png", ".svg"):
-        raise OutputError(f"{str(path)!r} is no plot we can write; its name must end in .png or .svg")

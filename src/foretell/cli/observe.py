@@ -8,6 +8,7 @@ import typer
 from foretell.cli._common import (
     JsonOption,
     StoreOption,
+    check_plot,
     find_kept_folder,
     find_store,
     make_folder,
@@ -17,7 +18,6 @@ from foretell.cli._common import (
     show,
     show_json,
 )
-from foretell.errors import OutputError
 
 EXAMPLES = (
     "Examples: foretell observe -- torchrun --nproc-per-node 2 train.py | foretell observe --pid 4711 --duration 30s | "
@@ -47,7 +47,9 @@ def observe(
     from foretell.reports.records_observe import build_observation_record
     from foretell.reports.text_observe import render_observation
 
-    _check_plot(plot)
+    check_plot(plot)
+    if plot is not None:
+        make_folder(plot.parent)  # now, and not when the job has run
     seen = api.observe(
         command or (),
         pids=pid or (),
@@ -63,7 +65,6 @@ def observe(
         from foretell.reports.plots import save_figure
         from foretell.reports.plots_observe import draw_observation
 
-        make_folder(plot.parent)
         save_figure(draw_observation(seen), plot)
     if as_json:
         show_json(build_observation_record(seen))
@@ -74,13 +75,3 @@ def observe(
         note(f"Wrote {plot}.")
     if seen.exit_code:
         raise typer.Exit(seen.exit_code if seen.exit_code > 0 else _SIGNALLED - seen.exit_code)
-
-
-def _check_plot(path: Path | None) -> None:
-    """Now, and not when what is to be drawn has run.
-
-    Raises:
-        OutputError: if its name ends otherwise.
-    """
-    if path is not None and path.suffix.lower() not in (".png", ".svg"):
-        raise OutputError(f"{str(path)!r} is no plot we can write; its name must end in .png or .svg")
