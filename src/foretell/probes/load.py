@@ -25,7 +25,7 @@ class LoadWatch:
     @classmethod
     def start(cls, cpus: Collection[int]) -> "LoadWatch":
         busy_s, stolen_s = _read_busy(cpus)
-        seconds = {pid: stat.cpu_s for pid in pids() if (stat := find_stat(pid)) is not None}
+        seconds = {pid: stat.own_cpu_s for pid in pids() if (stat := find_stat(pid)) is not None}
         return cls(cpus=frozenset(cpus), busy_s=busy_s, stolen_s=stolen_s, processes=seconds, at_s=time.perf_counter())
 
     def finish(self, *, job_cpu_s: float, job_pids: Collection[int]) -> Load:

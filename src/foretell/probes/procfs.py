@@ -14,6 +14,7 @@ class Stat:
     """What /proc/PID/stat says; ``cpu_s`` includes children that were waited for, ``started_s`` counts from boot."""
 
     cpu_s: float
+    own_cpu_s: float
     started_s: float
     resident_bytes: int
     zombie: bool
@@ -27,6 +28,7 @@ def find_stat(pid: int) -> Stat | None:
     fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold anything
     return Stat(
         cpu_s=sum(map(int, fields[11:15])) / TICKS_PER_S,
+        own_cpu_s=sum(map(int, fields[11:13])) / TICKS_PER_S,
         started_s=int(fields[19]) / TICKS_PER_S,
         resident_bytes=int(fields[21]) * _PAGE_BYTES,
         zombie=fields[0] in b"ZX",

@@ -1,0 +1,28 @@
+"""What others do with the CPUs while a job is looked at."""
+
+import os
+import subprocess
+import sys
+
+from foretell.probes.load import LoadWatch
+from foretell.probes.procfs import find_stat
+
+CHILD = "import time\nwhile time.process_time() < 0.5: pass"
+PARENT = f"""
+import subprocess, sys
+subprocess.run([sys.executable, "-I", "-S", "-c", {CHILD!r}])
+print(flush=True)
+input()
+"""
+
+
+def test_cpu_time_is_of_who_used_it_and_not_of_who_waited() -> None:
+    words = (sys.executable, "-I", "-S", "-c", PARENT)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()  # its child has ended
+        watch, stat = LoadWatch.start(os.sched_getaffinity(0)), find_stat(parent.pid)
+        parent.communicate(b"\n")
+    assert stat is not None
+    assert stat.cpu_s >= 0.5
+    assert watch.processes[parent.pid] < 0.4
