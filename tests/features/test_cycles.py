@@ -101,6 +101,8 @@ def test_samples_far_apart_are_no_harm() -> None:
         (np.zeros(200), "nothing was used"),
         (np.ones(200), "constant"),
         (np.random.default_rng(1).standard_normal(200), "no more than noise"),
+        (np.append(np.ones(10), np.zeros(190)), "no more than noise"),
+        (np.append(np.zeros(48), [1.0, 0.0]), "no more than noise"),
     ],
 )
 def test_it_says_why_there_is_none(values: np.ndarray, why: str) -> None:

@@ -124,7 +124,8 @@ def _search(series: Series, *, least_s: float, seed: int) -> CycleSearch:
     times = (series.times_s - series.times_s[0]) / step_s  # in samples
     if len(values) < _LEAST_SAMPLES:
         return CycleSearch(cycle=None, why=_too_few(len(values)))
-    lag = _find_lag(_resample(times, values), seed=seed)
+    even = _resample(times, values)
+    lag = _find_lag(even, seed=seed) if np.ptp(even) > 0 else None  # what is left of a series may be constant
     if lag is None:
         return CycleSearch(cycle=None, why="it repeats itself no more than noise does")
     threshold = _find_threshold(values)
