@@ -180,7 +180,9 @@ def _judge_bounds(folds: Sequence[Fold], jobs: Sequence[MeasuredJob]) -> dict[st
     """Share of measured values inside 90 % bounds that other families set, and the bounds' mean width."""
     inside, widths = [], []
     for fold in folds:
-        model = learn_consumption_model([fold.cases[n] for n in fold.inside], [jobs[n] for n in fold.inside])
+        unseen = {other.family: [other.cases[n] for n in fold.inside] for other in folds if other is not fold}
+        some = [fold.cases[n] for n in fold.inside], [jobs[n] for n in fold.inside]
+        model = learn_consumption_model(*some, unseen=unseen)
         for n in fold.held:
             case = fold.cases[n]
             told = model.predict(case.workload, case.setting, case.operator_s, level=LEVEL)

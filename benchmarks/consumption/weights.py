@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from benchmarks.consumption.comparison import build_folds
 from benchmarks.consumption.data import CORE, build_cases, read_jobs, read_profiles
 from foretell.predictor.consumption import SHIPPED, SUFFIX, learn_consumption_model
 from foretell.predictor.steps import learn_step_model
@@ -18,7 +19,8 @@ def main() -> None:
     print(f"{core.name}: {len(profiles)} networks, {core.stat().st_size / 1e6:.1f} MB")
     jobs = read_jobs()
     shared = models / "consumption" / "weights" / f"{SHIPPED}{SUFFIX}"
-    learn_consumption_model(build_cases(profiles, jobs, without=""), jobs).save(shared)
+    unseen = {fold.family: fold.cases for fold in build_folds(jobs, profiles)}
+    learn_consumption_model(build_cases(profiles, jobs, without=""), jobs, unseen=unseen).save(shared)
     print(f"{shared.name}: {len(jobs)} jobs, {shared.stat().st_size / 1e3:.0f} kB")
 
 

@@ -210,19 +210,25 @@ def find_consumption_model(name: str = SHIPPED, *, learned: Path | None = None) 
     return load_consumption_model(files[name])
 
 
-def learn_consumption_model(cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> ConsumptionPredictor:
+def learn_consumption_model(
+    cases: Sequence[Case], jobs: Sequence[MeasuredJob], *, unseen: Mapping[str, Sequence[Case]] | None = None
+) -> ConsumptionPredictor:
     """Learn from scratch; how far off it is comes from families of networks that are held back.
+
+    ``unseen`` are the same cases for each family, with operators told by one who never saw it.
 
     Raises:
         NotEnoughRunsError: There are too few jobs.
     """
     _check_enough(jobs)
     return ConsumptionPredictor(
-        PhysicsModel().fit(cases, jobs), spreads=measure_spreads(cases, jobs), known=Known.of(jobs)
+        PhysicsModel().fit(cases, jobs), spreads=measure_spreads(cases, jobs, unseen or {}), known=Known.of(jobs)
     )
 
 
-def measure_spreads(cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> dict[str, Floats]:
+def measure_spreads(
+    cases: Sequence[Case], jobs: Sequence[MeasuredJob], unseen: Mapping[str, Sequence[Case]]
+) -> dict[str, Floats]:
     """Quantiles of log(actual ÷ predicted) on families that were held back, of the iteration and of each metric."""
     names = [_ITERATION, *(_name(*target) for target in TARGETS)]
     rows = []
@@ -232,7 +238,8 @@ def measure_spreads(cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> dict[
         if len(inside) < LEAST_JOBS:
             continue
         model = PhysicsModel().fit([cases[n] for n in inside], [jobs[n] for n in inside])
-        told = model.predict([cases[n] for n in held])
+        asked = unseen.get(family, cases)
+        told = model.predict([asked[n] for n in held])
         actual = np.column_stack([[jobs[n].iteration_s for n in held], read_targets([jobs[n] for n in held])])
         said = np.array([[t.iteration_s, *(t.metrics.get(target, np.nan) for target in TARGETS)] for t in told])
         with np.errstate(invalid="ignore", divide="ignore"):
