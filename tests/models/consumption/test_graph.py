@@ -17,7 +17,6 @@ from foretell.models.consumption.graph import (
     find_groups,
     find_sizes,
     group_by_size,
-    group_proportional,
     group_uniform,
 )
 from foretell.testing.consumption import build_workload
@@ -80,9 +79,10 @@ def test_parts_without_an_edge_between_them_are_grouped_too() -> None:
     assert len(group_uniform(two, 5).nodes) == 5
 
 
-def test_proportional_groups_grow_with_the_batchs_graphs_and_keep_the_order() -> None:
+def test_groups_grow_with_the_graphs_of_a_batch() -> None:
     graphs = [build_graph(build_workload(layers=layers, width=8, batch=4)) for layers in (40, 4, 38, 5)]
-    grouped = group_proportional(graphs, batch=2)
+    found = find_sizes(graphs, batch=2)
+    grouped = [group_by_size(graph, found) for graph in graphs]
     sizes = [len(graph.nodes) for graph in grouped]
     assert sizes[0] == sizes[2] > sizes[1] == sizes[3]
     assert [sum_up(graph) for graph in grouped] == [sum_up(graph) for graph in graphs]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, Resource, Setting, Strategy
+from foretell.entities.units import render_link
 from foretell.entities.workload import Floats, Workload
 from foretell.errors import MissingExtraError, NotFoundError
 from foretell.models.consumption._base import ConsumptionModel
@@ -28,7 +29,6 @@ from foretell.models.consumption.graph import (
 )
 from foretell.models.consumption.targets import TARGETS, find_period, read_targets, sum_compute
 
-GROUPINGS = ("proportional", "uniform", "none")
 FEATURES = 3
 _LEAST = 1e-3  # of the largest value learned: no answer is below
 
@@ -77,7 +77,7 @@ class DripleModel(ConsumptionModel):
         self.epochs = epochs
         self.transfer_epochs = transfer_epochs
         self.hidden = hidden
-        self.grouping = grouping
+        self.grouping = grouping  # proportional, uniform or none
         self.groups = groups  # of uniform grouping
         self.batch = batch
         self.learning_rate = learning_rate
@@ -247,7 +247,7 @@ class DripleModel(ConsumptionModel):
 
 def describe(setting: Setting) -> str:
     """A setting in words."""
-    link = f"{8e-6 * setting.link_bytes_per_s:g} Mb/s" if setting.link_bytes_per_s else "no named link"
+    link = render_link(setting.link_bytes_per_s) if setting.link_bytes_per_s else "no named link"
     shared = f", {setting.servers} servers" if setting.strategy is Strategy.SERVERS else ""
     wait = "" if setting.synchronous else ", asynchronous"
     part = f" x {setting.share:g}" if setting.share != 1 else ""

@@ -96,12 +96,6 @@ def group_uniform(graph: StepGraph, size: int = UNIFORM_GROUPS, seed: int = 0) -
     return _group(graph, sorted(sorted(group) for group in found))
 
 
-def group_proportional(graphs: Sequence[StepGraph], batch: int = BATCH, seed: int = 0) -> list[StepGraph]:
-    """Graphs made small, in order; those of alike size are batches, each with groups by its mean number of nodes."""
-    sizes = find_sizes(graphs, batch)
-    return [group_by_size(graph, sizes, seed) for graph in graphs]
-
-
 def find_sizes(graphs: Sequence[StepGraph], batch: int = BATCH) -> Sizes:
     """Of batches of graphs of alike size: nodes of the largest, and how many groups each graph gets."""
     counts = sorted(len(graph.nodes) for graph in graphs)
