@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -80,6 +82,19 @@ def test_nothing_is_left_after_an_error() -> None:
     with pytest.raises(KeyError):
         _fail_with_links(names)
     assert len(names) == 2
+    assert not names & _list_namespaces()
+
+
+@shapes
+def test_nothing_is_left_by_one_that_is_told_to_end() -> None:
+    code = "import time; from foretell.runners.links import open_links\nwith open_links(1): print('.'); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        names = {f"foretell-{process.pid}", f"foretell-{process.pid}-0"}
+        assert names <= _list_namespaces()
+        process.terminate()
+        assert process.wait() == 128 + signal.SIGTERM
     assert not names & _list_namespaces()
 
 

@@ -2,16 +2,21 @@
 
 import os
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 
 from foretell.entities.units import render_link
 from foretell.errors import RunnerError
 
 INTERFACE = "eth0"
 LOOPBACK = "lo"
+_ENDINGS = (signal.SIGHUP, signal.SIGTERM)
+_SIGNALLED = 128  # exit codes, as shells have them
 _BURST_BYTES = 128 * 1024  # that may pass at once: more than a packet, much less than a gradient
 _QUEUE_BYTES = 32 * 1024 * 1024  # that may wait at a port: as much as its peers have under way, so that nothing is lost
 
@@ -72,12 +77,35 @@ def open_links(count: int) -> Iterator[Links]:
     if not can_shape():
         yield Links(here)
         return
+    with _ended_in_order():
+        try:
+            yield _try_build(switch, nodes, here)
+        finally:
+            for name in (*(node.name for node in nodes), switch):
+                with suppress(RunnerError):
+                    _run("ip", "netns", "delete", name)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Who is told to end, by a scheduler or as a terminal closes, still takes apart what the machine would keep."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _ENDINGS}
+    for number, handler in before.items():
+        if handler is signal.SIG_DFL:
+            signal.signal(number, _end)
     try:
-        yield _try_build(switch, nodes, here)
+        yield
     finally:
-        for name in (*(node.name for node in nodes), switch):
-            with suppress(RunnerError):
-                _run("ip", "netns", "delete", name)
+        for number, handler in before.items():
+            if handler is signal.SIG_DFL:
+                signal.signal(number, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(_SIGNALLED + number)
 
 
 def _name_node(switch: str, number: int) -> Node:
