@@ -94,7 +94,7 @@ def move_demand(demand: Demand, cases: Sequence[Case], jobs: Sequence[MeasuredJo
 
 def _sum_operators(case: Case) -> float:
     """Seconds of those that a worker runs."""
-    return sum(s for name, s in zip(_name_kinds(case), case.operator_s.tolist(), strict=True) if name)
+    return float(sum(s for name, s in zip(_name_kinds(case), case.operator_s.tolist(), strict=True) if name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
