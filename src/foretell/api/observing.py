@@ -57,6 +57,8 @@ def observe(
         OutputError, StoreError: if what was seen cannot be kept.
     """
     _check(command, pids, job, interval_s=interval_s)
+    with using_store(store):
+        pass  # where nothing can be stored, that is said before the job runs
     began = datetime.now(UTC)
     if command:
         subject = shlex.join(command)

@@ -38,7 +38,8 @@ def render_observation(observation: Observation) -> Group:
 
 def _describe_look(observation: Observation) -> str:
     recorded = observation.recorded
-    samples = f"{len(recorded.cpu.values):,} samples, one every {1000 * recorded.interval_s:g} ms"
+    count = len(recorded.cpu.values)
+    samples = f"{'1 sample' if count == 1 else f'{count:,} samples'}, one every {1000 * recorded.interval_s:g} ms"
     cost = render_percent(100 * recorded.sampling_cpu_s / recorded.elapsed_s)
     processes = "1 process" if recorded.processes == 1 else f"{recorded.processes:,} processes"
     seen = f"{processes}, seen for {render_duration(recorded.elapsed_s)}: {samples}"
