@@ -14,7 +14,7 @@ from foretell.entities.consumption import Case, Consumed, MeasuredJob
 from foretell.models.consumption.driple import DripleModel
 from foretell.models.consumption.physics import PhysicsModel
 
-COUNTS = (3, 5, 8, 12, 20)  # jobs of the new setting that are learned from
+COUNTS = (0, 3, 5, 8, 12, 20)  # jobs of the new setting that are learned from
 SEEDS = 3
 HELD_FAMILIES = 3
 TRANSFERABLE = ("physics", "driple")
@@ -79,8 +79,10 @@ def _measure(
                 continue
             few = draw.pool[:count]
             for how, learn in (("scratch", build().fit), ("transfer", source.transfer)):
+                if not few and how == "scratch":
+                    continue
                 begin = time.perf_counter()
-                model = learn([cases[n] for n in few], [jobs[n] for n in few])
+                model = learn([cases[n] for n in few], [jobs[n] for n in few]) if few else source
                 took = time.perf_counter() - begin
                 error = _judge(model.predict([cases[n] for n in draw.asked]), [jobs[n] for n in draw.asked])
                 found.setdefault((how, count), []).append((error, took))
@@ -133,7 +135,7 @@ def find_savings(points: Sequence[Point]) -> dict[str, float | None]:
         "scratch_jobs": float(best.jobs),
         "transfer_error": least.error,
         "transfer_jobs": float(least.jobs),
-        "jobs": best.jobs / least.jobs,
+        "jobs": best.jobs / max(least.jobs, 1),
         "time": best.fit_s / least.fit_s,
     }
 

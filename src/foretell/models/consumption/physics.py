@@ -44,6 +44,13 @@ class Correction:
         told = np.column_stack([np.ones(len(scaled)), scaled]) @ self.weights.T
         return np.clip(told, self.low, self.high)
 
+    def follow(self, features: Floats, misses: Floats, *, ridge: float) -> "Correction":
+        """One more, of what is still missed; features are as large as they are to this one."""
+        scaled = np.column_stack([np.ones(len(features)), (features - self.middle) / self.spread])
+        weights = np.array([_fit_weights(scaled, column, ridge=ridge, lean=_TRUST) for column in misses.T])
+        low, high = _find_range(misses)
+        return Correction(weights=weights, middle=self.middle, spread=self.spread, low=low, high=high)
+
 
 class PhysicsModel(ConsumptionModel):
     """A timeline with fitted costs and learned corrections; settings are inputs."""
@@ -59,26 +66,26 @@ class PhysicsModel(ConsumptionModel):
         own = [self.demand_.find_own(case) for case in true]
         self.costs_ = _fit_costs(true, own, jobs)
         lines = [lay_out(case, self.costs_, own_s) for case, own_s in zip(true, own, strict=True)]
-        self.correction_ = _fit_correction(
-            _build_features(true, lines), _find_misses(lines, jobs, true), ridge=self.ridge
-        )
-        self.offsets_ = np.zeros(len(_COLUMNS))
+        features = _build_features(true, lines)
+        first = _fit_correction(features, _find_misses(lines, jobs, true), ridge=self.ridge)
+        self.corrections_: tuple[Correction, ...] = (first,)
         return self
 
     def transfer(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self:
-        """Carry what was learned to another setting: only by how much all is larger or smaller there is new."""
+        """Carry what was learned to another setting: costs stay, what is still off there is one more correction."""
         moved = copy.copy(self)
         moved.demand_ = move_demand(self.demand_, cases, jobs, trust=_TRUST)
-        misses = moved._find_own_misses(cases, jobs)
-        moved.offsets_ = self.offsets_ + np.array([_lean(column[~np.isnan(column)]) for column in misses.T])
+        true = [_anchor(moved.demand_, case, job) for case, job in zip(cases, jobs, strict=True)]
+        lines = [moved._lay_out(case) for case in true]
+        features = _build_features(true, lines)
+        misses = _find_misses(lines, jobs, true) - self._correct(features)
+        moved.corrections_ = (*self.corrections_, self.corrections_[0].follow(features, misses, ridge=self.ridge))
         moved.taught_ = self.taught_ | find_taught(jobs)
         return moved
 
-    def _find_own_misses(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Floats:
-        true = [_anchor(self.demand_, case, job) for case, job in zip(cases, jobs, strict=True)]
-        lines = [self._lay_out(case) for case in true]
-        told = self.correction_.apply(_build_features(true, lines)) + self.offsets_
-        return np.asarray(_find_misses(lines, jobs, true) - told)
+    def _correct(self, features: Floats) -> Floats:
+        """The logarithms to add."""
+        return np.asarray(sum(each.apply(features) for each in self.corrections_))
 
     def predict(self, cases: Sequence[Case]) -> list[Consumed]:
         """What each case consumes."""
@@ -86,7 +93,7 @@ class PhysicsModel(ConsumptionModel):
             return []
         paced = [self.demand_.apply(case) for case in cases]
         lines = [self._lay_out(case) for case in paced]
-        factors = np.exp(self.correction_.apply(_build_features(paced, lines)) + self.offsets_)
+        factors = np.exp(self._correct(_build_features(paced, lines)))
         return [
             _build(_read_line(line, case) * factor, line, self.taught_)
             for line, case, factor in zip(lines, paced, factors, strict=True)
@@ -97,14 +104,19 @@ class PhysicsModel(ConsumptionModel):
 
     def to_record(self) -> tuple[dict[str, Floats], dict[str, Any]]:
         """Arrays and facts that make the same model again."""
-        arrays = {each.name: np.asarray(getattr(self.correction_, each.name)) for each in fields(Correction)}
+        arrays = {
+            f"{number}.{each.name}": np.asarray(getattr(correction, each.name))
+            for number, correction in enumerate(self.corrections_)
+            for each in fields(Correction)
+        }
         facts = {
             "ridge": self.ridge,
+            "corrections": len(self.corrections_),
             "demand": self.demand_.to_record(),
             "costs": {each.name: getattr(self.costs_, each.name) for each in fields(Costs)},
             "taught": sorted(self.taught_),
         }
-        return {**arrays, "offsets": self.offsets_}, facts
+        return arrays, facts
 
     @classmethod
     def from_record(cls, arrays: Mapping[str, Floats], facts: Mapping[str, Any]) -> Self:
@@ -112,9 +124,11 @@ class PhysicsModel(ConsumptionModel):
         model = cls(ridge=facts["ridge"])
         model.costs_ = Costs(**facts["costs"])
         model.taught_ = frozenset(Resource(word) for word in facts["taught"])
-        model.offsets_ = np.asarray(arrays["offsets"])
         model.demand_ = Demand.from_record(facts["demand"])
-        model.correction_ = Correction(**{each.name: arrays[each.name] for each in fields(Correction)})
+        model.corrections_ = tuple(
+            Correction(**{each.name: arrays[f"{number}.{each.name}"] for each in fields(Correction)})
+            for number in range(facts["corrections"])
+        )
         return model
 
 
@@ -236,14 +250,14 @@ def _fit_correction(features: Floats, misses: Floats, *, ridge: float) -> Correc
     return Correction(weights=weights, middle=middle, spread=spread, low=low, high=high)
 
 
-def _fit_weights(scaled: Floats, misses: Floats, *, ridge: float) -> Floats:
-    """Ridge regression in which outliers count less and less."""
+def _fit_weights(scaled: Floats, misses: Floats, *, ridge: float, lean: float = 1e-6) -> Floats:
+    """Ridge regression in which outliers count less and less; ``lean`` holds its middle to none."""
     known = ~np.isnan(misses)
     if not known.any():
         return np.zeros(scaled.shape[1])
     rows, values = scaled[known], misses[known]
     penalty = ridge * np.eye(rows.shape[1])
-    penalty[0, 0] = 1e-6
+    penalty[0, 0] = lean
     trust = np.ones(len(values))
     for _ in range(10):
         weighted = rows * trust[:, None]
@@ -260,8 +274,3 @@ def _find_range(misses: Floats) -> tuple[Floats, Floats]:
     middle = (np.array(low) + np.array(high)) / 2
     half = (np.array(high) - np.array(low)) / 2 * _RANGE
     return middle - half, middle + half
-
-
-def _lean(misses: Floats) -> float:
-    """The middle of some misses, less of it the fewer they are."""
-    return float(np.median(misses)) * len(misses) / (len(misses) + _TRUST) if len(misses) else 0.0
