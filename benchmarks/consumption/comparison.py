@@ -151,16 +151,15 @@ def _describe(jobs: Sequence[MeasuredJob]) -> dict[str, Any]:
 
 
 def measure_noise(path: Path = JOBS) -> dict[str, float]:
-    """How far a job measured again is from the first time, both quiet, in per cent: the mean over such jobs."""
+    """How far a job measured again is from the first time, in per cent: the median over such jobs, quiet or not."""
     times: dict[tuple[int, int], list[Any]] = {}
     for row in read_rows(path):
-        if not row.disturbed:
-            times.setdefault((row.number, row.network), []).append(row)
+        times.setdefault((row.number, row.network), []).append(row)
     pairs = [rows[:2] for rows in times.values() if len(rows) > 1]
     noise: dict[str, float] = {"pairs": float(len(pairs))}
     if pairs:
-        noise["iteration"] = float(np.mean([_differ(a.iteration_s, b.iteration_s) for a, b in pairs]))
-        noise["alone"] = float(np.mean([_differ(a.alone_s, b.alone_s) for a, b in pairs]))
+        noise["iteration"] = float(np.median([_differ(a.iteration_s, b.iteration_s) for a, b in pairs]))
+        noise["used"] = float(np.median([_differ(a.used_s, b.used_s) for a, b in pairs]))
     for resource, metric in TARGETS:
         both = [
             _differ(getattr(a.cycles[resource], metric), getattr(b.cycles[resource], metric))
@@ -168,7 +167,7 @@ def measure_noise(path: Path = JOBS) -> dict[str, float]:
             if resource in a.cycles and resource in b.cycles
         ]
         if both:
-            noise[f"{resource.value} {metric.value}"] = float(np.mean(both))
+            noise[f"{resource.value} {metric.value}"] = float(np.median(both))
     return noise
 
 

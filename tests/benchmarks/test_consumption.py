@@ -1,0 +1,59 @@
+"""The measured trainings can be read, and judging them counts what it says."""
+
+from collections import Counter
+
+import pytest
+from benchmarks.consumption.comparison import judge, measure_noise, summarise
+from benchmarks.consumption.data import read_rows
+from benchmarks.consumption.transfer import Point, find_savings
+
+from foretell.entities.consumption import Consumed, Metric
+from foretell.testing.consumption import build_jobs
+
+
+def test_the_card_tells_how_many_were_measured() -> None:
+    rows = read_rows()
+    jobs = {(row.network, row.batch, row.setting) for row in rows}
+    quiet = {(row.network, row.batch, row.setting) for row in rows if not row.disturbed}
+    assert (len(rows), len(jobs), len(quiet)) == (271, 232, 168)
+    assert sorted(Counter(setting for _, _, setting in jobs).values()) == [33] * 6 + [34]
+
+
+def test_jobs_measured_again_are_alike() -> None:
+    noise = measure_noise()
+    assert noise["pairs"] == 39
+    assert all(share < 10 for name, share in noise.items() if name != "pairs")
+
+
+def test_an_error_is_a_share_of_what_was_measured() -> None:
+    _, jobs = build_jobs()
+    told = [
+        Consumed(
+            iteration_s=1.1 * job.iteration_s,
+            compute_s=0.0,
+            exposed_s=0.0,
+            metrics={
+                (name, metric): 0.8 * getattr(each, metric) for name, each in job.cycles.items() for metric in Metric
+            },
+        )
+        for job in jobs
+    ]
+    figures = judge("x", told, jobs)
+    assert {round(figure.error, 6) for figure in figures if figure.resource == "iteration"} == {10.0}
+    assert all(error == pytest.approx(20.0) for error in summarise(figures)["x"].values())
+
+
+def build_point(how: str, jobs: int, error: float, fit_s: float) -> Point:
+    return Point(method="x", how=how, jobs=jobs, error=error, spread=0.0, fit_s=fit_s)
+
+
+def test_savings_are_those_at_the_error_that_scratch_reaches() -> None:
+    scratch = [build_point("scratch", 5, 20.0, 1.0), build_point("scratch", 20, 10.0, 4.0)]
+    moved = [build_point("transfer", 5, 12.0, 0.1), build_point("transfer", 8, 9.0, 0.2)]
+    saved = find_savings([*scratch, *moved])
+    assert (saved["jobs"], saved["time"]) == (2.5, 20.0)
+
+
+def test_savings_that_are_none_are_told() -> None:
+    points = [build_point("scratch", 5, 5.0, 1.0), build_point("transfer", 5, 9.0, 0.1)]
+    assert find_savings(points)["jobs"] is None
