@@ -8,7 +8,8 @@ import pytest
 from tests.trained import CORE, learn_law, save_law
 
 from foretell.entities.consumption import Case, MeasuredJob, Resource, Setting, Strategy
-from foretell.errors import NotEnoughRunsError, NotFoundError
+from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
+from foretell.models.consumption.persist import save_physics
 from foretell.predictor.consumption import (
     ConsumptionPredictor,
     find_consumption_model,
@@ -131,3 +132,10 @@ def test_a_burst_is_no_more_than_a_device_or_a_link(law: Law) -> None:
         told = predictor.predict(case.workload, case.setting, case.operator_s, level=0.999).cycles
         assert told[Resource.COMPUTE].burst_amount.high <= 1.0
         assert told[Resource.TRANSMIT].burst_amount.high <= (case.setting.link_bytes_per_s or np.inf)
+
+
+def test_a_file_that_does_not_say_what_it_covers_is_refused(law: Law, tmp_path: Path) -> None:
+    path = tmp_path / "half.safetensors"
+    save_physics(path, law[2].model, {})
+    with pytest.raises(StoreError, match="learn it again"):
+        load_consumption_model(path)

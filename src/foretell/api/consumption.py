@@ -115,8 +115,7 @@ class _Teller:
         named = replace(setting, device=device)
         times = self._get_times(workload, device)
         notes = [*([times.note] if times.note else []), *_note(named)]
-        told = self._known.predict(workload, named, times.operator_s, level=self._level, notes=notes)
-        return replace(told, gpu=times.gpu)
+        return self._known.predict(workload, named, times.operator_s, gpu=times.gpu, level=self._level, notes=notes)
 
     def tell_some(self, pairs: Sequence[tuple[Setting, int]]) -> tuple[ConsumptionPrediction, ...]:
         """Without those that a model's code cannot have, such as another batch than the one it was exported with."""
@@ -152,12 +151,11 @@ def tell_times(workload: Workload, device: str, folder: Path) -> "OperatorTimes"
 
 
 def _note(setting: Setting) -> list[str]:
-    notes = []
-    if setting.link_bytes_per_s is None:
-        notes.append("No link was named: workers are taken to talk through one machine's memory. Say --link 10Gb.")
     if setting.workers == 1 and setting.strategy is Strategy.ALLREDUCE:
-        notes.append("One worker has nobody to talk to: there is no communication.")
-    return notes
+        return ["One worker has nobody to talk to: there is no communication."]
+    if setting.link_bytes_per_s is None:
+        return ["No link was named: workers are taken to talk through one machine's memory. Say --link 10Gb."]
+    return []
 
 
 def check_setting(setting: Setting) -> None:

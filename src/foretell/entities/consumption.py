@@ -104,6 +104,7 @@ class Case:
     workload: Workload
     setting: Setting
     operator_s: Floats
+    foreign: bool = False  # on a kind of device that no job taught
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from foretell.entities.device import Device
 from foretell.entities.prediction import Estimate
 from foretell.entities.units import render_link
 from foretell.entities.workload import Floats, Workload
-from foretell.errors import NotEnoughRunsError, NotFoundError
+from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
 from foretell.models.consumption.persist import load_physics, save_physics
 from foretell.models.consumption.physics import PhysicsModel
 from foretell.models.consumption.targets import TARGETS, read_targets
@@ -68,8 +68,8 @@ class Known:
         doubts = []
         if setting.device not in self.devices:
             doubts.append(
-                f"No distributed training on {setting.device} was measured: what communication costs there is known "
-                f"from {', '.join(self.devices)}. Measure some with 'foretell consumption learn'."
+                f"No distributed training on {setting.device} was measured, only on {', '.join(self.devices)}: "
+                "what communication costs there is not known, and bounds are wider."
             )
         if name_strategy(setting) not in self.strategies:
             doubts.append(f"No {name_strategy(setting)} training was measured, only {', '.join(self.strategies)}.")
@@ -100,10 +100,19 @@ class ConsumptionPredictor:
         self.known = known
 
     def predict(
-        self, workload: Workload, setting: Setting, operator_s: Floats, *, level: float = 0.9, notes: Sequence[str] = ()
+        self,
+        workload: Workload,
+        setting: Setting,
+        operator_s: Floats,
+        *,
+        gpu: bool = False,
+        level: float = 0.9,
+        notes: Sequence[str] = (),
     ) -> ConsumptionPrediction:
         """What a training consumes; a setting unlike those learned from makes the bounds wider, and is told."""
-        told = self.model.predict([Case(workload=workload, setting=setting, operator_s=operator_s)])[0]
+        foreign = gpu and setting.device not in self.known.devices  # what communication costs a core is not a GPU's
+        case = Case(workload=workload, setting=setting, operator_s=operator_s, foreign=foreign)
+        told = self.model.predict([case])[0]
         doubts = self.known.doubt(setting)
         wider = _UNSEEN if doubts else 0.0
 
@@ -137,6 +146,7 @@ class ConsumptionPredictor:
             compute_s=told.compute_s,
             exposed_s=told.exposed_s,
             cycles=cycles,
+            gpu=gpu,
             doubts=doubts,
             notes=tuple(notes),
         )
@@ -188,11 +198,14 @@ def load_consumption_model(path: Path) -> ConsumptionPredictor:
         StoreError: The file is none.
     """
     model, facts = load_physics(path)
-    known: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in facts["known"].items()
-    }
-    spreads = {name: np.array(values) for name, values in facts["spreads"].items()}
-    return ConsumptionPredictor(model, spreads=spreads, known=Known(**known))
+    try:
+        known: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in facts["known"].items()
+        }
+        spreads = {name: np.array(values) for name, values in facts["spreads"].items()}
+        return ConsumptionPredictor(model, spreads=spreads, known=Known(**known))
+    except (LookupError, TypeError, AttributeError) as exc:
+        raise StoreError(f"{path}: a model of consumption without what it covers ({exc}); learn it again") from exc
 
 
 def find_consumption_model(name: str = SHIPPED, *, learned: Path | None = None) -> ConsumptionPredictor:

@@ -165,3 +165,10 @@ def test_operators_that_are_slower_in_a_new_setting_are_found_by_a_few_jobs(fitt
     moved = fitted.transfer(cases[::2], jobs[::2])
     before, after = (np.median(find_errors(model.predict(cases[1::2]), jobs[1::2])) for model in (fitted, moved))
     assert after < 0.5 * before
+
+
+def test_of_a_kind_of_device_that_no_job_taught_only_the_timeline_is_told(fitted: PhysicsModel) -> None:
+    cases = build_cases(SETTINGS[:1], (128,))
+    told = fitted.predict([replace(case, foreign=True) for case in cases])
+    lines = [lay_out(case, fitted.costs_) for case in cases]
+    assert [each.iteration_s for each in told] == pytest.approx([line.iteration_s for line in lines])

@@ -88,19 +88,20 @@ class PhysicsModel(ConsumptionModel):
         return np.asarray(sum(each.apply(features) for each in self.corrections_))
 
     def predict(self, cases: Sequence[Case]) -> list[Consumed]:
-        """What each case consumes."""
+        """What each case consumes; of a foreign one only what the timeline says."""
         if not cases:
             return []
-        paced = [self.demand_.apply(case) for case in cases]
+        paced = [case if case.foreign else self.demand_.apply(case) for case in cases]
         lines = [self._lay_out(case) for case in paced]
-        factors = np.exp(self._correct(_build_features(paced, lines)))
+        known = np.array([[not case.foreign] for case in cases])
+        factors = np.exp(np.where(known, self._correct(_build_features(paced, lines)), 0.0))
         return [
             _build(_read_line(line, case) * factor, line, self.taught_)
             for line, case, factor in zip(lines, paced, factors, strict=True)
         ]
 
     def _lay_out(self, case: Case) -> Timeline:
-        return lay_out(case, self.costs_, self.demand_.find_own(case))
+        return lay_out(case, self.costs_, 0.0 if case.foreign else self.demand_.find_own(case))
 
     def to_record(self) -> tuple[dict[str, Floats], dict[str, Any]]:
         """Arrays and facts that make the same model again."""
