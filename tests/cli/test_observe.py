@@ -14,12 +14,12 @@ Run = Callable[..., Any]
 CYCLE = """
 import sys, time
 print("hello")
-for _ in range(30):
-    end = time.process_time() + 0.04
-    while time.process_time() < end: pass
-    time.sleep(0.06)
+begin = time.monotonic()
+for turn in range(16):
+    while time.monotonic() < begin + 0.25 * turn + 0.1: pass
+    time.sleep(max(0.0, begin + 0.25 * (turn + 1) - time.monotonic()))
 sys.exit(int(sys.argv[1]))
-"""
+"""  # by the clock, so that others on the machine do not change its period
 
 
 def observe_cycle(foretell: Run, folder: Path, *options: str, code: str = "0") -> Any:
@@ -35,8 +35,8 @@ def test_a_cycle_is_told_drawn_and_stored(foretell: Run, tmp_path: Path) -> None
     assert (tmp_path / "plots/cycle.svg").read_text().startswith("<?xml")
     listed = foretell("runs", "list", "observe", "--json", folder=tmp_path).record
     (run,) = listed["runs"]
-    assert run["cpu_s"] > 1
-    assert run["phase_period"] > 0.09
+    assert run["cpu_s"] > 0.2
+    assert run["phase_period"] > 0.2
     (kept,) = (tmp_path / ".foretell/observations").glob("*.json")
     record = json.loads(kept.read_text())
     assert set(record["recorded"]["series"]) == {"compute", "transmit", "receive"}
@@ -47,8 +47,8 @@ def test_json_has_the_cycle_and_nothing_else_on_stdout(foretell: Run, tmp_path: 
     assert set(record["resources"]) == {"compute", "transmit", "receive"}
     cycle = record["resources"]["compute"]["cycle"]
     assert cycle is not None, record
-    assert cycle["period_s"] > 0.09
-    assert cycle["burst_s"] > 0.03
+    assert cycle["period_s"] > 0.2
+    assert cycle["burst_s"] > 0.02
     assert record["exit_code"] == 0
     assert record["sampling_share"] < 0.5
 
