@@ -19,6 +19,8 @@ import pytest
 from hypothesis import settings
 from tests.packages import install_packages
 
+from foretell.runners.links import can_shape
+
 pytest_plugins = ["tests.slurm.fixtures"]
 
 # The same examples each time: a test that fails for somebody else must fail here, too.
@@ -117,6 +119,18 @@ def postgres_url(postgres_server: str) -> str:
     with psycopg.connect(host=postgres_server, user="test", dbname="postgres", autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {name}")
     return f"postgresql://test@/postgres?host={postgres_server}&options=-csearch_path%3D{name}"
+
+
+@pytest.fixture(scope="session")
+def network_namespaces() -> None:
+    """For tests that make networks of their own; with the tools installed where that is possible."""
+    install_packages("iproute2", until=can_shape)
+    if can_shape():
+        return
+    reason = "making network namespaces needs root on Linux, and iproute2"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def _find_postgres() -> Path:

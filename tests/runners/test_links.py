@@ -1,7 +1,6 @@
 """Nodes on one machine: namespaces with links of a rate where that is allowed, the machine itself elsewhere."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,11 +9,9 @@ import pytest
 
 from foretell.errors import RunnerError
 from foretell.runners import links as links_module
-from foretell.runners.links import can_shape, open_links
+from foretell.runners.links import open_links
 
-shapes = pytest.mark.skipif(
-    not can_shape() or os.environ.get("CI") == "true", reason="making network namespaces needs root on Linux"
-)
+shapes = pytest.mark.usefixtures("network_namespaces")
 
 
 @pytest.fixture
