@@ -123,10 +123,11 @@ def test_signals_are_passed_on(start, tmp_path, name):
     assert find_sample(tmp_path) is not None
 
 
-def test_ignored_signals_stay_ignored(run):
+def test_ignored_signals_stay_ignored(tmp_path):
     code = "trap '' HUP; exec \"$@\""
     sampled = (sys.executable, "-m", "foretell.probes.sampler", "sh", "-c", "kill -HUP $PPID; kill -HUP $$; echo here")
-    done = subprocess.run(["sh", "-c", code, "sh", *sampled], capture_output=True, text=True, timeout=60, check=False)
+    words = ["sh", "-c", code, "sh", *sampled]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "here\n")
 
 

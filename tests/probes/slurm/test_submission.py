@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -93,7 +94,10 @@ def test_only_the_batch_s_own_submitters_are_ended(tmp_path: Path, monkeypatch: 
     try:
         assert stop_submitters("one") == 1
         assert processes["one"].poll() is not None
-        assert not list_session(processes["one"].pid)
+        until = time.monotonic() + 10
+        while list_session(processes["one"].pid):  # killed, but the machine may be busy
+            assert time.monotonic() < until
+            time.sleep(0.01)
         assert list_session(processes["two"].pid)
     finally:
         for process in processes.values():
