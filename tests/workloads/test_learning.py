@@ -2,17 +2,20 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from foretell.errors import ImportDataError, OutputError, WorkloadError
 from foretell.machines.devices import get_device
 from foretell.workloads.apart import run_apart
 from foretell.workloads.capture import capture
+from foretell.workloads.exercises import draw_exercise, draw_mixed
 from foretell.workloads.learning import (
     Learned,
     LearningFile,
@@ -23,7 +26,7 @@ from foretell.workloads.learning import (
     measure_network,
 )
 from foretell.workloads.learning import learn as learn_device
-from foretell.workloads.networks import Draw, draw_network
+from foretell.workloads.networks import Draw, Network, draw_network
 from foretell.workloads.sources import StepOptions
 from foretell.workloads.trace import Profile
 
@@ -35,7 +38,7 @@ def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measure_tiny(order: Order) -> Profile:
     """Only networks without images, few steps, here."""
-    return measure_network(replace(order, number=11 * order.number + 1, seconds=0.0))
+    return measure_network(replace(order, number=2 * (11 * order.number + 1), seconds=0.0))
 
 
 learn = partial(learn_device, measure=measure_tiny)
@@ -117,10 +120,10 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         learn(tmp_path / "file" / "device.jsonl")
 
 
-@pytest.mark.parametrize("number", range(11))
+@pytest.mark.parametrize("number", range(22))
 def test_networks_are_the_same_each_time_and_can_be_captured(number: int) -> None:
-    network, options = draw_network(number), StepOptions()
-    first, second = (draw_network(number).build() for _ in range(2))
+    network, options = draw_exercise(number), StepOptions()
+    first, second = (draw_exercise(number).build() for _ in range(2))
     assert [each.shape for each in first.parameters()] == [each.shape for each in second.parameters()]
     batch = choose_batch(network, options, Draw(number), 1e9)
     assert batch == choose_batch(network, options, Draw(number), 1e9) >= 2
@@ -129,9 +132,24 @@ def test_networks_are_the_same_each_time_and_can_be_captured(number: int) -> Non
     assert {each.phase for each in workload.operators} == {"forward", "backward", "update"}
 
 
-def test_other_seeds_draw_other_networks() -> None:
-    assert draw_network(0, seed=1).build() is not None
-    assert {draw_network(0, seed=seed).example for seed in range(5)} != {draw_network(0).example}
+@pytest.mark.parametrize("draw", [draw_network, draw_mixed])
+def test_other_seeds_draw_other_networks(draw: Callable[..., Network]) -> None:
+    assert draw(0, seed=1).build() is not None
+    assert {draw(0, seed=seed).example for seed in range(5)} != {draw(0).example}
+
+
+def test_mixed_networks_have_layers_of_all_families_and_come_every_second_time() -> None:
+    assert [draw_exercise(number).name for number in range(4)] == [
+        "plain-0-0",
+        "mixed-0-0",
+        "perceptron-0-1",
+        "mixed-0-1",
+    ]
+    with torch.device("meta"):
+        layers = [layer for number in range(60) for layer in draw_mixed(number).build().modules()]
+    wanted = {nn.Linear, nn.LSTM, nn.GRU, nn.MultiheadAttention, nn.ConvTranspose2d, nn.Embedding, nn.MaxPool2d}
+    assert wanted <= {type(layer) for layer in layers}
+    assert any(isinstance(layer, nn.Conv2d) and layer.groups == layer.in_channels > 1 for layer in layers)
 
 
 def test_threads_are_left_as_they_are(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from foretell.entities.workload import MeasuredStep, Workload
 from foretell.errors import ImportDataError, WorkloadError
 from foretell.workloads.apart import run_apart
 from foretell.workloads.capture import capture
+from foretell.workloads.exercises import draw_exercise
 from foretell.workloads.lines import LinesFile
 from foretell.workloads.measuring import find_device
-from foretell.workloads.networks import Draw, Network, draw_network
+from foretell.workloads.networks import Draw, Network
 from foretell.workloads.profile import name_device, profile
 from foretell.workloads.sources import InputSpec, StepOptions
 from foretell.workloads.trace import Profile, from_record, to_record
@@ -159,7 +160,7 @@ def measure_network(order: Order) -> Profile:
         WorkloadError: A step takes too long.
     """
     torch.set_num_threads(order.threads)
-    network = draw_network(order.number, seed=order.seed)
+    network = draw_exercise(order.number, seed=order.seed)
     options = StepOptions(loss=network.loss, optimizer=network.optimizer)
     batch = choose_batch(network, options, Draw(order.seed * 1_000_003 + order.number), order.flops_per_s)
     torch.manual_seed(order.number)

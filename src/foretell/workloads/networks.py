@@ -426,23 +426,23 @@ def _build_transformer(draw: Draw, length: int, *, words: int = 0, square: int =
     dropped, act = draw.chance(0.3), draw.pick(nn.GELU, nn.GELU, nn.ReLU)
     for _block in range(draw.pick(1, 1, 2, 3)):
         mixing = (
-            Swapped(_build_feed(length, max(8, length * draw.pick(1, 2)), act=act, dropped=False))
+            Swapped(build_feed(length, max(8, length * draw.pick(1, 2)), act=act, dropped=False))
             if mixer
-            else _build_attention(width, heads, style=style, causal=bool(words))
+            else build_attention(width, heads, style=style, causal=bool(words))
         )
         parts.append(Residual(nn.Sequential(nn.LayerNorm(width), mixing)))
-        parts.append(Residual(nn.Sequential(nn.LayerNorm(width), _build_feed(width, inner, act=act, dropped=dropped))))
+        parts.append(Residual(nn.Sequential(nn.LayerNorm(width), build_feed(width, inner, act=act, dropped=dropped))))
     parts += [nn.LayerNorm(width), EachToken() if words and draw.chance(0.6) else Averaged()]
     return nn.Sequential(*parts, nn.Linear(width, words or draw.size(*CLASSES)))
 
 
-def _build_attention(width: int, heads: int, *, style: str, causal: bool) -> nn.Module:
+def build_attention(width: int, heads: int, *, style: str, causal: bool) -> nn.Module:
     if style == "framework":
         return SelfAttention(width, heads)
     return Attention(width, heads, fused=style == "fused", causal=causal)
 
 
-def _build_feed(width: int, inner: int, *, act: Callable[[], nn.Module], dropped: bool) -> nn.Module:
+def build_feed(width: int, inner: int, *, act: Callable[[], nn.Module], dropped: bool) -> nn.Module:
     last: Sequence[nn.Module] = [nn.Dropout(0.1)] if dropped else []
     return nn.Sequential(nn.Linear(width, inner), act(), nn.Linear(inner, width), *last)
 
