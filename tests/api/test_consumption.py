@@ -332,3 +332,9 @@ def test_a_setting_is_learned_from_trainings_that_run(monkeypatch: pytest.Monkey
     assert learned.jobs == 3
     assert learned.resources <= {Resource.COMPUTE}
     assert all(one.iteration_s is not None and one.iteration_s > 0 for one in told)
+
+
+def test_measuring_in_no_setting_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"settings: found none; expected at least one"):
+        measure_jobs(tmp_path / "jobs.jsonl", [])
+    assert not list(tmp_path.iterdir())

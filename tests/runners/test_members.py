@@ -37,3 +37,9 @@ def test_one_that_cannot_start_leaves_the_next_job_new_members() -> None:
         for _ in range(2):  # the same is said again, not that a pipe is broken
             with pytest.raises(RunnerError, match="ended early"):
                 group.start(JOB)
+
+
+def test_the_last_word_of_one_that_ends_early_is_told() -> None:
+    links = play("echo before >&2; echo 'no room left' >&2", "exit 3")
+    with open_group(links) as group, pytest.raises(RunnerError, match=r"ended early: no room left$"):
+        group.start(JOB)

@@ -7,9 +7,11 @@ import pytest
 from foretell.errors import ImportDataError, OutputError
 from foretell.workloads.lines import LinesFile
 
+HEAD = {"format": "test lines", "version": 1}
+
 
 def open_file(path: Path) -> LinesFile:
-    return LinesFile(path, format_="test lines", maker="foretell test")
+    return LinesFile(path, format_="test lines", version=1, maker="foretell test")
 
 
 @pytest.fixture
@@ -18,24 +20,24 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_new_file_gets_its_head_once(path: Path) -> None:
-    head = {"format": "test lines", "n": 1}
+    head = {"format": "test lines", "version": 1, "n": 1}
     assert open_file(path).open(lambda: head) == head
     assert open_file(path).open(lambda: {"format": "another"}) == head
 
 
 def test_what_is_added_is_read_again(path: Path) -> None:
     file = open_file(path)
-    file.open(lambda: {"format": "test lines"})
+    file.open(lambda: HEAD)
     for n in range(3):
         file.append({"n": n})
     head, lines = open_file(path).split()
-    assert head == {"format": "test lines"}
+    assert head == HEAD
     assert list(lines) == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
 def test_a_line_that_was_cut_short_costs_only_itself(path: Path) -> None:
     file = open_file(path)
-    file.open(lambda: {"format": "test lines"})
+    file.open(lambda: HEAD)
     file.append({"n": 0})
     with path.open("a") as stream:
         stream.write('{"n": 1, "half')
@@ -49,6 +51,21 @@ def test_a_file_of_another_kind_is_refused(path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ImportDataError, match=r"no file of 'foretell test'. Name another file"):
         open_file(path).open(dict)
+
+
+def test_a_file_of_another_version_is_refused(path: Path) -> None:
+    with pytest.raises(ImportDataError, match=r"version 2 of the format; this program reads 1. Name another file"):
+        open_file(path).open(lambda: {**HEAD, "version": 2})
+
+
+def test_two_do_not_measure_at_once(path: Path) -> None:
+    file = open_file(path)
+    file.open(lambda: HEAD)
+    told = pytest.raises(OutputError, match="another 'foretell test' measures into it now")
+    with file.alone(), told, open_file(path).alone():
+        raise AssertionError
+    with open_file(path).alone():
+        file.append({"n": 1})
 
 
 def test_what_cannot_be_read_or_written_is_told(path: Path) -> None:

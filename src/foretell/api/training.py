@@ -23,7 +23,7 @@ from foretell.runners.training import TrainingGroup, open_group
 from foretell.workloads import require_torch
 
 if TYPE_CHECKING:
-    from foretell.workloads.measured_jobs import JobRow
+    from foretell.workloads.measured_jobs import JobFile, JobRow
 
 __all__ = ["LearnedConsumption", "learn_consumption", "measure_jobs"]
 
@@ -47,17 +47,32 @@ def measure_jobs(
 
     Raises:
         MissingExtraError: PyTorch is not installed.
-        SpecError: A setting cannot be.
+        SpecError: A setting cannot be, or none is given.
         RunnerError: The machine cannot have such links.
-        ImportDataError, OutputError: The file cannot be used.
+        ImportDataError, OutputError: The file cannot be used, or somebody else does so.
     """
     require_torch()
     from foretell.workloads.measured_jobs import JobFile
 
+    if not settings:
+        raise SpecError("settings", [Mistake(place="settings", found="none", expected="at least one")])
     for setting in settings:
         check_setting(setting)
     file = JobFile(path)
     file.start()
+    with file.alone():
+        return _measure_left(file, settings, jobs=jobs, repetitions=repetitions, seed=seed, on_progress=on_progress)
+
+
+def _measure_left(
+    file: "JobFile",
+    settings: Sequence[Setting],
+    *,
+    jobs: int,
+    repetitions: int,
+    seed: int,
+    on_progress: Callable[[JobProgress], None],
+) -> "list[JobRow]":
     rows = file.read()
     kept = {(row.number, row.repetition, row.setting) for row in rows if row.seed == seed}
     asked = [

@@ -5,6 +5,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -132,11 +133,12 @@ class _MemberProcess:
     """A node's process, and what it says."""
 
     def __init__(self, prefix: tuple[str, ...]) -> None:
+        self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "foretell.workloads.training"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._complaints,
             env={**os.environ, **_THREADS},
             text=True,
             start_new_session=True,
@@ -166,13 +168,19 @@ class _MemberProcess:
             except queue.Empty:
                 raise RunnerError(f"a member of the training said nothing for {_PATIENCE_S:g} s") from None
             if said is None:
-                raise RunnerError("a member of the training ended early; is PyTorch installed for this Python?")
+                raise RunnerError(f"a member of the training ended early{self._find_complaint()}")
             if said["event"] == "failed":
                 raise RunnerError(f"a member of the training failed: {said['why']}")
             if said["event"] == event:
                 return said
             if said["event"] == "ended":
                 raise RunnerError(f"a member of the training was ended ({said['code']}); is there memory enough?")
+
+    def _find_complaint(self) -> str:
+        """The last line it wrote where errors go, which tells most."""
+        self._complaints.seek(0)
+        lines = [line.strip() for line in self._complaints if line.strip()]
+        return f": {lines[-1]}" if lines else "; is PyTorch installed for this Python?"
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -182,6 +190,7 @@ class _MemberProcess:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
+        self._complaints.close()
 
 
 def _listen(stream: IO[str], said: "queue.Queue[Mapping[str, Any] | None]") -> None:

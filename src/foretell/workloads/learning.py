@@ -84,25 +84,26 @@ def learn(
 
     Raises:
         ImportDataError: The file is none of ours, or of another device.
-        OutputError: The file cannot be written.
+        OutputError: The file cannot be written, or somebody else does so.
     """
     device = device or find_device()
     file = LearningFile(path)
     head = file.open(lambda: _build_head(device, seed))
     _check(head, device, seed, path)
-    known = file.read()
-    while known.seconds < budget_s:
-        order = Order(
-            number=known.tried,
-            seed=seed,
-            flops_per_s=head["flops_per_s"],
-            threads=head["threads"],
-            device=str(device),
-        )
-        line = _build_line(order, measure)
-        file.append(line)
-        known = _add(known, line, path)
-        tell(known)
+    with file.alone():
+        known = file.read()
+        while known.seconds < budget_s:
+            order = Order(
+                number=known.tried,
+                seed=seed,
+                flops_per_s=head["flops_per_s"],
+                threads=head["threads"],
+                device=str(device),
+            )
+            line = _build_line(order, measure)
+            file.append(line)
+            known = _add(known, line, path)
+            tell(known)
     return known
 
 
@@ -199,7 +200,7 @@ class LearningFile(LinesFile):
     """A head, then a line for each network."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, format_=FORMAT, maker="foretell device learn")
+        super().__init__(path, format_=FORMAT, version=VERSION, maker="foretell device learn")
 
     def read(self) -> Learned:
         """What was measured.

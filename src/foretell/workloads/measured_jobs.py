@@ -45,13 +45,13 @@ class JobFile(LinesFile):
     """A head, then a line for each time that a job was measured."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, format_=FORMAT, maker="foretell consumption learn")
+        super().__init__(path, format_=FORMAT, version=VERSION, maker="foretell consumption learn")
 
     def start(self) -> None:
         """Make the file where there is none.
 
         Raises:
-            ImportDataError: It is of another kind.
+            ImportDataError: It is of another kind or version.
         """
         self.open(lambda: {"format": FORMAT, "version": VERSION})
 
