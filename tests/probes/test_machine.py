@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -97,7 +98,10 @@ class TestOwner:
 class TestLeftovers:
     def start(self, run_id, directory="/somewhere"):
         environment = os.environ | {"FORETELL_RUN_ID": run_id, "FORETELL_RUN_DIR": str(directory)}
-        return subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
+        process = subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
+        while not Path(f"/proc/{process.pid}/environ").read_bytes():  # for a moment after it began
+            time.sleep(0.001)
+        return process
 
     def test_only_those_of_the_run_are_killed(self):
         mine, other = self.start("test-a-1"), self.start("test-a-10")
