@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,9 @@ class TestOwner:
         assert is_alive(owner) is False
 
 
+RUN = uuid.uuid4().hex  # whoever else tests on this machine has another
+
+
 class TestLeftovers:
     def start(self, run_id, directory="/somewhere"):
         environment = os.environ | {"FORETELL_RUN_ID": run_id, "FORETELL_RUN_DIR": str(directory)}
@@ -104,17 +108,17 @@ class TestLeftovers:
         return process
 
     def test_only_those_of_the_run_are_killed(self):
-        mine, other = self.start("test-a-1"), self.start("test-a-10")
-        assert kill_leftovers("test-a-1") == 1
+        mine, other = self.start(f"{RUN}-a-1"), self.start(f"{RUN}-a-10")
+        assert kill_leftovers(f"{RUN}-a-1") == 1
         assert mine.wait(10) == -9
         assert other.poll() is None
-        assert kill_leftovers("test-a-10") == 1
+        assert kill_leftovers(f"{RUN}-a-10") == 1
         other.wait(10)
-        assert kill_leftovers("test-a-1") == 0
+        assert kill_leftovers(f"{RUN}-a-1") == 0
 
     def test_those_of_another_folder_are_spared(self, tmp_path):
-        mine, other = self.start("test-b", tmp_path), self.start("test-b", tmp_path / "other")
-        assert kill_leftovers("test-b", run_directory=tmp_path) == 1
+        mine, other = self.start(f"{RUN}-b", tmp_path), self.start(f"{RUN}-b", tmp_path / "other")
+        assert kill_leftovers(f"{RUN}-b", run_directory=tmp_path) == 1
         assert mine.wait(10) == -9
         assert other.poll() is None
         other.kill()
