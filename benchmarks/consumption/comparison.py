@@ -151,10 +151,11 @@ def _describe(jobs: Sequence[MeasuredJob]) -> dict[str, Any]:
 
 
 def measure_noise(path: Path = JOBS) -> dict[str, float]:
-    """How far a job measured again is from the first time, in per cent: the median over such jobs, quiet or not."""
+    """How far a job measured again is from the first time, in per cent: the median over such jobs, both times quiet."""
     times: dict[tuple[int, int], list[Any]] = {}
     for row in read_rows(path):
-        times.setdefault((row.number, row.network), []).append(row)
+        if not row.disturbed:
+            times.setdefault((row.number, row.network), []).append(row)
     pairs = [rows[:2] for rows in times.values() if len(rows) > 1]
     noise: dict[str, float] = {"pairs": float(len(pairs))}
     if pairs:

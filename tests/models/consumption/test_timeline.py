@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretell.entities.consumption import Case, Setting, Strategy
-from foretell.models.consumption.timeline import Costs, Timeline, lay_out
+from foretell.models.consumption.timeline import UNDER_WAY_BYTES, Costs, Timeline, lay_out
 from foretell.testing.consumption import build_workload
 
 FREE = Costs(efficiency=1.0, message_s=0.0, server_s_per_byte=0.0, slowdown=1.0)
@@ -121,3 +121,15 @@ def test_a_workers_own_part_in_communication_is_compute(setting: Setting) -> Non
     alone, with_own = lay(setting), lay_out(ask(setting), FREE, 0.03)
     assert with_own.compute_s == pytest.approx(alone.compute_s + 0.03)
     assert with_own.iteration_s > alone.iteration_s
+
+
+def test_a_networks_queues_take_some_before_senders_to_one_server_feel_each_other() -> None:
+    lines = []
+    for width in (64, 2048):
+        workload = build_workload(layers=2, width=width, batch=32)
+        case = Case(workload=workload, setting=serve(2, 1, 1e8), operator_s=np.zeros(len(workload.operators)))
+        lines.append(lay_out(case, FREE))
+    few, many = lines
+    assert few.transmit_bytes < UNDER_WAY_BYTES < many.transmit_bytes
+    assert few.transmit_s == pytest.approx(few.receive_s / 2)
+    assert many.transmit_s == pytest.approx(many.receive_s - UNDER_WAY_BYTES / 1e8)

@@ -22,6 +22,7 @@ _USUAL_STEP_S = 1e-3  # of each iteration, whatever it does
 _LOOSE, _TIGHT = 1.0, 0.5  # how far from the usual a number of all, and one of a kind, may well be, as logarithms
 _BENT = 0.1
 _NOISE = 0.1  # of what jobs used, as a logarithm
+_STRAY = 0.5  # of a few jobs' operators from what others tell, as a logarithm: those of a family stray together
 _NUMBERS = 5  # that all operators share
 
 
@@ -81,15 +82,16 @@ def fit_demand(cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Demand:
     )
 
 
-def move_demand(demand: Demand, cases: Sequence[Case], jobs: Sequence[MeasuredJob], *, trust: float) -> Demand:
-    """The demand at the pace of some more jobs; ``trust`` of them weigh as much as what was known before."""
+def move_demand(demand: Demand, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Demand:
+    """The demand at the pace of some more jobs, believed as far as it stands out from how jobs stray."""
     known = [(case, used) for case, job in zip(cases, jobs, strict=True) if (used := job.used_s)]
     if not known:
         return demand
     seconds = [_sum_operators(demand.apply(case)) for case, _ in known]
     rest = [max(used - demand.find_own(case), 0.1 * used) for case, used in known]
     miss = float(np.median(np.log(rest) - np.log(seconds)))
-    return replace(demand, pace=demand.pace + miss * len(known) / (len(known) + trust))
+    believed = miss**2 / (miss**2 + _STRAY**2 / len(known))
+    return replace(demand, pace=demand.pace + miss * believed)
 
 
 def _sum_operators(case: Case) -> float:

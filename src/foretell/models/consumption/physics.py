@@ -25,7 +25,8 @@ _LEAST = 0.02  # of an iteration: what a timeline says of nothing at all
 _RIDGE = 3.0  # jobs that a correction must outweigh
 _RANGE = 1.5  # corrections stay within so many spreads of what jobs showed
 _STRAY = 0.1  # of a logarithm: what counts as an outlier
-_TRUST = 2.0  # jobs of a new setting that weigh as much as what was known before
+_FREE = 1e-6  # for what is common to all: nothing holds it
+_TRUST = 5.0  # jobs of a new setting that weigh as much as what was known before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,8 @@ class Correction:
     def follow(self, features: Floats, misses: Floats, *, ridge: float) -> "Correction":
         """One more, of what is still missed; features are as large as they are to this one."""
         scaled = np.column_stack([np.ones(len(features)), (features - self.middle) / self.spread])
-        weights = np.array([_fit_weights(scaled, column, ridge=ridge, lean=_TRUST) for column in misses.T])
+        penalty = np.array([_TRUST, *np.full(features.shape[1], ridge)])
+        weights = np.array([_fit_weights(scaled, column, penalty) for column in misses.T])
         low, high = _find_range(misses)
         return Correction(weights=weights, middle=self.middle, spread=self.spread, low=low, high=high)
 
@@ -67,14 +69,15 @@ class PhysicsModel(ConsumptionModel):
         self.costs_ = _fit_costs(true, own, jobs)
         lines = [lay_out(case, self.costs_, own_s) for case, own_s in zip(true, own, strict=True)]
         features = _build_features(true, lines)
-        first = _fit_correction(features, _find_misses(lines, jobs, true), ridge=self.ridge)
+        penalty = _penalise(features, self.ridge, settings=len({case.setting for case in cases}))
+        first = _fit_correction(features, _find_misses(lines, jobs, true), penalty)
         self.corrections_: tuple[Correction, ...] = (first,)
         return self
 
     def transfer(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self:
         """Carry what was learned to another setting: costs stay, what is still off there is one more correction."""
         moved = copy.copy(self)
-        moved.demand_ = move_demand(self.demand_, cases, jobs, trust=_TRUST)
+        moved.demand_ = move_demand(self.demand_, cases, jobs)
         true = [_anchor(moved.demand_, case, job) for case, job in zip(cases, jobs, strict=True)]
         lines = [moved._lay_out(case) for case in true]
         features = _build_features(true, lines)
@@ -214,6 +217,9 @@ def _build_features(cases: Sequence[Case], lines: Sequence[Timeline]) -> Floats:
     return np.array([_describe(case, line) for case, line in zip(cases, lines, strict=True)])
 
 
+_OF_SETTING = 7
+
+
 def _describe(case: Case, line: Timeline) -> list[float]:
     setting = case.setting
     reduced = float(setting.strategy is Strategy.ALLREDUCE)
@@ -221,7 +227,7 @@ def _describe(case: Case, line: Timeline) -> list[float]:
     eager = float(setting.strategy is Strategy.SERVERS and not setting.synchronous)
     balance = np.log(max(line.transmit_s, 1e-6) / max(line.compute_s, 1e-6))
     small = np.log(max(line.transmit_bytes, 1.0))
-    return [
+    return [  # first what all jobs of a setting share, as many as _OF_SETTING tells
         reduced,
         served,
         eager,
@@ -242,27 +248,31 @@ def _describe(case: Case, line: Timeline) -> list[float]:
     ]
 
 
-def _fit_correction(features: Floats, misses: Floats, *, ridge: float) -> Correction:
+def _penalise(features: Floats, ridge: float, *, settings: int) -> Floats:
+    """What holds each weight to none: of what all jobs of a setting share, it is settings that count, not jobs."""
+    shared = np.arange(features.shape[1]) < _OF_SETTING
+    return np.array([_FREE, *np.where(shared, ridge * len(features) / settings, ridge)])
+
+
+def _fit_correction(features: Floats, misses: Floats, penalty: Floats) -> Correction:
     middle = features.mean(axis=0)
     spread = np.where(features.std(axis=0) > 1e-9, features.std(axis=0), 1.0)
     scaled = np.column_stack([np.ones(len(features)), (features - middle) / spread])
-    weights = np.array([_fit_weights(scaled, column, ridge=ridge) for column in misses.T])
+    weights = np.array([_fit_weights(scaled, column, penalty) for column in misses.T])
     low, high = _find_range(misses)
     return Correction(weights=weights, middle=middle, spread=spread, low=low, high=high)
 
 
-def _fit_weights(scaled: Floats, misses: Floats, *, ridge: float, lean: float = 1e-6) -> Floats:
-    """Ridge regression in which outliers count less and less; ``lean`` holds its middle to none."""
+def _fit_weights(scaled: Floats, misses: Floats, penalty: Floats) -> Floats:
+    """Ridge regression in which outliers count less and less."""
     known = ~np.isnan(misses)
     if not known.any():
         return np.zeros(scaled.shape[1])
     rows, values = scaled[known], misses[known]
-    penalty = ridge * np.eye(rows.shape[1])
-    penalty[0, 0] = lean
     trust = np.ones(len(values))
     for _ in range(10):
         weighted = rows * trust[:, None]
-        weights = np.linalg.solve(weighted.T @ rows + penalty, weighted.T @ values)
+        weights = np.linalg.solve(weighted.T @ rows + np.diag(penalty), weighted.T @ values)
         off = np.abs(values - rows @ weights)
         trust = 1.0 / np.maximum(1.0, off / _STRAY)
     return np.asarray(weights)

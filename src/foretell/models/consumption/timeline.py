@@ -9,6 +9,7 @@ from foretell.entities.consumption import Case, Setting, Strategy
 from foretell.entities.workload import StepPhase
 
 FASTEST_BYTES_PER_S = 5e9  # of a link that nobody named: processes of one machine, about
+UNDER_WAY_BYTES = 1e6  # that a network's queues take at a sender's own rate before it feels others: a window of TCP's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,19 +116,21 @@ def _lay_out_served(case: Case, costs: Costs, phases: dict[StepPhase, float], ow
     part = gradients / setting.servers
     crowd = setting.workers / setting.servers
     message = costs.message_s * setting.servers
+    sending = gradients / rate + message
     if setting.synchronous:
         way = gradients * max(1.0, crowd) / rate + message
+        sending += max(0.0, gradients - UNDER_WAY_BYTES) * max(0.0, crowd - 1.0) / rate
         served = part * (1 + setting.workers) * costs.server_s_per_byte
         whole = compute + own + 2 * way + served
     else:
-        way = gradients / rate + message
+        way = sending
         served = 2 * part * costs.server_s_per_byte
         whole = max(compute + own + 2 * way + served, gradients * crowd / rate, setting.workers * served)
     return Timeline(
         iteration_s=whole,
         compute_s=compute + own,
         own_s=own,
-        transmit_s=way,
+        transmit_s=sending,
         receive_s=way,
         transmit_bytes=gradients,
         receive_bytes=gradients,
