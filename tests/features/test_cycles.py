@@ -117,3 +117,20 @@ def test_bursts_are_where_they_are_drawn() -> None:
     assert found.cycle is not None
     assert found.bursts[0] == pytest.approx((10 * STEP_S, 14 * STEP_S))  # the first began before we looked
     assert len(found.bursts) == 29
+
+
+@pytest.mark.parametrize("step_s", [0.01, 0.0203])
+@pytest.mark.parametrize("cores", [1, 4])
+def test_the_beat_of_a_clock_that_ticks_is_no_cycle(step_s: float, cores: int) -> None:
+    times = np.arange(600) * step_s
+    counted = cores * np.floor(times / 0.004) * 0.004  # of somebody who never pauses
+    series = Series(times_s=times, values=np.diff(counted) / step_s)
+    assert find_cycle(series) is not None
+    told = search_cycle(series, grain_s=0.004)
+    assert (told.cycle, told.why) == (None, "its changes are no larger than the grain of what counts them")
+
+
+def test_small_bursts_of_who_rests_between_are_no_beat() -> None:
+    values = np.tile([0.3, 0.3, 0.3, 0.0, 0.0, 0.0, 0.0], 60)
+    series = Series(times_s=np.arange(len(values) + 1) * 0.02, values=values)
+    assert search_cycle(series, grain_s=0.004).cycle is not None

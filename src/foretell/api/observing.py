@@ -16,7 +16,7 @@ from foretell.entities.records import to_record
 from foretell.entities.run import Allocation, Run, RunSpec, State
 from foretell.errors import Mistake, OutputError, SpecError
 from foretell.features.cycles import search_cycle
-from foretell.probes.consumption import INTERVAL_S
+from foretell.probes.consumption import INTERVAL_S, TICK_S
 from foretell.probes.machine import detect_machine
 from foretell.probes.recorded import build_recorded_record
 from foretell.probes.slurm.observing import watch_job
@@ -68,7 +68,7 @@ def observe(
     else:
         subject = f"process {', '.join(map(str, pids))}"
         watched = watch_processes(pids, interval_s=interval_s, longest_s=duration_s)
-    cycles = {resource: search_cycle(series, least_s=least_s) for resource, series in watched.recorded.series.items()}
+    cycles = _search_cycles(watched.recorded, least_s=least_s)
     observation = Observation(
         subject=subject,
         recorded=watched.recorded,
@@ -94,6 +94,14 @@ def _check(command: Sequence[str], pids: Collection[int], job: str | None, *, in
         mistakes.append(Mistake(place="interval", found=f"{1000 * interval_s:g} ms", expected=expected))
     if mistakes:
         raise SpecError("options", mistakes)
+
+
+def _search_cycles(recorded: Recorded, *, least_s: float) -> dict[Resource, CycleSearch]:
+    grains_s = {} if recorded.gpus else {Resource.COMPUTE: TICK_S}  # which the network's counters do not have
+    return {
+        resource: search_cycle(series, least_s=least_s, grain_s=grains_s.get(resource, 0.0))
+        for resource, series in recorded.series.items()
+    }
 
 
 def _list_doubts(recorded: Recorded, cycles: Mapping[Resource, CycleSearch]) -> Iterator[str]:

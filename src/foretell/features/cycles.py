@@ -37,6 +37,7 @@ _UNUSUAL = 0.4  # of a logarithm: iterations so much longer or shorter than most
 _LEAST_EXPLAINED = 0.8
 _LEAST_STRETCH = 2.0  # samples; of a shorter one, only the area is known
 _LEAST_COVER = 0.6  # of the time between first and last burst that must be in whole cycles
+_BEAT = 1.25  # grains from level to level, for each that is used
 _LEAST_RELATIVE_STEP = 0.05  # from level to level, of the larger
 _SHORT_STRETCH = 0.25  # of the usual stretch: shorter ones are noise
 _LEAST_KNOWN = 0.3  # of bursts that must show a whole sample's level, to go by these
@@ -51,8 +52,11 @@ def find_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> Cycle 
     return search_cycle(series, least_s=least_s, seed=seed).cycle
 
 
-def search_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> CycleSearch:
-    """The cycle of a series with its bursts, or why it has none. The same seed gives the same answer."""
+def search_cycle(series: Series, *, least_s: float = 0.0, grain_s: float = 0.0, seed: int = 0) -> CycleSearch:
+    """The cycle of a series with its bursts, or why it has none. The same seed gives the same answer.
+
+    ``grain_s``: what is counted while it is used is counted so late at the most; such counts have a beat of their own.
+    """
     if len(series.values) < _LEAST_SAMPLES:
         return CycleSearch(cycle=None, why=_too_few(len(series.values)))
     if not np.ptp(series.values) > 1e-9 * np.abs(series.values).max():
@@ -61,7 +65,7 @@ def search_cycle(series: Series, *, least_s: float = 0.0, seed: int = 0) -> Cycl
     for fraction in _STARTS:
         skipped = int(fraction * len(series.values))
         later = Series(times_s=series.times_s[skipped:], values=series.values[skipped:])
-        found = _search(later, least_s=least_s, seed=seed)
+        found = _search(later, least_s=least_s, grain_s=grain_s, seed=seed)
         if found.cycle is not None:
             return found
         first = first or found
@@ -119,7 +123,7 @@ def _too_few(samples: int) -> str:
     return f"{taken}; {_LEAST_SAMPLES} are needed"
 
 
-def _search(series: Series, *, least_s: float, seed: int) -> CycleSearch:
+def _search(series: Series, *, least_s: float, grain_s: float, seed: int) -> CycleSearch:
     values, step_s = series.values, float(np.median(np.diff(series.times_s)))
     times = (series.times_s - series.times_s[0]) / step_s  # in samples
     if len(values) < _LEAST_SAMPLES:
@@ -144,6 +148,8 @@ def _search(series: Series, *, least_s: float, seed: int) -> CycleSearch:
     shape = _measure(times, values, busy, inside)
     if shape is None or shape.high - shape.low < _LEAST_RELATIVE_STEP * abs(shape.high):
         return CycleSearch(cycle=None, why="its two levels hardly differ")
+    if _is_beat(values[inside & busy], values[inside & ~busy], grain_s / step_s):
+        return CycleSearch(cycle=None, why="its changes are no larger than the grain of what counts them")
     period_s = float(lengths.mean()) * step_s
     cycle = Cycle(
         burst_s=shape.share * period_s,
@@ -156,6 +162,12 @@ def _search(series: Series, *, least_s: float, seed: int) -> CycleSearch:
     )
     spans = zip(series.times_s[starts], series.times_s[ends], strict=True)
     return CycleSearch(cycle=cycle, bursts=tuple((float(begin), float(end)) for begin, end in spans))
+
+
+def _is_beat(upper: Floats, lower: Floats, grain: float) -> bool:
+    """Whether a use without pauses would look like that, counted a grain too late now and then."""
+    high, low = float(np.median(upper)), float(np.median(lower))
+    return low >= grain and high - low <= _BEAT * grain * max(1.0, high)
 
 
 def _resample(times: Floats, values: Floats) -> Floats:

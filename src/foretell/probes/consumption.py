@@ -24,6 +24,7 @@ from foretell.probes.network import Counts, NetworkCounter
 from foretell.probes.procfs import find_children, find_stat
 
 INTERVAL_S = 0.02
+TICK_S = 0.004  # of most kernels: the CPU time of others that are running is brought up to date so often
 _RESCAN_S = 0.2
 _MOST_SAMPLES = 500_000
 _LITTLE = 0.01  # of what goes over the loopback: where the other interfaces move less, they move nothing of the job's
