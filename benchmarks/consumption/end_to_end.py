@@ -23,13 +23,14 @@ SETTING = Setting(workers=2, link_bytes_per_s=parse_rate("350Mb"), device=CORE.n
 BATCHES = {"small ResNet": 32, "VGG-like": 16, "tiny ViT": 32, "tiny GPT": 16}
 RESOURCES = (Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE)
 SECONDS = 8.0
+ROUNDS = 3  # times that each network is trained; what counts is the median
 SAMPLED_S = 0.01
 SHOWN = 5  # iterations in the picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """One figure of one network: told, and observed; nothing where no cycle was found."""
+    """One figure of one network: told, and observed; nothing where most rounds showed no cycle."""
 
     network: str
     resource: str
@@ -47,18 +48,19 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A network: what was told, and what was seen."""
+    """A network: what was told, and what was seen in each round."""
 
     name: str
     told: ConsumptionPrediction
-    seen: Observation
+    seen: tuple[Observation, ...]
 
 
 def try_networks() -> list[Tried]:
     """All are told before the first is trained."""
     told = {name: _predict(name) for name in BATCHES}
     with open_links(SETTING.workers) as links, open_group(links) as group:
-        return [Tried(name=name, told=told[name], seen=_train(name, group)) for name in BATCHES]
+        rounds = [{name: _train(name, group) for name in BATCHES} for _ in range(ROUNDS)]
+    return [Tried(name=name, told=told[name], seen=tuple(each[name] for each in rounds)) for name in BATCHES]
 
 
 def _predict(name: str) -> ConsumptionPrediction:
@@ -94,19 +96,19 @@ def hold(tried: Sequence[Tried]) -> list[Held]:
     """Every figure of every network."""
     rows = []
     for each in tried:
-        observed = each.seen.period_s
-        rows.append(_compare(each.name, "iteration", "s", each.told.iteration, observed))
+        periods = [seen.period_s for seen in each.seen]
+        rows.append(_compare(each.name, "iteration", "s", each.told.iteration, periods))
         for resource in RESOURCES:
-            found = each.seen.cycles.get(resource)
-            cycle = found.cycle if found else None
+            cycles = [found.cycle if (found := seen.cycles.get(resource)) else None for seen in each.seen]
             for metric in Metric:
                 estimate = getattr(each.told.cycles[resource], metric)
-                seen = None if cycle is None else float(getattr(cycle, metric))
+                seen = [None if cycle is None else float(getattr(cycle, metric)) for cycle in cycles]
                 rows.append(_compare(each.name, resource.value, metric.value, estimate, seen))
     return rows
 
 
-def _compare(network: str, resource: str, metric: str, estimate: Any, observed: float | None) -> Held:
+def _compare(network: str, resource: str, metric: str, estimate: Any, rounds: Sequence[float | None]) -> Held:
+    known = [value for value in rounds if value is not None]
     return Held(
         network=network,
         resource=resource,
@@ -114,7 +116,7 @@ def _compare(network: str, resource: str, metric: str, estimate: Any, observed: 
         told=float(estimate.value),
         low=float(estimate.low),
         high=float(estimate.high),
-        observed=observed,
+        observed=float(np.median(known)) if 2 * len(known) > len(rounds) else None,
     )
 
 
@@ -129,8 +131,9 @@ def summarise(rows: Sequence[Held], tried: Sequence[Tried]) -> dict[str, Any]:
         "inside": sum(row.low <= (row.observed or 0.0) <= row.high for row in known),
         "figures": len(known),
         "without_cycle": len(rows) - len(known),
-        "others": {each.name: each.seen.recorded.load.others for each in tried},
-        "stolen": {each.name: each.seen.recorded.load.stolen for each in tried},
+        "rounds": ROUNDS,
+        "others": {each.name: max(seen.recorded.load.others for seen in each.seen) for each in tried},
+        "stolen": {each.name: max(seen.recorded.load.stolen for seen in each.seen) for each in tried},
     }
 
 
@@ -152,7 +155,7 @@ def plot(tried: Sequence[Tried], path: Path) -> None:
 
 
 def _draw(place: Any, each: Tried, resource: Resource, unit: str, scale: float) -> None:
-    series, told = each.seen.recorded.series[resource], each.told.cycles[resource]
+    series, told = each.seen[0].recorded.series[resource], each.told.cycles[resource]
     until = SHOWN * each.told.iteration.value
     kept = series.times_s[:-1] < until
     place.stairs(series.values[kept] / scale, series.times_s[: int(kept.sum()) + 1], label="observed", color="tab:blue")
