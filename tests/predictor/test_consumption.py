@@ -9,7 +9,7 @@ from tests.trained import CORE, learn_law, save_law
 
 from foretell.entities.consumption import Case, MeasuredJob, Resource, Setting, Strategy
 from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
-from foretell.models.consumption.persist import save_physics
+from foretell.models.consumption.persist import save_model
 from foretell.predictor.consumption import (
     ConsumptionPredictor,
     find_consumption_model,
@@ -136,6 +136,6 @@ def test_a_burst_is_no_more_than_a_device_or_a_link(law: Law) -> None:
 
 def test_a_file_that_does_not_say_what_it_covers_is_refused(law: Law, tmp_path: Path) -> None:
     path = tmp_path / "half.safetensors"
-    save_physics(path, law[2].model, {})
+    save_model(path, law[2].model, {})
     with pytest.raises(StoreError, match="learn it again"):
         load_consumption_model(path)

@@ -22,7 +22,7 @@ from foretell.entities.prediction import Estimate
 from foretell.entities.units import render_link
 from foretell.entities.workload import Floats, Workload
 from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
-from foretell.models.consumption.persist import load_physics, save_physics
+from foretell.models.consumption.persist import load_model, save_model
 from foretell.models.consumption.physics import PhysicsModel
 from foretell.models.consumption.targets import TARGETS, read_targets
 from foretell.models.operators.roofline import RooflineModel
@@ -177,7 +177,7 @@ class ConsumptionPredictor:
         """
         spreads = {name: [round(float(value), 5) for value in values] for name, values in self.spreads.items()}
         known = {name: getattr(self.known, name) for name in Known.__slots__}
-        save_physics(path, self.model, {"spreads": spreads, "known": known})
+        save_model(path, self.model, {"spreads": spreads, "known": known})
 
 
 def _join(one: Known, other: Known) -> Known:
@@ -197,7 +197,7 @@ def load_consumption_model(path: Path) -> ConsumptionPredictor:
     Raises:
         StoreError: The file is none.
     """
-    model, facts = load_physics(path)
+    model, facts = load_model(path, PhysicsModel)
     try:
         known: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in facts["known"].items()

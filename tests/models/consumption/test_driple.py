@@ -11,7 +11,7 @@ from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, R
 from foretell.errors import MissingExtraError, NotFoundError, StoreError
 from foretell.models.consumption._base import ConsumptionModel
 from foretell.models.consumption.driple import DripleModel
-from foretell.models.consumption.driple_file import load_driple, save_driple
+from foretell.models.consumption.persist import load_model, save_model
 from foretell.models.consumption.targets import TARGETS
 from foretell.testing.consumption import SETTINGS, ConsumptionContract, build_jobs
 
@@ -188,8 +188,8 @@ class TestTransfer:
 class TestFiles:
     def test_a_model_that_was_saved_answers_the_same(self, tmp_path: Path) -> None:
         model = learn(*SETTINGS).transfer(*few(NEW))
-        save_driple(tmp_path / "driple.safetensors", model, {"jobs": 18})
-        again, facts = load_driple(tmp_path / "driple.safetensors")
+        save_model(tmp_path / "driple.safetensors", model, {"jobs": 18})
+        again, facts = load_model(tmp_path / "driple.safetensors", DripleModel)
         cases = build_jobs(SETTINGS)[0] + few(NEW)[0]
         assert facts == {"jobs": 18}
         assert again.predict(cases) == model.predict(cases)
@@ -199,9 +199,9 @@ class TestFiles:
     def test_another_file_is_refused(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "file").write_bytes(content)
         with pytest.raises(StoreError, match="learn it again"):
-            load_driple(tmp_path / "file")
+            load_model(tmp_path / "file", DripleModel)
         with pytest.raises(StoreError, match="learn it again"):
-            load_driple(tmp_path / "missing")
+            load_model(tmp_path / "missing", DripleModel)
 
 
 def test_torch_is_left_as_it_was() -> None:

@@ -10,7 +10,7 @@ import pytest
 from foretell.entities.consumption import Case, Consumed, Cycle, MeasuredJob, Metric, Resource, Setting, Strategy
 from foretell.errors import StoreError
 from foretell.models.consumption._base import ConsumptionModel
-from foretell.models.consumption.persist import load_physics, save_physics
+from foretell.models.consumption.persist import load_model, save_model
 from foretell.models.consumption.physics import PhysicsModel
 from foretell.models.consumption.targets import count_sent_bytes
 from foretell.models.consumption.timeline import Costs, lay_out
@@ -136,8 +136,8 @@ def test_carried_over_the_old_one_stays_as_it_was(fitted: PhysicsModel) -> None:
 
 def test_kept_and_loaded_it_says_the_same(fitted: PhysicsModel, tmp_path: Path) -> None:
     path = tmp_path / "new" / "law.safetensors"
-    save_physics(path, fitted, {"jobs": 45})
-    loaded, facts = load_physics(path)
+    save_model(path, fitted, {"jobs": 45})
+    loaded, facts = load_model(path, PhysicsModel)
     cases = build_cases(SETTINGS, (128,))
     assert facts == {"jobs": 45}
     assert loaded.predict(cases) == fitted.predict(cases)
@@ -147,9 +147,9 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(b"nothing")
     with pytest.raises(StoreError, match=r"x\.safetensors: no model of consumption"):
-        load_physics(path)
+        load_model(path, PhysicsModel)
     with pytest.raises(StoreError, match="no model of consumption"):
-        load_physics(tmp_path / "nowhere.safetensors")
+        load_model(tmp_path / "nowhere.safetensors", PhysicsModel)
 
 
 def test_jobs_of_which_compute_is_never_seen_teach_the_rest() -> None:

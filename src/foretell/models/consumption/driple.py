@@ -7,7 +7,7 @@ import copy
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,8 @@ class DripleModel(ConsumptionModel):
     not depend on what else is asked. The inspector tells no iteration: it is what bursts and idles add up
     to. Answers below a thousandth of the largest value learned are taken for that.
     """
+
+    kind: ClassVar[str] = "driple"
 
     def __init__(
         self,

@@ -1,50 +1,41 @@
 """Models of consumption as files: arrays and plain text, nothing that could run."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from numpy.typing import NDArray
 
 from foretell.errors import StoreError
-from foretell.models.consumption.physics import PhysicsModel
 from foretell.models.operators.persist import VERSION, import_safetensors, read_header
 
 Arrays = dict[str, NDArray[Any]]
-Model = TypeVar("Model")
-
-_KIND = "consumption"
 
 
-def save_physics(path: Path, model: PhysicsModel, facts: Mapping[str, Any]) -> None:
+class Kept(Protocol):
+    """A model that can be taken apart and put together again."""
+
+    kind: ClassVar[str]  # as files name it
+
+    def to_state(self) -> tuple[dict[str, Any], Arrays]: ...
+    @classmethod
+    def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self: ...
+
+
+Model = TypeVar("Model", bound=Kept)
+
+
+def save_model(path: Path, model: Kept, facts: Mapping[str, Any]) -> None:
     """Write a model, and facts about it, to one file.
-
-    Raises:
-        MissingExtraError, StoreError: As :func:`write_model`.
-    """
-    arrays, record = model.to_record()
-    write_model(path, _KIND, record=record, arrays=arrays, facts=facts)
-
-
-def load_physics(path: Path) -> tuple[PhysicsModel, dict[str, Any]]:
-    """A model and the facts about it.
-
-    Raises:
-        MissingExtraError, StoreError: As :func:`read_model`.
-    """
-    return read_model(path, _KIND, lambda record, arrays: PhysicsModel.from_record(arrays, record))
-
-
-def write_model(path: Path, kind: str, *, record: Mapping[str, Any], arrays: Arrays, facts: Mapping[str, Any]) -> None:
-    """Write what a model of a kind is made of, and facts about it, to one file.
 
     Raises:
         MissingExtraError: safetensors is not installed.
         StoreError: It cannot be written.
     """
     safetensors, SafetensorError = import_safetensors()
-    said = {"version": VERSION, "model": kind, "record": json.dumps(record), "facts": json.dumps(dict(facts))}
+    record, arrays = model.to_state()
+    said = {"version": VERSION, "model": model.kind, "record": json.dumps(record), "facts": json.dumps(dict(facts))}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         safetensors.save_file(arrays, path, metadata=said)
@@ -52,8 +43,8 @@ def write_model(path: Path, kind: str, *, record: Mapping[str, Any], arrays: Arr
         raise StoreError(f"{path}: cannot be written ({exc})") from exc
 
 
-def read_model(path: Path, kind: str, build: Callable[[Any, Arrays], Model]) -> tuple[Model, dict[str, Any]]:
-    """A model of a kind, built from its record and arrays, and the facts about it.
+def load_model(path: Path, kind: type[Model]) -> tuple[Model, dict[str, Any]]:
+    """A model of a kind, and the facts about it.
 
     Raises:
         MissingExtraError: safetensors is not installed.
@@ -62,8 +53,8 @@ def read_model(path: Path, kind: str, build: Callable[[Any, Arrays], Model]) -> 
     safetensors, SafetensorError = import_safetensors()
     try:
         said = read_header(path)
-        _check_kind(said["model"], kind)
-        return build(json.loads(said["record"]), safetensors.load_file(path)), json.loads(said["facts"])
+        _check_kind(said["model"], kind.kind)
+        return kind.from_state(json.loads(said["record"]), safetensors.load_file(path)), json.loads(said["facts"])
     except (OSError, LookupError, ValueError, TypeError, SafetensorError) as exc:
         raise StoreError(f"{path}: no model of consumption that can be read ({exc}); learn it again") from exc
 

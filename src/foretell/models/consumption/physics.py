@@ -9,9 +9,10 @@ mistakes about operators are not mistaken for it.
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, Resource, Strategy
@@ -56,6 +57,8 @@ class Correction:
 
 class PhysicsModel(ConsumptionModel):
     """A timeline with fitted costs and learned corrections; settings are inputs."""
+
+    kind: ClassVar[str] = "consumption"
 
     def __init__(self, ridge: float = _RIDGE) -> None:
         self.ridge = ridge
@@ -106,32 +109,32 @@ class PhysicsModel(ConsumptionModel):
     def _lay_out(self, case: Case) -> Timeline:
         return lay_out(case, self.costs_, 0.0 if case.foreign else self.demand_.find_own(case))
 
-    def to_record(self) -> tuple[dict[str, Floats], dict[str, Any]]:
-        """Arrays and facts that make the same model again."""
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What was learned, as plain values and as arrays."""
         arrays = {
             f"{number}.{each.name}": np.asarray(getattr(correction, each.name))
             for number, correction in enumerate(self.corrections_)
             for each in fields(Correction)
         }
-        facts = {
+        record = {
             "ridge": self.ridge,
             "corrections": len(self.corrections_),
             "demand": self.demand_.to_record(),
             "costs": {each.name: getattr(self.costs_, each.name) for each in fields(Costs)},
             "taught": sorted(self.taught_),
         }
-        return arrays, facts
+        return record, arrays
 
     @classmethod
-    def from_record(cls, arrays: Mapping[str, Floats], facts: Mapping[str, Any]) -> Self:
-        """The model that was kept."""
-        model = cls(ridge=facts["ridge"])
-        model.costs_ = Costs(**facts["costs"])
-        model.taught_ = frozenset(Resource(word) for word in facts["taught"])
-        model.demand_ = Demand.from_record(facts["demand"])
+    def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The same model again."""
+        model = cls(ridge=record["ridge"])
+        model.costs_ = Costs(**record["costs"])
+        model.taught_ = frozenset(Resource(word) for word in record["taught"])
+        model.demand_ = Demand.from_record(record["demand"])
         model.corrections_ = tuple(
             Correction(**{each.name: arrays[f"{number}.{each.name}"] for each in fields(Correction)})
-            for number in range(facts["corrections"])
+            for number in range(record["corrections"])
         )
         return model
 
