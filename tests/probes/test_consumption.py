@@ -142,6 +142,12 @@ def test_load_of_others_is_named() -> None:
     assert not any(f"({other.pid})" in name for name in as_job.by)
 
 
+def test_a_moment_tells_nothing_of_others() -> None:
+    with running(*python(COMPUTE.format(seconds=100))):
+        load = LoadWatch.start({0}).finish(job_cpu_s=0.0, job_pids=set())
+    assert (load.others, load.stolen, load.by, load.disturbs) == (0, 0, {}, False)
+
+
 def test_compute_is_of_gpus_where_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = SimpleNamespace(uuid="GPU-1", name="T4", handle=0)
     load = SimpleNamespace(utilisation=0.8, interface=0.3, memory_bytes=5)

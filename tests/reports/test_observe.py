@@ -105,3 +105,12 @@ def test_bursts_are_shaded(observation: Observation) -> None:
     assert "11.2 MB/s in bursts" in text
     none = {resource: CycleSearch(cycle=None, why="it is constant") for resource in observation.cycles}
     assert len(render_svg(draw_observation(replace(observation, cycles=none)))) > 1000
+
+
+def test_of_one_sample_nobody_says_what_it_cost(observation: Observation, to_text: Callable[..., str]) -> None:
+    moment = Series(times_s=np.array([0.0, 2e-4]), values=np.array([0.0]))
+    recorded = replace(observation.recorded, cpu=moment, series={Resource.COMPUTE: moment})
+    none = {Resource.COMPUTE: CycleSearch(cycle=None, why="only 1 sample was taken; 24 are needed")}
+    text = to_text(render_observation(replace(observation, recorded=recorded, cycles=none)))
+    assert "1 sample, one every 20 ms" in text
+    assert "sampling took" not in text

@@ -10,6 +10,7 @@ from foretell.probes.procfs import TICKS_PER_S, find_stat, find_text, pids
 
 _MOST_NAMED = 3
 _LEAST_NAMED = 0.02  # cores
+_LEAST_S = 0.2  # in which the kernel counts ticks enough to tell shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +30,14 @@ class LoadWatch:
         return cls(cpus=frozenset(cpus), busy_s=busy_s, stolen_s=stolen_s, processes=seconds, at_s=time.perf_counter())
 
     def finish(self, *, job_cpu_s: float, job_pids: Collection[int]) -> Load:
-        """What others had of these CPUs since, on average. ``job_cpu_s`` is what the job used of them."""
+        """What others had of these CPUs since, on average; nothing where that is too short to tell.
+
+        ``job_cpu_s`` is what the job used of them.
+        """
         now = LoadWatch.start(self.cpus)
-        seconds = max(now.at_s - self.at_s, 1 / TICKS_PER_S)
+        seconds = now.at_s - self.at_s
+        if seconds < _LEAST_S:
+            return Load(cores=len(self.cpus))
         stolen = (now.stolen_s - self.stolen_s) / seconds
         others = (now.busy_s - self.busy_s - job_cpu_s) / seconds
         used = {

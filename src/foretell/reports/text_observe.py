@@ -40,10 +40,11 @@ def _describe_look(observation: Observation) -> str:
     recorded = observation.recorded
     count = len(recorded.cpu.values)
     samples = f"{'1 sample' if count == 1 else f'{count:,} samples'}, one every {1000 * recorded.interval_s:g} ms"
-    cost = render_percent(100 * recorded.sampling_cpu_s / recorded.elapsed_s)
     processes = "1 process" if recorded.processes == 1 else f"{recorded.processes:,} processes"
     seen = f"{processes}, seen for {render_duration(recorded.elapsed_s)}: {samples}"
-    return f"{seen}; sampling took {cost} of a core"
+    if count == 1:  # which starting to look took longer than
+        return seen
+    return f"{seen}; sampling took {render_percent(100 * recorded.sampling_cpu_s / recorded.elapsed_s)} of a core"
 
 
 def _describe_end(observation: Observation) -> Text | None:
