@@ -5,8 +5,8 @@ import os
 import queue
 import subprocess
 import sys
-import tempfile
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -18,6 +18,7 @@ from foretell.runners.links import Links
 
 _PORTS = range(20_000, 30_000)  # below those that systems give out themselves
 _PATIENCE_S = 120.0
+_SOON_S = 5.0  # after a process has ended, so has what it says
 _THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # one core a member
 
 
@@ -133,20 +134,26 @@ class _MemberProcess:
     """A node's process, and what it says."""
 
     def __init__(self, prefix: tuple[str, ...]) -> None:
-        self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "foretell.workloads.training"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._complaints,
+            stderr=subprocess.PIPE,
             env={**os.environ, **_THREADS},
             text=True,
+            errors="replace",
             start_new_session=True,
         )
         self._said: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+        self._complaints: deque[str] = deque(maxlen=1)  # the last tells most
         assert self._process.stdout is not None
-        self._listener = threading.Thread(target=_listen, args=(self._process.stdout, self._said), daemon=True)
-        self._listener.start()
+        assert self._process.stderr is not None
+        self._listeners = (
+            threading.Thread(target=_listen, args=(self._process.stdout, self._said), daemon=True),
+            threading.Thread(target=_overhear, args=(self._process.stderr, self._complaints), daemon=True),
+        )
+        for listener in self._listeners:
+            listener.start()
 
     def give(self, order: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -168,7 +175,9 @@ class _MemberProcess:
             except queue.Empty:
                 raise RunnerError(f"a member of the training said nothing for {_PATIENCE_S:g} s") from None
             if said is None:
-                raise RunnerError(f"a member of the training ended early{self._find_complaint()}")
+                self._listeners[1].join(_SOON_S)
+                why = f": {self._complaints[0]}" if self._complaints else "; is PyTorch installed for this Python?"
+                raise RunnerError(f"a member of the training ended early{why}")
             if said["event"] == "failed":
                 raise RunnerError(f"a member of the training failed: {said['why']}")
             if said["event"] == event:
@@ -176,21 +185,15 @@ class _MemberProcess:
             if said["event"] == "ended":
                 raise RunnerError(f"a member of the training was ended ({said['code']}); is there memory enough?")
 
-    def _find_complaint(self) -> str:
-        """The last line it wrote where errors go, which tells most."""
-        self._complaints.seek(0)
-        lines = [line.strip() for line in self._complaints if line.strip()]
-        return f": {lines[-1]}" if lines else "; is PyTorch installed for this Python?"
-
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, 9)
         self._process.wait()
-        self._listener.join()
+        for listener in self._listeners:
+            listener.join(_SOON_S)
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
-        self._complaints.close()
 
 
 def _listen(stream: IO[str], said: "queue.Queue[Mapping[str, Any] | None]") -> None:
@@ -199,3 +202,8 @@ def _listen(stream: IO[str], said: "queue.Queue[Mapping[str, Any] | None]") -> N
             with suppress(json.JSONDecodeError):  # a model's own code may print
                 said.put(json.loads(line))
     said.put(None)
+
+
+def _overhear(stream: IO[str], complaints: "deque[str]") -> None:
+    with stream:
+        complaints.extend(line.strip() for line in stream if line.strip())
