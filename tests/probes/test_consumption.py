@@ -1,11 +1,14 @@
 """A job's resources over time; what it should see is made by small programs of known ways."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,8 +37,8 @@ time.sleep(0.2)
 
 
 @contextmanager
-def running(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(words)
+def running(*words: str, stdin: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(words, stdin=stdin)
     try:
         yield process
     finally:
@@ -92,10 +95,31 @@ def test_a_process_that_is_not_there_is_named() -> None:
         sample([2**22 + 5])
 
 
+@contextmanager
+def running_apart(code: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python program in a network of its own, which has got there."""
+    up = "import subprocess\nsubprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)\n"
+    with running("unshare", "--net", sys.executable, "-c", up + code) as process:
+        wait_for_own_network(process.pid)
+        yield process
+
+
+def wait_for_own_network(pid: int) -> None:
+    ours = Path("/proc/self/ns/net").readlink()
+    while Path(f"/proc/{pid}/ns/net").readlink() == ours:
+        time.sleep(0.01)
+
+
+def talk(bytes_: int) -> None:
+    """Send something over this machine's own loopback."""
+    with socket.socket(type=socket.SOCK_DGRAM) as receiver, socket.socket(type=socket.SOCK_DGRAM) as sender:
+        receiver.bind(("127.0.0.1", 0))
+        sender.sendto(bytes(bytes_), receiver.getsockname())
+
+
 @pytest.mark.usefixtures("network_namespaces")
 def test_bytes_are_of_the_processes_own_network() -> None:
-    code = f"import subprocess\nsubprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)\n{TALK}"
-    with running("unshare", "--net", sys.executable, "-c", code) as process:
+    with running_apart(TALK) as process:
         recorded = sample([process.pid])
     sent, received = (area(recorded.series[each]) for each in (Resource.TRANSMIT, Resource.RECEIVE))
     assert sent == received
@@ -103,13 +127,39 @@ def test_bytes_are_of_the_processes_own_network() -> None:
     assert any("loopback" in note for note in recorded.notes)
 
 
+@pytest.mark.usefixtures("network_namespaces")
+def test_a_network_counts_from_when_it_is_entered_until_it_is_left() -> None:
+    move = ("sh", "-c", "read go; exec unshare --net sleep 100")
+    with running(*move, stdin=subprocess.PIPE) as process, closing(NetworkCounter()) as counter:
+        counter.follow([process.pid])
+        talk(5000)
+        in_ours = counter.read()
+        assert in_ours[2] >= 5000
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.close()
+        wait_for_own_network(process.pid)
+        counter.follow([process.pid])
+        left = counter.read()
+        talk(5000)
+        assert counter.read() == left
+        assert left[2] >= in_ours[2]
+
+
+def test_networks_stay_when_all_have_ended() -> None:
+    with closing(NetworkCounter()) as counter:
+        counter.follow([os.getpid()])
+        counter.follow([2**22 + 5])
+        talk(5000)
+        assert counter.known
+        assert counter.read()[2] >= 5000
+
+
 def test_the_machines_network_is_everybodys() -> None:
-    counter = NetworkCounter()
-    counter.add(1)
-    counter.add(2**22 + 5)  # has ended
-    assert counter.shared == counter.known
-    assert len(counter.read()) == 4
-    counter.close()
+    with closing(NetworkCounter()) as counter:
+        counter.follow([1, 2**22 + 5])  # the second has ended
+        assert counter.shared == counter.known
+        assert len(counter.read()) == 4
 
 
 @pytest.mark.parametrize(("first", "shared"), [(7, True), (0, True), (8, False)])  # 0: not ours to know
@@ -117,9 +167,8 @@ def test_a_network_that_may_be_the_machines_is_everybodys(
     first: int, shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(network, "_find_namespace", lambda pid: first if pid == 1 else 7)
-    counter = NetworkCounter()
-    counter.add(os.getpid())
-    counter.close()
+    with closing(NetworkCounter()) as counter:
+        counter.follow([os.getpid()])
     assert counter.shared == shared
 
 

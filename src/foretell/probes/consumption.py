@@ -114,8 +114,7 @@ class ConsumptionSampler:
     def _rescan(self) -> bool:
         """Look for new processes; whether any of the first is left."""
         alive = self._processes.rescan()
-        for pid in self._processes.clocks:
-            self._network.add(pid)
+        self._network.follow(self._processes.clocks)
         if self._visible:
             self._gpus = find_used_gpus(self._visible, pids=self._processes.clocks) or self._gpus
         return alive
