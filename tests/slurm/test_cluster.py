@@ -44,6 +44,11 @@ def wait_for(is_so: Callable[[], object], *, patience_s: float = 60) -> None:
         time.sleep(0.05)
 
 
+def wait_until_begun(log: Path) -> None:
+    """Wait for a script's first word: a job may be running before, and its script then ends in another state."""
+    wait_for(lambda: log.exists() and log.read_text())
+
+
 def wait_for_state(job_id: str, state: str) -> None:
     """Wait until accounting has jobs in a state, and all of their particulars: ends may be written before starts."""
     wait_for(lambda: {(row[0], bool(row[1])) for row in account(job_id, "State,TimelimitRaw", "-X")} == {(state, True)})
@@ -97,9 +102,10 @@ def test_a_job_whose_output_cannot_be_written_fails_without_a_word(slurm: Slurm)
     assert account(job_id)[0][2] == "0:53"
 
 
-def test_a_running_job_is_cancelled(slurm: Slurm) -> None:
-    job_id = submit("--wrap", "sleep 60")
-    wait_for(lambda: queue(job_id) == ["RUNNING"])
+def test_a_running_job_is_cancelled(slurm: Slurm, tmp_path: Path) -> None:
+    job_id = submit(f"--output={tmp_path}/log", "--wrap", "echo begun; sleep 60")
+    wait_until_begun(tmp_path / "log")
+    assert queue(job_id) == ["RUNNING"]
     slurm.run("scancel", job_id)
     wait_for_state(job_id, "CANCELLED by 0")
     wait_for(lambda: account(f"{job_id}.batch", "State") == [["CANCELLED"]])
@@ -201,8 +207,8 @@ def test_what_the_fake_shows_has_the_form_of_the_real(slurm_environment: Cluster
 @pytest.mark.slow
 def test_a_real_job_over_its_time_or_memory(slurm_environment: Cluster, tmp_path: Path) -> None:
     over = submit(f"--output={tmp_path}/log", "--wrap", f'python3 -c "{EAT}"')
-    late = submit(f"--output={tmp_path}/late", "--wrap", "sleep 600")
-    wait_for(lambda: queue(late) == ["RUNNING"])
+    late = submit(f"--output={tmp_path}/late", "--wrap", "echo begun; sleep 600")
+    wait_until_begun(tmp_path / "late")
     slurm_environment.expire(late)
     wait_for_state(over, "FAILED")
     assert account(over)[:2] == [[over, "FAILED", "0:9"], [f"{over}.batch", "CANCELLED by 0", "0:9"]]
