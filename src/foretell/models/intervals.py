@@ -49,6 +49,11 @@ class Spread:
             residuals = np.quantile(residuals, np.linspace(0, 1, _MOST_KEPT))
         return cls(residuals=tuple(residuals.tolist()), scale=scale)
 
+    @classmethod
+    def believe(cls) -> "Spread":
+        """Before any row was seen: a new one strays as its width says, half as much again."""
+        return cls(residuals=tuple(np.sort(_BELIEVED).tolist()), scale=float(np.sqrt(np.mean(_BELIEVED**2))))
+
     def upper(self, chance: float) -> float:
         """The log ratio that a new row exceeds with this chance."""
         return _tail_quantile(np.array(self.residuals), self.scale, chance)

@@ -6,22 +6,24 @@ the GPUs of a node and with nodes; a part of it hides behind computing. All numb
 workload or cluster leaning on what the others say, so that a cluster never seen has an answer, too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from scipy.special import expit, logit
 
+from foretell.entities.placed import PlacedStep, Placement, TimedStep
 from foretell.entities.workload import Floats
 from foretell.errors import ImportDataError
 from foretell.models.consumption.blocks import Block, Params, fit_blocks, get_column, soften
 from foretell.models.consumption.computing import NOISE, Compute
-from foretell.models.consumption.placed import Ints, Names, PlacedStep, Rows, TimedStep
+from foretell.models.consumption.left_out import SPLITS, Fold
+from foretell.models.consumption.placed import Ints, Names, Rows
+from foretell.models.consumption.reach import Reach
 from foretell.models.intervals import Spread
 
 GROWTHS = ("ring", "power", "limited")  # how synchronisation grows with GPUs and nodes
-CHANCE = 0.05  # that a step is above, or below, its bounds
 _SYNC_NOISE = (0.1, 0.05)  # of what is seen of synchronising: of itself, of computing
 _LEAST_S = 1e-9
 _MOST_ROWS = 3000  # learned from at once
@@ -36,8 +38,8 @@ class ParallelTime:
     step_s: float
     compute_s: float
     exposed_s: float
-    low_s: float | None = None  # bounds are not learned yet
-    high_s: float | None = None
+    low_s: float
+    high_s: float
 
 
 # In logs, but powers and shares, which are logits where they are limited to one.
@@ -81,7 +83,8 @@ class ParallelModel:
 
     **Growth.** ``ring``: bytes that a ring sends, and a latency for each hop. ``power``: powers of the GPUs of a node
     and of nodes. ``limited``: the same with powers from 0 to 1.
-    **Bounds.** Only :meth:`learn_bounds` gives answers bounds: from steps of more GPUs, and of clusters, left out.
+    **Bounds** are what one would believe, until :meth:`learn_bounds` learns them: from steps of more GPUs, and of
+    clusters, left out.
     """
 
     def __init__(self, growth: str = "ring", *, rest: bool = True) -> None:
@@ -96,8 +99,8 @@ class ParallelModel:
         """
         _check(rows)
         self.names_ = Names.find([row.placed for row in rows])
-        self.most_gpus_ = max(sum(row.placed.gpus) for row in rows)
-        self.spreads_: dict[str, Spread] = {}
+        self.reach_ = Reach.find([row.placed for row in rows])
+        self.spreads_ = {kind: Spread.believe() for kind in SPLITS}
         every = self.names_.number([row.placed for row in rows])
         step_s = np.array([row.step_s for row in rows])
         sync_s = np.array([np.nan if row.sync_s is None else row.sync_s for row in rows])
@@ -108,53 +111,61 @@ class ParallelModel:
         self.rests_ = self._learn_rests(few, step_s[chosen]) if self.rest else {}
         return self
 
-    def predict(self, steps: Sequence[PlacedStep]) -> list[ParallelTime]:
-        """The time of each step, in order.
+    def predict(self, steps: Sequence[PlacedStep], *, level: float = 0.9) -> list[ParallelTime]:
+        """The time of each step, in order; within its bounds with probability ``level``.
 
         Raises:
             NotFoundError: if a workload was never seen.
         """
         if not steps:
             return []
+        told, exposed = self._answer(steps)
+        least, _ = self._answer([self.reach_.find_least(step) for step in steps])
+        exposed, told = exposed + np.maximum(0.0, least - told), np.maximum(least, told)
+        return [
+            self._build(step, float(time), float(wait), (1 - level) / 2)
+            for step, time, wait in zip(steps, told, exposed, strict=True)
+        ]
+
+    def _answer(self, steps: Sequence[PlacedStep]) -> tuple[Floats, Floats]:
+        """Seconds of each, and of its waiting."""
         rows = self.names_.number(steps)
         step_s, exposed = self._tell(rows)
         told = step_s * np.exp(_tell_rests(self.rests_, rows))
-        exposed = np.minimum(exposed, told)
-        answers = [
-            ParallelTime(step_s=float(time), compute_s=float(time - wait), exposed_s=float(wait))
-            for time, wait in zip(told, exposed, strict=True)
-        ]
-        return [self._bound(answer, step) for answer, step in zip(answers, steps, strict=True)]
+        return told, np.minimum(exposed, told)
 
-    def learn_bounds(self, rows: Sequence[TimedStep]) -> Self:
-        """Learn how far answers stray: for more GPUs than were seen, and for clusters never seen; returns itself."""
-        for kind, folds in (("more", split_by_gpus(rows)), ("new", split_by_cluster(rows))):
-            told: list[tuple[float, float, float]] = []
-            for train, test in folds:
-                model = ParallelModel(self.growth, rest=self.rest).fit(train)
-                asked = [row.placed for row in test]
-                widths = [model._width(step) for step in asked]
-                found = [answer.step_s for answer in model.predict(asked)]
-                told += zip((row.step_s for row in test), found, widths, strict=True)
-            if told:
-                actual, predicted, width = np.array(told).T
-                self.spreads_[kind] = Spread.learn(actual, predicted, width)
+    def learn_bounds(self, rows: Sequence[TimedStep], kinds: Iterable[str] = ("seen", "more", "new")) -> Self:
+        """Learn how far answers stray: other batches of placements, more GPUs, clusters never seen; returns itself."""
+        for kind in kinds:
+            strayed = [each for fold in SPLITS[kind](rows) for each in self._find_strayed(*fold)]
+            if strayed:
+                far, widths = np.array(strayed).T
+                self.spreads_[kind] = Spread.learn(np.exp(far), np.ones(len(far)), widths)
         return self
 
-    def _bound(self, answer: ParallelTime, step: PlacedStep) -> ParallelTime:
-        spread = self.spreads_.get("more" if (step.workload, step.cluster) in self.names_.pair else "new")
-        if spread is None:
-            return answer
-        width = self._width(step)
-        return replace(
-            answer,
-            low_s=answer.step_s * float(np.exp(min(0.0, spread.lower(CHANCE) * width))),
-            high_s=answer.step_s * float(np.exp(max(0.0, spread.upper(CHANCE) * width))),
-        )
+    def _find_strayed(self, train: Sequence[TimedStep], test: Sequence[TimedStep]) -> Iterator[tuple[float, float]]:
+        """How far each placement strays, in logs, and was expected to: batches of a placement stray together."""
+        model = ParallelModel(self.growth, rest=self.rest).fit(train)
+        groups: dict[tuple[str, str, Placement], list[float]] = {}
+        for row, told in zip(test, model.predict([row.placed for row in test]), strict=True):
+            key = (row.placed.workload, row.placed.cluster, row.placed.gpus)
+            groups.setdefault(key, []).append(float(np.log(row.step_s / told.step_s)))
+        steps = {(row.placed.workload, row.placed.cluster, row.placed.gpus): row.placed for row in test}
+        for key, logs in groups.items():
+            yield (
+                float(np.copysign(np.sqrt(np.mean(np.square(logs))), np.mean(logs))),
+                model.reach_.find_width(steps[key]),
+            )
 
-    def _width(self, step: PlacedStep) -> float:
-        """Powers that are wrong stray in proportion to the doublings beyond what was seen."""
-        return 1.0 + max(0.0, float(np.log2(sum(step.gpus) / self.most_gpus_)))
+    def _build(self, step: PlacedStep, time_s: float, wait_s: float, chance: float) -> ParallelTime:
+        spread, width = self.spreads_[self.reach_.find_kind(step)], self.reach_.find_width(step)
+        return ParallelTime(
+            step_s=time_s,
+            compute_s=time_s - wait_s,
+            exposed_s=wait_s,
+            low_s=time_s * float(np.exp(min(0.0, spread.lower(chance) * width))),
+            high_s=time_s * float(np.exp(max(0.0, spread.upper(chance) * width))),
+        )
 
     def _learn_sync(self, rows: Rows, step_s: Floats, sync_s: Floats) -> Params:
         several = np.flatnonzero(rows.count > 1)
@@ -277,34 +288,6 @@ def _locate(rows: Rows) -> Floats:
 
 def _near(some: Floats, others: Floats) -> Floats:
     return np.asarray(np.exp(-0.5 * ((some[:, None] - others[None]) ** 2).sum(axis=2)))
-
-
-Fold = tuple[Sequence[TimedStep], Sequence[TimedStep]]
-
-
-def split_by_gpus(rows: Sequence[TimedStep]) -> list[Fold]:
-    """Fewer GPUs, and more: beyond a half, and beyond three quarters of the most."""
-    most = max(sum(row.placed.gpus) for row in rows)
-    bounds = sorted({max(1, most // 2), max(1, most * 3 // 4)})
-    folds = [_split(rows, [sum(row.placed.gpus) <= bound for row in rows]) for bound in bounds]
-    return [_keep_known(*fold) for fold in folds if all(fold)]
-
-
-def split_by_cluster(rows: Sequence[TimedStep]) -> list[Fold]:
-    """All clusters but one, and that one."""
-    names = sorted({row.placed.cluster for row in rows})
-    folds = [_split(rows, [row.placed.cluster != name for row in rows]) for name in names]
-    return [_keep_known(*fold) for fold in folds if all(fold)]
-
-
-def _split(rows: Sequence[TimedStep], learned: Sequence[bool]) -> Fold:
-    train = [row for row, yes in zip(rows, learned, strict=True) if yes]
-    return train, [row for row, yes in zip(rows, learned, strict=True) if not yes]
-
-
-def _keep_known(train: Sequence[TimedStep], test: Sequence[TimedStep]) -> Fold:
-    known = {row.placed.workload for row in train}
-    return train, [row for row in test if row.placed.workload in known]
 
 
 def score_growths(folds: Sequence[Fold]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Steps of data-parallel training as they are asked for and measured, and as columns that models read."""
+"""Steps of data-parallel training as columns that models read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,34 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.device import Device
+from foretell.entities.placed import PlacedStep
 from foretell.entities.workload import Floats
 from foretell.errors import NotFoundError
 
 Ints = NDArray[np.int64]
 
 _USUAL_LINK = 4e9  # bytes a second, between 10 and 100 Gb/s: what nodes have whose link nobody named
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedStep:
-    """A step that is asked for: ``gpus`` on each node, each with ``batch`` samples."""
-
-    workload: str
-    cluster: str
-    batch: float
-    gpus: tuple[int, ...]
-    device: Device | None = None  # nobody named one
-    link_bytes_per_s: float | None = None  # between nodes; nobody named one
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedStep:
-    """A step that was measured; ``sync_s`` is the part of it in which computing waits for gradients."""
-
-    placed: PlacedStep
-    step_s: float
-    sync_s: float | None = None  # nobody measured it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,67 @@
+"""How far what was seen of steps reaches, and how far answers beyond it are expected to stray."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from foretell.entities.placed import PlacedStep, Placement
+
+# How far answers are expected to stray, in logs, until rows that were left out tell.
+_SEEN_STRAY = 0.05  # other batches of a placement that was seen
+_USUAL_STRAY = 0.12
+_NODES_STRAY = 0.2  # several nodes, where all that was seen of a cluster is one
+_PAIR_STRAY = 0.5  # a workload on a cluster where it was never seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How far what was seen reaches: the most GPUs of each cluster and of all, and clusters of several nodes."""
+
+    placements: Mapping[tuple[str, str], frozenset[Placement]]  # of workloads on clusters
+    gpus: Mapping[str, int]
+    most_gpus: int
+    several: frozenset[str]
+
+    @classmethod
+    def find(cls, steps: Sequence[PlacedStep]) -> "Reach":
+        gpus: dict[str, int] = {}
+        for step in steps:
+            gpus[step.cluster] = max(sum(step.gpus), gpus.get(step.cluster, 0))
+        several = frozenset(step.cluster for step in steps if len(step.gpus) > 1)
+        seen: dict[tuple[str, str], set[Placement]] = {}
+        for step in steps:
+            seen.setdefault((step.workload, step.cluster), set()).add(_sort(step.gpus))
+        placements = {pair: frozenset(each) for pair, each in seen.items()}
+        return cls(placements=placements, gpus=gpus, most_gpus=max(gpus.values()), several=several)
+
+    def is_guess(self, step: PlacedStep) -> bool:
+        """Whether it needs several nodes of a cluster of which one was seen."""
+        return len(step.gpus) > 1 and step.cluster in self.gpus and step.cluster not in self.several
+
+    def find_least(self, step: PlacedStep) -> PlacedStep:
+        """A step that is not longer: where a network is a guess, nodes are no faster than the fullest of them alone."""
+        return replace(step, gpus=(max(step.gpus),)) if self.is_guess(step) else step
+
+    def find_kind(self, step: PlacedStep) -> str:
+        """Which of ``SPLITS`` leaves out what is asked for here."""
+        seen = self.placements.get((step.workload, step.cluster))
+        if seen is None:
+            return "new"
+        return "seen" if _sort(step.gpus) in seen else "more"
+
+    def find_width(self, step: PlacedStep) -> float:
+        """How far an answer is expected to stray: with each doubling beyond what was seen, if powers are wrong."""
+        kind = self.find_kind(step)
+        if kind == "seen":
+            return _SEEN_STRAY
+        beyond = np.log2(sum(step.gpus) / self.gpus.get(step.cluster, self.most_gpus))
+        width = _USUAL_STRAY * (1 + max(0.0, float(beyond)))
+        if kind == "new":
+            return width + _PAIR_STRAY
+        return width + _NODES_STRAY * self.is_guess(step)
+
+
+def _sort(gpus: Placement) -> Placement:
+    """Nodes in any order are the same."""
+    return tuple(sorted(gpus))
