@@ -9,10 +9,11 @@ import sys
 from foretell.errors import ForetellError
 
 FOLDER, FILE = "sia_pollux", "step_times.csv"
-QUESTIONS = ("more", "aws", "rtx", "dgx", "quad", "azure")
+QUESTIONS = ("one_node", "two_nodes", "more", "aws", "rtx", "dgx", "quad", "azure")
 EXAMPLES = """examples:
   python -m benchmarks clusters                every question, within minutes
   python -m benchmarks clusters more dgx       more GPUs than were seen; the cluster dgx, never seen
+  python -m benchmarks clusters two_nodes      small tables, of two nodes at most: twice as many GPUs
   python -m benchmarks clusters more --json
 """
 

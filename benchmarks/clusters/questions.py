@@ -15,16 +15,16 @@ from rich.table import Table
 
 from benchmarks.runs.sia import DERIVED, FEW_GPUS, HARDWARE
 from foretell.entities.device import Device
-from foretell.models.consumption.parallel import (
-    ParallelModel,
-    ParallelTime,
-    score_growths,
-    split_by_cluster,
-    split_by_gpus,
-)
-from foretell.models.consumption.placed import PlacedStep, TimedStep
+from foretell.entities.placed import PlacedStep, TimedStep
+from foretell.entities.prediction import Estimate
+from foretell.models.consumption.left_out import split_by_cluster, split_by_gpus
+from foretell.models.consumption.parallel import ParallelModel, score_growths
+from foretell.predictor.placed import PlacedPredictor
 
 MORE, GOALS = "more", {"more": 8.0, "new": 15.0}
+SMALL = {"one_node": 1, "two_nodes": 2}  # nodes that were measured of small tables
+SMALL_BATCHES = 4
+LEVEL = 0.9
 MOST_SHOTS = 3  # placements measured on a new cluster
 
 
@@ -108,38 +108,63 @@ def choose_placements(placements: set[tuple[int, ...]]) -> list[tuple[int, ...]]
     return [each for each in wanted if each in placements][:MOST_SHOTS]
 
 
+def ask_small(rows: Sequence[TimedStep], nodes: int) -> pd.DataFrame:
+    """Twice the GPUs of tables as a user has them: a workload on a cluster, few batches, one or two nodes measured."""
+    pairs = sorted({(row.placed.workload, row.placed.cluster) for row in rows if len(row.placed.gpus) > 1})
+    return pd.concat([_ask_pair(rows, *pair, nodes) for pair in pairs], ignore_index=True)
+
+
+def _ask_pair(rows: Sequence[TimedStep], workload: str, cluster: str, nodes: int) -> pd.DataFrame:
+    own = [row for row in rows if (row.placed.workload, row.placed.cluster) == (workload, cluster)]
+    batches = sorted({row.placed.batch for row in own})
+    few = batches[:: max(1, len(batches) // SMALL_BATCHES)]
+    own = [row for row in own if row.placed.batch in few]
+    full = max(max(row.placed.gpus) for row in own)
+    measured = {(count,) for count in (1, 2, 4, full)} | (
+        {(1, 1), (full // 2,) * 2, (full,) * 2} if nodes > 1 else set()
+    )
+    train = [row for row in own if row.placed.gpus in measured]
+    most = max(sum(row.placed.gpus) for row in train)
+    test = [row for row in own if most < sum(row.placed.gpus) <= 2 * most]
+    told = PlacedPredictor.fit(train, workload=workload, cluster=cluster).predict([row.placed for row in test])
+    return pd.DataFrame([_record(row, each.step_s) for row, each in zip(test, told, strict=True)])
+
+
 def answer(train: Sequence[TimedStep], test: Sequence[TimedStep], growth: str, *, bounds: bool = True) -> pd.DataFrame:
     """A row for each step that was asked, with its time and what was told."""
     model = ParallelModel(growth).fit(train)
     if bounds:
         model.learn_bounds(train)
     told = model.predict([row.placed for row in test])
-    return pd.DataFrame([_record(row, each) for row, each in zip(test, told, strict=True)])
+    estimates = [Estimate(value=each.step_s, low=each.low_s, high=each.high_s, level=LEVEL) for each in told]
+    return pd.DataFrame([_record(row, each) for row, each in zip(test, estimates, strict=True)])
 
 
-def _record(row: TimedStep, told: ParallelTime) -> dict[str, object]:
+def _record(row: TimedStep, told: Estimate) -> dict[str, object]:
     return {
         "workload": row.placed.workload,
         "cluster": row.placed.cluster,
         "gpus": sum(row.placed.gpus),
         "actual": row.step_s,
-        "predicted": told.step_s,
-        "low": told.low_s,
-        "high": told.high_s,
-        "error": 100 * abs(told.step_s / row.step_s - 1),
+        "predicted": told.value,
+        "low": told.low,
+        "high": told.high,
+        "error": 100 * abs(told.value / row.step_s - 1),
     }
 
 
 def run_questions(rows: Sequence[TimedStep], questions: Sequence[str]) -> dict[str, Any]:
     """What was told of each question; of clusters never seen also their mean, each counting the same."""
     record: dict[str, Any] = {name: _run_question(rows, name) for name in questions}
-    new = [record[name] for name in questions if name != MORE]
+    new = [record[name] for name in questions if name in HARDWARE]
     if len(new) > 1:
         record["new"] = _average(new)
     return record
 
 
 def _run_question(rows: Sequence[TimedStep], name: str) -> dict[str, Any]:
+    if name in SMALL:
+        return judge_pairs(ask_small(rows, SMALL[name]))
     found = ask_more(rows) if name == MORE else ask_new(rows, name)
     record = {"growth": found.growth, "chosen_by": dict(found.scores), **judge(found.rows)}
     if name != MORE:
@@ -151,8 +176,8 @@ def _run_question(rows: Sequence[TimedStep], name: str) -> dict[str, Any]:
 
 def judge(rows: pd.DataFrame) -> dict[str, Any]:
     """Errors in per cent, also of each workload and cluster; how many rows lie within bounds, and their width."""
-    bounded = rows[rows["high"].notna()]
-    record: dict[str, Any] = {
+    within = rows["actual"].between(rows["low"], rows["high"])
+    return {
         "rows": len(rows),
         "mean_error": float(rows["error"].mean()),
         "median_error": float(rows["error"].median()),
@@ -162,12 +187,21 @@ def judge(rows: pd.DataFrame) -> dict[str, Any]:
             "/".join(map(str, pair)): float(group.mean())
             for pair, group in rows.groupby(["workload", "cluster"])["error"]
         },
+        "coverage": 100 * float(within.mean()),
+        "mean_width": 100 * float(((rows["high"] - rows["low"]) / rows["predicted"]).mean()),
     }
-    if len(bounded):
-        within = bounded["actual"].between(bounded["low"], bounded["high"])
-        record["coverage"] = 100 * float(within.mean())
-        record["mean_width"] = 100 * float(((bounded["high"] - bounded["low"]) / bounded["predicted"]).mean())
-    return record
+
+
+def judge_pairs(rows: pd.DataFrame) -> dict[str, Any]:
+    """As :func:`judge`, each workload on a cluster counting the same, for each is a table of its own."""
+    tables = [judge(group) for _, group in rows.groupby(["workload", "cluster"])]
+    means = {name: statistics.fmean(each[name] for each in tables) for name in ("mean_error", "coverage", "mean_width")}
+    return {
+        **judge(rows),
+        **means,
+        "tables": len(tables),
+        "median_error": statistics.median(each["mean_error"] for each in tables),
+    }
 
 
 def _average(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from benchmarks.__main__ import main
 from benchmarks.clusters.questions import ask_shots, choose_placements, read_rows
 
 SPEED = {"aws": 1.0, "rtx": 1.8, "dgx": 3.5}
-PLACEMENTS = ("1", "2", "4", "11", "22", "111", "8", "44")
+PLACEMENTS = ("1", "2", "4", "11", "22", "111", "8", "44", "88")
 
 
 @pytest.fixture
@@ -68,11 +68,17 @@ def test_measured_placements_are_not_asked(steps: Path) -> None:
 
 def test_more_gpus_and_a_new_cluster_as_an_object(steps: Path, run: Callable[..., str]) -> None:
     told = json.loads(run("more", "dgx", "rtx", "--json"))
-    assert told["more"]["rows"] == 3 * 3 * 2
+    assert told["more"]["rows"] == 3 * 3 * 3
     assert told["more"]["mean_error"] < 10
     assert told["more"]["growth"] == min(told["more"]["chosen_by"], key=told["more"]["chosen_by"].get)
     assert set(told["dgx"]["measured_placements"]) == {"1", "2", "3"}
     assert told["new"]["mean_error"] == pytest.approx((told["dgx"]["mean_error"] + told["rtx"]["mean_error"]) / 2)
+
+
+def test_small_tables_are_asked_for_twice_as_many_gpus(steps: Path, run: Callable[..., str]) -> None:
+    told = json.loads(run("one_node", "--json"))["one_node"]
+    assert (told["tables"], told["rows"]) == (3, 3 * 3)  # 16 GPUs of each cluster, three batches
+    assert told["coverage"] > 50
 
 
 def test_tables_for_people(steps: Path, run: Callable[..., str]) -> None:
@@ -82,5 +88,5 @@ def test_tables_for_people(steps: Path, run: Callable[..., str]) -> None:
 
 
 def test_a_question_nobody_knows_is_refused(steps: Path, run: Callable[..., str]) -> None:
-    with pytest.raises(SystemExit, match="no question named 'mars'; known questions: more, aws"):
+    with pytest.raises(SystemExit, match="no question named 'mars'; known questions: one_node, two_nodes, more, aws"):
         run("mars")

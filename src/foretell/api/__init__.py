@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from foretell.api.history import group_history, import_history, list_history_apps, report_waste
     from foretell.api.learning import ask, build, predict
     from foretell.api.observing import observe
+    from foretell.api.placed import predict_placements
     from foretell.api.places import discover_site, find_site, list_sites
     from foretell.api.proof import summarise, verify
     from foretell.api.training import learn_consumption, measure_jobs
@@ -72,6 +73,7 @@ __all__ = [
     "plan",
     "predict",
     "predict_consumption",
+    "predict_placements",
     "predict_workload",
     "preview",
     "profile_workload",
@@ -100,6 +102,7 @@ _HOMES = {
     "foretell.api.history": ("group_history", "import_history", "list_history_apps", "report_waste"),
     "foretell.api.learning": ("ask", "build", "predict"),
     "foretell.api.observing": ("observe",),
+    "foretell.api.placed": ("predict_placements",),
     "foretell.api.places": ("discover_site", "find_site", "list_sites"),
     "foretell.api.proof": ("summarise", "verify"),
     "foretell.api.handed_over": ("cancel", "status"),

@@ -160,6 +160,64 @@ def learn_consumption(
         show([render_learned_consumption(learned)])
 
 
+@app.command(
+    "scale",
+    epilog="Example: foretell consumption scale steps.csv --workload bert --gpus 8 --gpus 2x8 --gpus 4x8",
+)
+def scale_steps(
+    table: Annotated[
+        Path,
+        typer.Argument(
+            help="Measured steps, as CSV or Parquet: batch (of a GPU), gpus (8, 4+2, 2x8), step_s; "
+            "where they are known workload, cluster, sync_s, device, link."
+        ),
+    ],
+    gpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GPUS",
+            help="On each node, such as 8, 4+2 or 2x8; again for more; default: doublings to twice what was measured.",
+        ),
+    ] = None,
+    batch: Annotated[float | None, typer.Option(help="Of one GPU; default: the largest that was measured.")] = None,
+    workload: Annotated[str | None, typer.Option(metavar="NAME", help="Which, if the table has several.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which, if the table has several, or one that it has not.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="GPU of a cluster that the table has not.")] = None,
+    link: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Between nodes of a cluster that the table has not, as 100Gb.")
+    ] = None,
+    efficiency: Annotated[
+        str, typer.Option(metavar="SHARE", help="What each GPU has to do at least of what one does alone.")
+    ] = "70%",
+    level: LevelOption = "90%",
+    as_json: JsonOption = False,
+) -> None:
+    """Say how long a training's step takes on more GPUs than were measured, and how many are worth asking for."""
+    from foretell import api
+    from foretell.entities.placed import parse_placement
+    from foretell.entities.units import parse_rate, parse_share
+    from foretell.reports.records_placed import build_placements_record
+    from foretell.reports.text_placed import render_placements
+
+    least = parse_option("--efficiency", parse_share, efficiency)
+    told = api.predict_placements(
+        table,
+        placements=[parse_option("--gpus", parse_placement, each) for each in gpus or ()],
+        batch=batch,
+        workload=workload,
+        cluster=cluster,
+        device=device,
+        link_bytes_per_s=parse_optional("--link", parse_rate, link),
+        level=parse_option("--level", parse_share, level),
+    )
+    if as_json:
+        show_json(build_placements_record(told, efficiency=least))
+    else:
+        show([render_placements(told, efficiency=least)])
+
+
 def _learn(
     setting: "Setting", *, name: str, jobs: int, repetitions: int, scratch: bool, store: str | None
 ) -> "LearnedConsumption":

@@ -1,0 +1,102 @@
+"""From a table of measured steps to steps on other GPUs, and how sure that is."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from foretell.entities.placed import PlacedPrediction, PlacedStep, Placement, TimedStep
+from foretell.entities.prediction import Estimate
+from foretell.errors import ImportDataError
+from foretell.models.consumption.left_out import SPLITS
+from foretell.models.consumption.parallel import GROWTHS, ParallelModel, ParallelTime, score_growths
+
+_FARTHEST = 2  # times the GPUs, or the batch, that were measured: beyond it, a doubt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPredictor:
+    """A model of steps with what it learned from."""
+
+    model: ParallelModel
+    rows: Sequence[TimedStep]
+
+    @classmethod
+    def fit(cls, rows: Sequence[TimedStep], *, workload: str, cluster: str) -> "PlacedPredictor":
+        """Learn all rows, by the growth that tells best what is left out of them: more GPUs, or a cluster never seen.
+
+        Its bounds are for this workload and cluster.
+
+        Raises:
+            ImportDataError: if the rows cannot be learned from.
+        """
+        if not any(sum(row.placed.gpus) > 1 for row in rows):
+            raise ImportDataError(
+                f"none of {len(rows)} steps ran on more than one GPU: nothing tells what gradients cost. "
+                "Measure a step on two GPUs, and one on two nodes"
+            )
+        seen = any((row.placed.workload, row.placed.cluster) == (workload, cluster) for row in rows)
+        kinds = ("more", "seen") if seen else ("new",)
+        folds = SPLITS[kinds[0]](rows)
+        scores = score_growths(folds) if folds else {}
+        model = ParallelModel(min(scores, key=scores.__getitem__) if scores else GROWTHS[0]).fit(rows)
+        return cls(model=model.learn_bounds(rows, kinds), rows=rows)
+
+    def predict(self, steps: Sequence[PlacedStep], *, level: float = 0.9) -> list[PlacedPrediction]:
+        """What is told of each step, in order.
+
+        Raises:
+            NotFoundError: if a workload was never measured.
+        """
+        told = self.model.predict(steps, level=level)
+        return [self._build(step, each, level) for step, each in zip(steps, told, strict=True)]
+
+    def _build(self, step: PlacedStep, told: ParallelTime, level: float) -> PlacedPrediction:
+        measured = [row.step_s for row in self._list_like(step) if row.placed.batch == step.batch]
+        return PlacedPrediction(
+            step=step,
+            step_s=Estimate(value=told.step_s, low=told.low_s, high=told.high_s, level=level),
+            compute_s=told.compute_s,
+            exposed_s=told.exposed_s,
+            measured_s=statistics.median(measured) if measured else None,
+            doubts=tuple(self._list_doubts(step)),
+        )
+
+    def _list_like(self, step: PlacedStep) -> list[TimedStep]:
+        key = _get_place(step)
+        return [row for row in self.rows if _get_place(row.placed) == key]
+
+    def _list_doubts(self, step: PlacedStep) -> list[str]:
+        here = [row.placed for row in self.rows if row.placed.cluster == step.cluster]
+        own = [placed for placed in here if placed.workload == step.workload]
+        if not here:
+            known = ", ".join(sorted({row.placed.cluster for row in self.rows}))
+            return [
+                f"No step on {step.cluster} was measured, only on {known}: it is told by them, and bounds are wide."
+            ]
+        if not own:
+            return [f"{step.workload} was never measured on {step.cluster}, only elsewhere."]
+        return [*_doubt_place(step, here), *_doubt_batch(step, own)]
+
+
+def _get_place(step: PlacedStep) -> tuple[str, str, Placement]:
+    return step.workload, step.cluster, tuple(sorted(step.gpus))
+
+
+def _doubt_place(step: PlacedStep, here: Sequence[PlacedStep]) -> list[str]:
+    if len(step.gpus) > 1 and not any(len(placed.gpus) > 1 for placed in here):
+        return [
+            f"No step on several nodes of {step.cluster} was measured: what the network between them costs is a guess. "
+            "One step on two nodes would tell the most."
+        ]
+    most = max(sum(placed.gpus) for placed in here)
+    if sum(step.gpus) > _FARTHEST * most:
+        return [f"More than {_FARTHEST} times the {most} GPUs that were measured on {step.cluster}."]
+    return []
+
+
+def _doubt_batch(step: PlacedStep, own: Sequence[PlacedStep]) -> list[str]:
+    low, high = min(placed.batch for placed in own), max(placed.batch for placed in own)
+    if low / _FARTHEST <= step.batch <= high * _FARTHEST:
+        return []
+    measured = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    return [f"A batch of {step.batch:g}: {measured} were measured."]

@@ -1,0 +1,58 @@
+"""Tables of measured steps, as people have them."""
+
+import pandas as pd
+import pytest
+
+from foretell.apps.placed import HERE, TRAINING, read_steps
+from foretell.errors import ImportDataError
+from foretell.machines.devices import find_device
+
+ROW = {"batch": 16, "gpus": "2x4", "step_s": 0.25}
+
+
+def read(**cells: object) -> pd.DataFrame:
+    return pd.DataFrame([{**ROW, **cells}])
+
+
+def test_a_row_says_as_much_as_is_known() -> None:
+    (plain,) = read_steps(read(), find_device=find_device)
+    assert plain.placed.gpus == (4, 4)
+    assert (plain.placed.batch, plain.step_s, plain.sync_s) == (16.0, 0.25, None)
+    assert (plain.placed.workload, plain.placed.cluster, plain.placed.device) == (TRAINING, HERE, None)
+    more = {"workload": " bert ", "cluster": "lab", "sync_s": 0.0, "device": "a100", "link": "100Gb"}
+    (full,) = read_steps(read(**more), find_device=find_device)
+    assert (full.placed.workload, full.placed.cluster, full.sync_s) == ("bert", "lab", 0.0)
+    assert full.placed.device is not None
+    assert full.placed.device.name.startswith("A100")
+    assert full.placed.link_bytes_per_s == pytest.approx(1.25e10)
+
+
+def test_empty_cells_are_not_known() -> None:
+    frame = pd.DataFrame([ROW, {**ROW, "gpus": 8.0, "device": " ", "link": None, "sync_s": float("nan")}])
+    assert [row.placed.gpus for row in read_steps(frame, find_device=find_device)] == [(4, 4), (8,)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ({"gpus": "4,4"}, r"row 1, column gpus: '4,4' is no placement; .* 2x8"),
+        ({"gpus": 0}, "row 1, column gpus"),
+        ({"batch": 0}, "row 1, column batch: '0'; expected a number above 0"),
+        ({"step_s": "fast"}, "row 1, column step_s: 'fast'; expected a number"),
+        ({"step_s": float("inf")}, "row 1, column step_s"),
+        ({"step_s": None}, "row 1: no step_s; leave the row out"),
+        ({"sync_s": -1}, "row 1, column sync_s: '-1'; expected a number, not below 0"),
+        ({"link": "fast"}, "row 1, column link: 'fast' is no rate"),
+        ({"device": "abacus"}, "row 1, column device: 'abacus' .*foretell device list.* leave it empty"),
+    ],
+)
+def test_a_cell_that_cannot_be_read_is_named(cells: dict[str, object], expected: str) -> None:
+    with pytest.raises(ImportDataError, match=expected):
+        read_steps(read(**cells), find_device=find_device)
+
+
+def test_a_column_that_is_missing_is_named() -> None:
+    with pytest.raises(
+        ImportDataError, match="no column named 'gpus' among batch, step_s; expected batch, gpus, step_s"
+    ):
+        read_steps(pd.DataFrame([ROW]).drop(columns="gpus"), find_device=find_device)

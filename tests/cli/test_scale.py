@@ -1,0 +1,92 @@
+"""How many GPUs are worth asking for, from the command line; and what cannot be told."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from tests.cli.test_workload import assert_refused
+from tests.placed import TWO_NODES, measure
+
+from foretell.entities.placed import TimedStep, render_placement
+
+Run = Callable[..., Any]
+
+SCALE = ("consumption", "scale", "steps.csv")
+
+
+def save(rows: list[TimedStep], path: Path) -> None:
+    records = [
+        {
+            "workload": row.placed.workload,
+            "cluster": row.placed.cluster,
+            "batch": row.placed.batch,
+            "gpus": render_placement(row.placed.gpus),
+            "step_s": row.step_s,
+        }
+        for row in rows
+    ]
+    pd.DataFrame(records).to_csv(path, index=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, foretell: Run) -> Run:
+    folder = tmp_path_factory.mktemp("scale")
+    save(measure(TWO_NODES), folder / "steps.csv")
+    save([*measure(TWO_NODES), *measure(TWO_NODES, workload="other")], folder / "both.csv")
+    save(measure([(1,)]), folder / "alone.csv")
+    (folder / "odd.csv").write_text("batch,gpus\n1,1\n")
+    (folder / "empty.csv").write_text("batch,gpus,step_s\n")
+    return partial(foretell, folder=folder)
+
+
+def test_what_to_ask_for_is_told_to_people(run: Run) -> None:
+    outcome = run(*SCALE)
+    assert outcome.code == 0, outcome.err
+    words = "net on lab, batch 32 for each GPU", "Ask for", "Examples/s", "GPU h/M", "2x4", "4x4"
+    for word in words:
+        assert word in outcome.out
+    assert max(map(len, outcome.out.splitlines())) <= 100
+
+
+def test_what_to_ask_for_is_told_to_programs(run: Run) -> None:
+    words = "--gpus 1 --gpus 4+2 --gpus 3x4 --batch 16 --level 80% --efficiency 50% --workload net --cluster lab"
+    told = run(*SCALE, *words.split(), "--json").record
+    assert [each["placement"] for each in told["placements"]] == ["1", "4+2", "3x4"]
+    assert (told["batch"], told["efficiency_wanted"]) == (16, 0.5)
+    assert [each["step_s"]["level"] for each in told["placements"]] == pytest.approx([0.8] * 3)
+    assert told["placements"][0]["measured_s"] == pytest.approx(0.18)
+
+
+def test_doublings_are_told_unless_said(run: Run) -> None:
+    told = run(*SCALE, "--json").record
+    assert [each["placement"] for each in told["placements"]] == ["1", "2", "4", "2x4", "4x4"]
+
+
+def test_a_cluster_that_the_table_has_not_is_told_by_its_figures(run: Run) -> None:
+    outcome = run(*SCALE, "--cluster", "away", "--device", "A100", "--link", "100Gb", "--gpus", "2x8")
+    assert outcome.code == 0, outcome.err
+    assert "No step on away was measured, only on lab" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("nosuch.csv", ["nosuch.csv", "no such file"]),
+        ("odd.csv", ["'step_s'", "batch, gpus"]),
+        ("empty.csv", ["workload", "a table with rows"]),
+        ("alone.csv", ["more than one GPU", "Measure a step on two GPUs"]),
+        ("both.csv", ["workload", "net, other"]),
+        ("steps.csv --workload nosuch", ["'nosuch'", "net"]),
+        ("steps.csv --gpus 4,4", ["--gpus", "'4,4'", "2x8"]),
+        ("steps.csv --batch 0", ["batch", "above 0"]),
+        ("steps.csv --device abacus", ["'abacus'", "T4"]),
+        ("steps.csv --link fast", ["--link", "'fast'", "10Gb"]),
+        ("steps.csv --efficiency 2", ["--efficiency", "'2'"]),
+        ("steps.csv --level 2", ["--level", "'2'"]),
+    ],
+)
+def test_what_cannot_be_told_is_refused(run: Run, words: str, expected: list[str]) -> None:
+    assert_refused(run("consumption", "scale", *words.split()), *expected)
