@@ -40,8 +40,9 @@ class Reach:
         return len(step.gpus) > 1 and step.cluster in self.gpus and step.cluster not in self.several
 
     def find_least(self, step: PlacedStep) -> PlacedStep:
-        """A step that is not longer: where a network is a guess, nodes are no faster than the fullest of them alone."""
-        return replace(step, gpus=(max(step.gpus),)) if self.is_guess(step) else step
+        """A step that is not longer: where a network is a guess, nodes are no faster than the fullest one alone."""
+        full = max(step.gpus)
+        return replace(step, gpus=(full,)) if self.is_guess(step) and full <= self.gpus[step.cluster] else step
 
     def find_kind(self, step: PlacedStep) -> str:
         """Which of ``SPLITS`` leaves out what is asked for here."""
