@@ -17,6 +17,7 @@ import pytest
 from foretell.entities.consumption import Resource, Series
 from foretell.errors import NotFoundError
 from foretell.probes import consumption, network
+from foretell.probes import load as load_module
 from foretell.probes.consumption import sample
 from foretell.probes.load import LoadWatch
 from foretell.probes.network import NetworkCounter
@@ -37,13 +38,12 @@ time.sleep(0.2)
 
 
 @contextmanager
-def running(*words: str, stdin: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(words, stdin=stdin)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+def running(*words: str, stdin: int | None = None, stdout: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(words, stdin=stdin, stdout=stdout) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def python(code: str) -> tuple[str, ...]:
@@ -146,6 +146,32 @@ def test_a_network_counts_from_when_it_is_entered_until_it_is_left() -> None:
         assert left[2] >= in_ours[2]
 
 
+@pytest.mark.usefixtures("network_namespaces")
+def test_every_interface_of_many_is_counted() -> None:
+    make = "for number in $(seq 100); do ip tuntap add dev t$number mode tap; done; ip link set lo up"
+    code = f"import time\n{TALK}\nprint('said', flush=True)\ntime.sleep(100)"
+    words = ("unshare", "--net", "sh", "-c", f'{make}; exec "$@"', "sh", sys.executable, "-c", code)
+    with running(*words, stdout=subprocess.PIPE) as process, closing(NetworkCounter()) as counter:
+        assert process.stdout is not None
+        wait_for_own_network(process.pid)
+        counter.follow([process.pid])
+        process.stdout.readline()
+        assert counter.read()[2] >= 1e6
+        text = next(iter(counter._open.values()))._read_all()
+        assert all(f"t{number}:".encode() in text for number in range(1, 101))
+
+
+def test_a_process_not_ours_to_know_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = os.getppid()
+    monkeypatch.setattr(network, "_find_namespace", lambda pid: 0 if pid == other else 7)
+    with closing(NetworkCounter()) as counter:
+        counter.follow([os.getpid(), other])
+        assert list(counter._open) == [7]
+        counter.follow([other])
+        assert list(counter._open) == [0]
+        assert counter.shared
+
+
 def test_networks_stay_when_all_have_ended() -> None:
     with closing(NetworkCounter()) as counter:
         counter.follow([os.getpid()])
@@ -180,10 +206,12 @@ def test_samples_that_are_too_many_are_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert not any("first" in note for note in timed.notes)
 
 
-def test_load_of_others_is_named() -> None:
+def test_load_of_others_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_module, "_MOST_NAMED", 10_000)  # there may be others that use more
     with running(*python(COMPUTE.format(seconds=100))) as other:
         watch = LoadWatch.start(os.sched_getaffinity(0))
-        threading.Event().wait(0.4)
+        while time.clock_gettime((~other.pid << 3) | 2) < 0.4:  # of its own clock, however busy the machine is
+            time.sleep(0.05)
         load = watch.finish(job_cpu_s=0.0, job_pids=set())
         as_job = watch.finish(job_cpu_s=0.0, job_pids={other.pid})
     assert load.others > 0.1

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_LARGEST = 1 << 16
+_LARGEST, _HALF_A_PAGE = 1 << 16, 1 << 11
 _RECEIVED, _SENT = 0, 8  # places in a line of net/dev, after the interface's name
 _LOOPBACK = b"lo"
 _INTERFACES = Path("/sys/class/net")
+_HIDDEN = 0  # the number of a namespace that is not ours to know
 
 Counts = tuple[int, int, int, int]  # sent and received by all interfaces but the loopback, the same by it
 
@@ -18,9 +19,8 @@ Counts = tuple[int, int, int, int]  # sent and received by all interfaces but th
 class NetworkCounter:
     """Reads the counters of the namespaces that some processes are in, from when each came there until it left."""
 
-    _descriptors: dict[int, int] = field(default_factory=dict)  # by the namespace's number
+    _open: dict[int, "_Namespace"] = field(default_factory=dict)  # by its number
     _counted: Counts = (0, 0, 0, 0)  # in namespaces that were left, less what others had counted when they were entered
-    _parts: frozenset[bytes] = frozenset()
     known: bool = False  # whether there is anything to read
     shared: bool = False  # whether one may be the machine's own, in which everybody's bytes are counted
 
@@ -30,50 +30,72 @@ class NetworkCounter:
         A process that has ended or is not ours to look at is passed over; where none is left, all stays as it is.
         """
         now = dict(_find_namespaces(pids))
+        hidden = len(now) > 1 and now.pop(_HIDDEN, None) is not None  # most likely one of the others
         if not now:
             return
-        for left in self._descriptors.keys() - now.keys():
-            descriptor = self._descriptors.pop(left)
-            self._counted = _add(self._counted, self._read(descriptor))
-            os.close(descriptor)
-        for entered in now.keys() - self._descriptors.keys():
-            self._enter(entered, pid=now[entered])
-        self.known = bool(self._descriptors)
+        for left in self._open.keys() - now.keys():
+            namespace = self._open.pop(left)
+            self._counted = _add(self._counted, namespace.read())
+            namespace.close()
+        for number in now.keys() - self._open.keys():
+            self._enter(number, pid=now[number])
+        self.known = bool(self._open)
         machines = _find_namespace(1)
-        self.shared = self.known and (not machines or not self._descriptors.keys().isdisjoint({0, machines}))
+        seen = {_HIDDEN, machines} & {*self._open, *([_HIDDEN] if hidden else [])}
+        self.shared = self.known and (machines == _HIDDEN or bool(seen))
 
-    def _enter(self, namespace: int, *, pid: int) -> None:
+    def _enter(self, number: int, *, pid: int) -> None:
         with contextlib.suppress(OSError):  # it ended since
             descriptor = os.open(f"/proc/{pid}/net/dev", os.O_RDONLY | os.O_CLOEXEC)
-            if namespace == _find_namespace(os.getpid()):
-                self._parts = _find_parts()
-            self._descriptors[namespace] = descriptor
-            self._counted = _add(self._counted, self._read(descriptor), sign=-1)
+            parts = _find_parts() if number == _find_namespace(os.getpid()) else frozenset[bytes]()
+            self._open[number] = _Namespace(descriptor=descriptor, parts=parts)
+            self._counted = _add(self._counted, self._open[number].read(), sign=-1)
 
     def read(self) -> Counts:
         """Bytes so far."""
         total = self._counted
-        for descriptor in self._descriptors.values():
-            total = _add(total, self._read(descriptor))
+        for namespace in self._open.values():
+            total = _add(total, namespace.read())
         return total
 
-    def _read(self, descriptor: int) -> Counts:
+    def close(self) -> None:
+        for namespace in self._open.values():
+            namespace.close()
+        self._open.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Namespace:
+    """Counters of a network; ``parts`` are interfaces that count the bytes of others again."""
+
+    descriptor: int
+    parts: frozenset[bytes]
+
+    def read(self) -> Counts:
         sent = received = loop_sent = loop_received = 0
-        for line in os.pread(descriptor, _LARGEST, 0).splitlines()[2:]:
+        for line in self._read_all().splitlines()[2:]:
             name, _, text = line.partition(b":")
             fields = text.split()
+            if len(fields) <= _SENT:  # the rest of a line that grew by a digit since the page before it was read
+                continue
             if name.strip() == _LOOPBACK:
                 loop_received += int(fields[_RECEIVED])
                 loop_sent += int(fields[_SENT])
-            elif name.strip() not in self._parts:
+            elif name.strip() not in self.parts:
                 received += int(fields[_RECEIVED])
                 sent += int(fields[_SENT])
         return sent, received, loop_sent, loop_received
 
+    def _read_all(self) -> bytes:
+        """The kernel gives about a page at once, some thirty interfaces."""
+        text = more = os.pread(self.descriptor, _LARGEST, 0)
+        while len(more) > _HALF_A_PAGE:
+            more = os.pread(self.descriptor, _LARGEST, len(text))
+            text += more
+        return text
+
     def close(self) -> None:
-        for descriptor in self._descriptors.values():
-            os.close(descriptor)
-        self._descriptors.clear()
+        os.close(self.descriptor)
 
 
 def _add(counts: Counts, others: Counts, *, sign: int = 1) -> Counts:
@@ -89,11 +111,11 @@ def _find_namespaces(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _find_namespace(pid: int) -> int:
-    """The number of a process's network namespace; 0 if it is not ours to know."""
+    """The number of a process's network namespace."""
     try:
         return Path(f"/proc/{pid}/ns/net").stat().st_ino
     except PermissionError:
-        return 0
+        return _HIDDEN
 
 
 def _find_parts() -> frozenset[bytes]:
