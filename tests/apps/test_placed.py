@@ -37,11 +37,13 @@ def test_empty_cells_are_not_known() -> None:
     [
         ({"gpus": "4,4"}, r"row 1, column gpus: '4,4' is no placement; .* 2x8"),
         ({"gpus": 0}, "row 1, column gpus"),
-        ({"batch": 0}, "row 1, column batch: '0'; expected a number above 0"),
-        ({"step_s": "fast"}, "row 1, column step_s: 'fast'; expected a number"),
+        ({"batch": 0}, "row 1, column batch: '0'; expected a finite number above 0"),
+        ({"step_s": "fast"}, "row 1, column step_s: 'fast'; expected a finite number"),
         ({"step_s": float("inf")}, "row 1, column step_s"),
         ({"step_s": None}, "row 1: no step_s; leave the row out"),
-        ({"sync_s": -1}, "row 1, column sync_s: '-1'; expected a number, not below 0"),
+        ({"sync_s": -1}, "row 1, column sync_s: '-1'; expected a finite number, not below 0"),
+        ({"sync_s": 0.3}, "row 1: sync_s 0.3 is not below step_s 0.25; expected the part of the step that waits"),
+        ({"gpus": (4, 4)}, "row 1, column gpus: .* expected one value"),
         ({"link": "fast"}, "row 1, column link: 'fast' is no rate"),
         ({"device": "abacus"}, "row 1, column device: 'abacus' .*foretell device list.* leave it empty"),
     ],
@@ -56,3 +58,14 @@ def test_a_column_that_is_missing_is_named() -> None:
         ImportDataError, match="no column named 'gpus' among batch, step_s; expected batch, gpus, step_s"
     ):
         read_steps(pd.DataFrame([ROW]).drop(columns="gpus"), find_device=find_device)
+
+
+def test_a_column_that_is_there_twice_is_named() -> None:
+    for frame in (read(**{"step_s.1": 1.0}), pd.concat([read(), read()[["step_s"]]], axis=1)):
+        with pytest.raises(ImportDataError, match="two columns named 'step_s'; give each its own name"):
+            read_steps(frame, find_device=find_device)
+
+
+def test_a_table_without_rows_is_refused() -> None:
+    with pytest.raises(ImportDataError, match="the table has no rows; expected one for each measured step"):
+        read_steps(read().iloc[:0], find_device=find_device)

@@ -8,6 +8,7 @@ from tests.placed import ONE_NODE, TWO_NODES, measure, place, tell_step
 
 from foretell.entities.placed import PlacedPrediction, PlacedStep
 from foretell.errors import ImportDataError, NotFoundError
+from foretell.machines.devices import get_device
 from foretell.predictor.placed import PlacedPredictor
 
 
@@ -61,6 +62,7 @@ def test_several_nodes_are_doubted_where_one_was_measured(one: PlacedPredictor, 
 @pytest.mark.parametrize(
     ("step", "doubt"),
     [
+        (place((8,)), "More GPUs on a node than the 4 that were measured on lab."),
         (place((4,) * 5), "More than 2 times the 8 GPUs that were measured on lab."),
         (place((2,), 65), "A batch of 65: 4 to 32 were measured."),
         (place((2,), 1), "A batch of 1: 4 to 32 were measured."),
@@ -103,6 +105,61 @@ def test_a_workload_that_only_more_gpus_tell_does_no_harm() -> None:
     predictor = PlacedPredictor.fit([*measure(TWO_NODES), *late], workload="late", cluster="lab")
     told = tell(predictor, place((4, 4, 4), workload="late"))
     assert told.step_s.low < tell_step(place((4, 4, 4))) < told.step_s.high
+
+
+@pytest.mark.parametrize("factor", [1 / 30, 30])
+def test_units_of_time_do_not_matter(two: PlacedPredictor, factor: float) -> None:
+    rows = [replace(row, step_s=factor * row.step_s) for row in measure(TWO_NODES)]
+    other = PlacedPredictor.fit(rows, workload="net", cluster="lab")
+    for gpus in ((1,), (4, 4), (4, 4, 4, 4)):
+        told, scaled = tell(two, place(gpus)), tell(other, place(gpus))
+        assert scaled.step_s.value / factor == pytest.approx(told.step_s.value, rel=0.03)
+        assert scaled.waits == pytest.approx(told.waits, abs=0.03)
+
+
+def test_more_nodes_wait_no_less(two: PlacedPredictor) -> None:
+    told = two.predict([place(gpus) for gpus in ((1,), (4, 4), (4, 4, 4), (4, 4, 4, 4))])
+    assert told[0].exposed_s == 0
+    assert [each.step_s.value for each in told] == sorted(each.step_s.value for each in told)
+
+
+def test_a_batch_that_one_row_tells_is_believed() -> None:
+    rows = [*measure(TWO_NODES), *measure([(1,)], (128,))]
+    told = tell(PlacedPredictor.fit(rows, workload="net", cluster="lab"), place((1,), 128))
+    assert told.step_s.value == pytest.approx(tell_step(place((1,), 128)), rel=0.03)
+
+
+def test_batches_far_from_those_measured_are_less_sure(two: PlacedPredictor) -> None:
+    near, far = tell(two, place((4, 4), 32)).step_s, tell(two, place((4, 4), 256)).step_s
+    assert far.high / far.low > near.high / near.low
+
+
+def test_a_step_is_not_shorter_than_its_computing(two: PlacedPredictor) -> None:
+    far = tell(two, place((4,) * 100))
+    assert far.step_s.low > 0.7 * tell_step(place((1,)))
+
+
+def test_many_workloads_are_learned_from_as_far_as_they_matter() -> None:
+    rows = [row for name in range(40) for row in measure([(1,), (2,)], (8,), workload=f"net{name:02}")]
+    predictor = PlacedPredictor.fit(rows, workload="net39", cluster="lab")
+    assert "net39" in {row.placed.workload for row in predictor.rows}
+    assert len(predictor.rows) == 2 * 30
+
+
+def test_another_that_cannot_be_learned_does_no_harm() -> None:
+    rows = [*measure(TWO_NODES), *measure([(4,)], workload="late")]
+    assert tell(PlacedPredictor.fit(rows, workload="net", cluster="lab"), place((4, 4))).step_s.value > 0
+    with pytest.raises(ImportDataError, match="no row tells what 'late' computes"):
+        PlacedPredictor.fit(rows, workload="late", cluster="lab")
+
+
+def test_a_devices_figures_carry_a_cluster_that_alone_names_one() -> None:
+    rows = [replace(row, placed=replace(row.placed, device=get_device("T4"))) for row in measure(TWO_NODES)]
+    predictor = PlacedPredictor.fit(rows, workload="net", cluster="away")
+    slow, fast = (
+        tell(predictor, replace(place((1,), cluster="away"), device=get_device(name))) for name in ("T4", "A100")
+    )
+    assert fast.step_s.value < 0.8 * slow.step_s.value
 
 
 def test_steps_of_one_gpu_alone_are_not_enough() -> None:

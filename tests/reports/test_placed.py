@@ -36,7 +36,7 @@ def test_the_most_is_asked_for_that_still_pays() -> None:
     assert find_choice(TOLD, 0.7) is TOLD[1]
     assert find_choice(TOLD, 0.3) is TOLD[1]  # the third is not sure
     assert find_choice(TOLD, 0.9) is None
-    assert "Stay with 1 GPU: on more, each GPU does less than 90 %" in describe_choice(TOLD, 0.9)
+    assert "Stay with 1 GPU: on more, each GPU does less than 90 %" in describe_choice(TOLD[:2], 0.9)
 
 
 def test_where_nothing_is_sure_the_doubt_is_told() -> None:
@@ -46,7 +46,18 @@ def test_where_nothing_is_sure_the_doubt_is_told() -> None:
 
 
 def test_one_placement_is_only_described() -> None:
-    assert describe_choice(TOLD[1:2], 0.7) == "20 % of a step waits for gradients."
+    assert describe_choice(TOLD[1:2], 0.7) == "20 % of a step on 4 GPUs waits for gradients."
+
+
+def test_what_lies_outside_is_to_be_measured_first() -> None:
+    assert describe_choice([TOLD[0], TOLD[2]], 0.3) == f"Stay with 1 GPU until more is measured. {GUESS}"
+    assert "on more of those that are sure, each GPU does less than 90 %" in describe_choice(TOLD, 0.9)
+
+
+def test_as_many_gpus_are_compared_with_the_fastest() -> None:
+    spread = tell((2, 2), 0.4)
+    assert find_efficiencies([spread, TOLD[1]]) == pytest.approx([0.625, 1.0])
+    assert describe_choice([spread, TOLD[1]], 0.7) == "20 % of a step on 4 GPUs waits for gradients."
 
 
 def test_placements_for_people(to_text: Callable[..., str], check_golden: Callable[[str, str], None]) -> None:

@@ -1,5 +1,6 @@
 """Steps of data-parallel training on other GPUs than they were measured on."""
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -36,8 +37,8 @@ def predict_placements(
 
     Raises:
         ImportDataError: The table cannot be read or learned from.
-        NotFoundError: No such workload was measured, or there is no such device.
-        SpecError: A workload, a cluster or a placement has to be named.
+        NotFoundError: No such workload or cluster was measured, or there is no such device.
+        SpecError: A workload or a cluster has to be named, or something cannot be.
     """
     from foretell.predictor.placed import PlacedPredictor
 
@@ -48,8 +49,9 @@ def predict_placements(
     where = _choose_name("cluster", cluster, [row.placed.cluster for row in rows])
     own = _list_own(rows, named, where)
     like = next((row.placed for row in rows if row.placed.cluster == where), None)
+    _check_cluster(rows, where, figures=device is not None or link_bytes_per_s is not None)
     size = max(row.placed.batch for row in own) if batch is None else batch
-    _check(size, placements)
+    _check(size, placements, link_bytes_per_s, level)
     steps = [
         PlacedStep(
             workload=named,
@@ -59,7 +61,7 @@ def predict_placements(
             device=_choose_device(device, like),
             link_bytes_per_s=link_bytes_per_s or (like.link_bytes_per_s if like else None),
         )
-        for each in placements or _list_usual(rows, where)
+        for each in dict.fromkeys(placements or _list_usual(rows, where))
     ]
     return PlacedPredictor.fit(rows, workload=named, cluster=where).predict(steps, level=level)
 
@@ -67,7 +69,7 @@ def predict_placements(
 def _choose_name(kind: str, name: str | None, seen: Iterable[str]) -> str:
     known = sorted(set(seen))
     if name is None and len(known) != 1:
-        expected = f"one of {', '.join(known)}" if known else "a table with rows"
+        expected = f"one of {', '.join(known)}"
         raise SpecError("placements", [Mistake(place=kind, found="none named", expected=expected)])
     return known[0] if name is None else name
 
@@ -87,14 +89,30 @@ def _choose_device(name: str | None, like: PlacedStep | None) -> Device | None:
     return like.device if like else None
 
 
-def _check(batch: float, placements: Sequence[Placement]) -> None:
+def _check_cluster(rows: Sequence[TimedStep], cluster: str, *, figures: bool) -> None:
+    """A cluster is in the table, or has figures."""
+    known = sorted({row.placed.cluster for row in rows})
+    if cluster not in known and not figures:
+        hint = "Name the device or the link of one that was not measured."
+        raise NotFoundError("cluster", cluster, known=known, hint=hint)
+    if cluster in known and figures:
+        expected = f"none for {cluster}, which the table has; or the name of another cluster"
+        raise SpecError("placements", [Mistake(place="device and link", found="given", expected=expected)])
+
+
+def _check(batch: float, placements: Sequence[Placement], link: float | None, level: float) -> None:
     mistakes = [
-        Mistake(place="gpus", found=str(each), expected="one or more on each node")
+        Mistake(place="gpus", found=repr(each), expected="whole numbers from 1, one for each node, such as (8, 8)")
         for each in placements
-        if not each or min(each) < 1
+        if not isinstance(each, tuple) or not each or not all(isinstance(count, int) and count > 0 for count in each)
     ]
-    if not batch > 0:
-        mistakes.append(Mistake(place="batch", found=f"{batch:g}", expected="a number above 0"))
+    for place, found, right, expected in (
+        ("batch", batch, 0 < batch < math.inf, "a finite number above 0"),
+        ("link", link, link is None or 0 < link < math.inf, "bytes a second, above 0"),
+        ("level", level, 0 < level < 1, "a share above 0 and below 1"),
+    ):
+        if not right:
+            mistakes.append(Mistake(place=place, found=str(found), expected=expected))
     if mistakes:
         raise SpecError("placements", mistakes)
 

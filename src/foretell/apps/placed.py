@@ -1,9 +1,9 @@
 """Tables of measured steps → TimedSteps."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from foretell.entities.device import Device
@@ -29,12 +29,19 @@ def read_steps(frame: pd.DataFrame, *, find_device: FindDevice) -> list[TimedSte
             f"no column named {missing[0]!r} among {', '.join(map(str, frame.columns))}; "
             f"expected {', '.join(NEEDED)} and, where they are known, {', '.join(KNOWN)}"
         )
+    twice = [name for name in (*NEEDED, *KNOWN) if list(frame.columns).count(name) > 1 or f"{name}.1" in frame.columns]
+    if twice:
+        raise ImportDataError(f"two columns named {twice[0]!r}; give each its own name")
+    if frame.empty:
+        raise ImportDataError("the table has no rows; expected one for each measured step")
     return [_read_row(number, row, find_device) for number, row in enumerate(frame.to_dict("records"), start=1)]
 
 
 def _read_row(number: int, row: Mapping[Any, Any], find_device: FindDevice) -> TimedStep:
     def read(name: str, parse: Callable[[str], Any], usual: Any = None) -> Any:
         cell = row.get(name)
+        if not pd.api.types.is_scalar(cell):
+            raise ImportDataError(f"row {number}, column {name}: {cell!r}; expected one value")
         if cell is None or pd.isna(cell) or not str(cell).strip():
             if name in NEEDED:
                 raise ImportDataError(f"row {number}: no {name}; leave the row out if it is not known")
@@ -52,7 +59,12 @@ def _read_row(number: int, row: Mapping[Any, Any], find_device: FindDevice) -> T
         device=read("device", lambda name: _get_device(name, find_device)),
         link_bytes_per_s=read("link", parse_rate),
     )
-    return TimedStep(placed=placed, step_s=read("step_s", _parse_positive), sync_s=read("sync_s", _parse_seconds))
+    step_s, sync_s = read("step_s", _parse_positive), read("sync_s", _parse_seconds)
+    if sync_s is not None and sync_s >= step_s:
+        raise ImportDataError(
+            f"row {number}: sync_s {sync_s:g} is not below step_s {step_s:g}; expected the part of the step that waits"
+        )
+    return TimedStep(placed=placed, step_s=step_s, sync_s=sync_s)
 
 
 def _parse_gpus(text: str) -> Placement:
@@ -60,20 +72,24 @@ def _parse_gpus(text: str) -> Placement:
 
 
 def _parse_positive(text: str) -> float:
-    number = _parse_seconds(text)
-    if not number:
-        raise ValueError(f"{text!r}; expected a number above 0")
+    number = _parse_number(text)
+    if not 0 < number < math.inf:
+        raise ValueError(f"{text!r}; expected a finite number above 0")
     return number
 
 
 def _parse_seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = np.nan
-    if not 0 <= number < np.inf:
-        raise ValueError(f"{text!r}; expected a number, not below 0")
+    number = _parse_number(text)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{text!r}; expected a finite number, not below 0")
     return number
+
+
+def _parse_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _get_device(name: str, find_device: FindDevice) -> Device:

@@ -182,7 +182,8 @@ def scale_steps(
     batch: Annotated[float | None, typer.Option(help="Of one GPU; default: the largest that was measured.")] = None,
     workload: Annotated[str | None, typer.Option(metavar="NAME", help="Which, if the table has several.")] = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which, if the table has several, or one that it has not.")
+        str | None,
+        typer.Option(metavar="NAME", help="Which, if the table has several; or another, with --device or --link."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="GPU of a cluster that the table has not.")] = None,
     link: Annotated[

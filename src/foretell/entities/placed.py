@@ -10,7 +10,8 @@ Placement = tuple[int, ...]  # GPUs on each node
 
 _EQUAL = re.compile(r"(\d+)x(\d+)")
 _EACH = re.compile(r"\d+(\+\d+)*")
-_MOST_NODES = 100_000
+_DIGITS = 9  # more are more than any
+_MOST_NODES, _MOST_GPUS = 10_000, 1_000  # of a node: what no cluster has is a slip of the pen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +70,19 @@ def parse_placement(text: str) -> Placement:
     """GPUs on each node from ``"8"``, ``"4+2"`` (on two nodes) or ``"2x8"`` (two nodes of 8).
 
     Raises:
-        ValueError: if it is none of these, or a node has none.
+        ValueError: if it is none of these, a node has none, or there are more than any cluster has.
     """
     spaceless = "".join(text.split())
-    placement: Placement = ()
+    nodes, each = 1, spaceless
     if equal := _EQUAL.fullmatch(spaceless):
-        placement = (int(equal[2]),) * min(int(equal[1]), _MOST_NODES)
-    elif _EACH.fullmatch(spaceless):
-        placement = tuple(sorted(map(int, spaceless.split("+")), reverse=True))
-    if not placement or min(placement) < 1:
-        raise ValueError(f"{text!r} is no placement; write for example 8, 4+2 (two nodes) or 2x8 (two nodes of 8)")
-    return placement
+        nodes, each = int(equal[1][:_DIGITS]), equal[2]
+    counts = [int(word[:_DIGITS]) for word in each.split("+")] if _EACH.fullmatch(each) else []
+    if not counts or not 1 <= nodes * len(counts) <= _MOST_NODES or not 1 <= min(counts) <= max(counts) <= _MOST_GPUS:
+        raise ValueError(
+            f"{text!r} is no placement; write for example 8, 4+2 (two nodes) or 2x8 (two nodes of 8), with at most "
+            f"{_MOST_GPUS:,} GPUs on a node and {_MOST_NODES:,} nodes"
+        )
+    return nodes * tuple(sorted(counts, reverse=True))
 
 
 def render_placement(gpus: Placement) -> str:

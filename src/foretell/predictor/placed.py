@@ -1,15 +1,17 @@
 """From a table of measured steps to steps on other GPUs, and how sure that is."""
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretell.entities.placed import PlacedPrediction, PlacedStep, Placement, TimedStep
 from foretell.entities.prediction import Estimate
 from foretell.errors import ImportDataError
-from foretell.models.consumption.left_out import SPLITS
+from foretell.models.consumption.left_out import SPLITS, find_learnable
 from foretell.models.consumption.parallel import GROWTHS, ParallelModel, ParallelTime, score_growths
 
+_MOST_PAIRS = 30  # workloads on clusters that are learned from at once: more take minutes
 _FARTHEST = 2  # times the GPUs, or the batch, that were measured: beyond it, a doubt
 
 
@@ -34,6 +36,7 @@ class PlacedPredictor:
                 f"none of {len(rows)} steps ran on more than one GPU: nothing tells what gradients cost. "
                 "Measure a step on two GPUs, and one on two nodes"
             )
+        rows = _choose_rows(rows, workload, cluster)
         seen = any((row.placed.workload, row.placed.cluster) == (workload, cluster) for row in rows)
         kinds = ("more", "seen") if seen else ("new",)
         folds = SPLITS[kinds[0]](rows)
@@ -70,12 +73,21 @@ class PlacedPredictor:
         own = [placed for placed in here if placed.workload == step.workload]
         if not here:
             known = ", ".join(sorted({row.placed.cluster for row in self.rows}))
-            return [
-                f"No step on {step.cluster} was measured, only on {known}: it is told by them, and bounds are wide."
-            ]
+            return [f"No step on {step.cluster} was measured, only on {known}: bounds are wide."]
         if not own:
             return [f"{step.workload} was never measured on {step.cluster}, only elsewhere."]
         return [*_doubt_place(step, here), *_doubt_batch(step, own)]
+
+
+def _choose_rows(rows: Sequence[TimedStep], workload: str, cluster: str) -> list[TimedStep]:
+    """Those that can be learned from; of many workloads and clusters, those that have most to do with what is asked."""
+    known = find_learnable(rows) | {workload}
+    counts = Counter(
+        (row.placed.workload, row.placed.cluster) for row in rows if row.placed.workload in known
+    ).most_common()
+    near = sorted(counts, key=lambda each: (each[0][0] != workload) + (each[0][1] != cluster))  # stable: most first
+    chosen = {pair for pair, _ in near[:_MOST_PAIRS]}
+    return [row for row in rows if (row.placed.workload, row.placed.cluster) in chosen]
 
 
 def _get_place(step: PlacedStep) -> tuple[str, str, Placement]:
@@ -88,7 +100,9 @@ def _doubt_place(step: PlacedStep, here: Sequence[PlacedStep]) -> list[str]:
             f"No step on several nodes of {step.cluster} was measured: what the network between them costs is a guess. "
             "One step on two nodes would tell the most."
         ]
-    most = max(sum(placed.gpus) for placed in here)
+    full, most = max(max(placed.gpus) for placed in here), max(sum(placed.gpus) for placed in here)
+    if max(step.gpus) > full:
+        return [f"More GPUs on a node than the {full} that were measured on {step.cluster}."]
     if sum(step.gpus) > _FARTHEST * most:
         return [f"More than {_FARTHEST} times the {most} GPUs that were measured on {step.cluster}."]
     return []

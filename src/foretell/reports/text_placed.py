@@ -50,8 +50,9 @@ def _build_legend(told: Sequence[PlacedPrediction], efficiency: float) -> str:
     words = [
         f"between: {render_level(told[0].step_s.level)} of the time",
         "GPU h/M: GPU hours for a million examples",
-        f"*: the most for which each GPU does {render_share(efficiency)}",
     ]
+    if find_choice(told, efficiency):
+        words.append(f"*: the most for which each GPU does {render_share(efficiency)}")
     if any(each.doubts for each in told):
         words.append("?: outside of what was measured")
     return "; ".join(words)

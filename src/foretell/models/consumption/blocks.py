@@ -42,12 +42,17 @@ def _slope_softened(values: Floats) -> Floats:
 
 
 def fit_blocks(
-    blocks: Mapping[str, Block], sizes: Mapping[str, int], rows: Rows, miss: Callable[[Params], Floats]
+    blocks: Mapping[str, Block],
+    sizes: Mapping[str, int],
+    rows: Rows,
+    miss: Callable[[Params], Floats],
+    *,
+    begin: Mapping[str, Floats] | None = None,
 ) -> Params:
     """The parameters that miss least, none far from what is believed of it; each has one more, for names never seen.
 
     ``miss`` has one column for each row. A row depends on one parameter of a block only, so that one step of a whole
-    block tells the slopes of all its parameters.
+    block tells the slopes of all its parameters. The search begins at what is believed, or at ``begin``.
     """
     starts = dict(
         zip(blocks, np.cumsum([0, *(sizes[block.level] for block in blocks.values())]).tolist(), strict=False)
@@ -77,7 +82,10 @@ def fit_blocks(
         )
         return slopes
 
-    return unpack(least_squares(weigh, means.copy(), jac=slope, max_nfev=80).x)
+    first = means.copy()
+    for name, values in (begin or {}).items():
+        first[starts[name] : starts[name] + sizes[blocks[name].level]] = values
+    return unpack(least_squares(weigh, first, jac=slope, max_nfev=80).x)
 
 
 def _unseen(block: Block, part: Floats) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from foretell.entities.workload import Floats
@@ -123,10 +124,12 @@ def _learn_cells(rows: Rows, logs: Floats) -> _Cells:
     design[np.arange(len(logs)), len(cells) + pair] = alone
     design[:, -2] = alone
     doubt = np.concatenate([np.full(len(cells), 1e-3), np.ones(len(pairs)), [0.3, 3.0]])
+    only = np.bincount(cell)[cell] == 1  # nothing else tells of its batch, however far off it is
+    usual = float(np.median(logs))  # so that a second is no special time
     tried = []
     for fade in _FADES:
         design[:, -1] = _slowest(rows.count) * np.exp(-fade * (log_batch - log_batch.min()))
-        found, missed = _solve(design, logs, doubt)
+        found, missed = _solve(design, logs - usual, doubt, only)
         tried.append((missed, fade, found))
     _, fade, found = min(tried, key=lambda each: each[0])
     return _Cells(
@@ -135,12 +138,12 @@ def _learn_cells(rows: Rows, logs: Floats) -> _Cells:
         least=float(log_batch.min()),
         alone_shared=float(found[-2]),
         alone={each: float(found[len(cells) + number]) for each, number in pairs.items()},
-        found=[(key[0], key[1], float(found[number])) for key, number in cells.items()],
+        found=[(key[0], key[1], float(found[number]) + usual) for key, number in cells.items()],
     )
 
 
-def _solve(design: Floats, logs: Floats, doubt: Floats) -> tuple[Floats, float]:
-    """Ridge regression in which what lies far off counts less; the last number is never below 0."""
+def _solve(design: Floats, logs: Floats, doubt: Floats, only: NDArray[np.bool_]) -> tuple[Floats, float]:
+    """Ridge regression in which what lies far off counts less, but ``only`` rows; the last number is never below 0."""
     weight, used = np.ones(len(logs)), design.copy()
     for _ in range(6):
         weighted = used * weight[:, None]
@@ -149,7 +152,7 @@ def _solve(design: Floats, logs: Floats, doubt: Floats) -> tuple[Floats, float]:
             used[:, -1] = 0.0
             continue
         strayed = np.abs(logs - used @ found)
-        weight = 1 / np.maximum(1.0, strayed / (2.2 * np.median(strayed) + 1e-3))
+        weight = np.where(only, 1.0, 1 / np.maximum(1.0, strayed / (2.2 * np.median(strayed) + 1e-3)))
     return np.asarray(found, dtype=float), float(np.sum(weight * (logs - used @ found) ** 2))
 
 

@@ -38,12 +38,17 @@ def _split(rows: Sequence[TimedStep], learned: Sequence[bool]) -> Fold:
 
 
 def _keep_known(folds: Iterable[Fold]) -> list[Fold]:
-    """Folds with what can be learned and asked: workloads of which it is known what computing takes."""
+    """Folds with what can be learned and asked."""
     return [fold for each in folds if all(fold := _keep_workloads(*each))]
 
 
+def find_learnable(rows: Iterable[TimedStep]) -> set[str]:
+    """Workloads of which it is known what computing takes: of one GPU, or without its waiting."""
+    return {row.placed.workload for row in rows if row.sync_s is not None or sum(row.placed.gpus) == 1}
+
+
 def _keep_workloads(train: Sequence[TimedStep], test: Sequence[TimedStep]) -> Fold:
-    known = {row.placed.workload for row in train if row.sync_s is not None or sum(row.placed.gpus) == 1}
+    known = find_learnable(train)
     train = [row for row in train if row.placed.workload in known]
     return train, [row for row in test if row.placed.workload in known]
 

@@ -26,6 +26,7 @@ from foretell.models.intervals import Spread
 GROWTHS = ("ring", "power", "limited")  # how synchronisation grows with GPUs and nodes
 _SYNC_NOISE = (0.1, 0.05)  # of what is seen of synchronising: of itself, of computing
 _LEAST_S = 1e-9
+_SUREST = 0.02  # no bounds are nearer, in logs
 _MOST_ROWS = 3000  # learned from at once
 _MOST_RESTS = 300  # of a workload on a cluster
 _MOST_REST = 2.0  # in logs
@@ -45,10 +46,10 @@ class ParallelTime:
 # In logs, but powers and shares, which are logits where they are limited to one.
 _SYNC_BLOCKS = {
     "bytes": Block("workload", 0.0, 1.5),
-    "local": Block("all", np.log(0.05), 1.5),  # one node
+    "local": Block("all", np.log(0.05), 4.0),  # one node
     "local_cluster": Block("cluster", 0.0, 1.5),
     "local_pair": Block("pair", 0.0, 0.25),
-    "net": Block("all", np.log(0.05), 1.5),  # several nodes
+    "net": Block("all", np.log(0.05), 4.0),  # several nodes
     "net_cluster": Block("cluster", 0.0, 1.5),
     "net_pair": Block("pair", 0.0, 0.25),
     "link_power": Block("all", 0.5, 0.5),  # faster links are used less well
@@ -119,20 +120,19 @@ class ParallelModel:
         """
         if not steps:
             return []
-        told, exposed = self._answer(steps)
+        told, compute = self._answer(steps)
         least, _ = self._answer([self.reach_.find_least(step) for step in steps])
-        exposed, told = exposed + np.maximum(0.0, least - told), np.maximum(least, told)
         return [
-            self._build(step, float(time), float(wait), (1 - level) / 2)
-            for step, time, wait in zip(steps, told, exposed, strict=True)
+            self._build(step, time_s=float(time), compute_s=float(alone), chance=(1 - level) / 2)
+            for step, time, alone in zip(steps, np.maximum(least, told), compute, strict=True)
         ]
 
     def _answer(self, steps: Sequence[PlacedStep]) -> tuple[Floats, Floats]:
-        """Seconds of each, and of its waiting."""
+        """Seconds of each, and those that it computes."""
         rows = self.names_.number(steps)
-        step_s, exposed = self._tell(rows)
-        told = step_s * np.exp(_tell_rests(self.rests_, rows))
-        return told, np.minimum(exposed, told)
+        told = self._tell(rows) * np.exp(_tell_rests(self.rests_, rows))
+        compute = np.where(rows.count > 1, np.minimum(np.exp(self.compute_.tell(rows)), told), told)
+        return told, compute
 
     def learn_bounds(self, rows: Sequence[TimedStep], kinds: Iterable[str] = ("seen", "more", "new")) -> Self:
         """Learn how far answers stray: other batches of placements, more GPUs, clusters never seen; returns itself."""
@@ -157,14 +157,18 @@ class ParallelModel:
                 model.reach_.find_width(steps[key]),
             )
 
-    def _build(self, step: PlacedStep, time_s: float, wait_s: float, chance: float) -> ParallelTime:
+    def _build(self, step: PlacedStep, *, time_s: float, compute_s: float, chance: float) -> ParallelTime:
         spread, width = self.spreads_[self.reach_.find_kind(step)], self.reach_.find_width(step)
+        low, high = spread.lower(chance) * width, spread.upper(chance) * width
+        # A step is not shorter than its computing, which is as sure as if its GPUs had been seen.
+        sure = 1.0 if self.reach_.find_kind(step) == "new" else self.reach_.find_batch_width(step) / width
+        least_s = compute_s * float(np.exp(low * min(1.0, sure)))
         return ParallelTime(
             step_s=time_s,
-            compute_s=time_s - wait_s,
-            exposed_s=wait_s,
-            low_s=time_s * float(np.exp(min(0.0, spread.lower(chance) * width))),
-            high_s=time_s * float(np.exp(max(0.0, spread.upper(chance) * width))),
+            compute_s=compute_s,
+            exposed_s=time_s - compute_s,
+            low_s=max(time_s * float(np.exp(min(-_SUREST, low))), min(least_s, time_s * (1 - _SUREST))),
+            high_s=time_s * float(np.exp(max(_SUREST, high))),
         )
 
     def _learn_sync(self, rows: Rows, step_s: Floats, sync_s: Floats) -> Params:
@@ -179,13 +183,17 @@ class ParallelModel:
             waits = np.where(seen, sync_s - exposed, 0.0) / noise
             return np.stack([soften(np.log(step_s / told) / NOISE), soften(waits)])
 
-        return fit_blocks(_SYNC_BLOCKS | _GROWTH_BLOCKS[self.growth], self.names_.sizes(), rows, miss)
+        # Begun where gradients take as long as computing: what hides wholly behind it tells nothing of itself.
+        medians = _find_medians(np.log(compute), rows.levels["workload"], self.names_.sizes()["workload"])
+        usual = np.array([np.median(medians)])
+        begin = {"local": usual, "net": usual, "bytes": medians - usual}
+        return fit_blocks(_SYNC_BLOCKS | _GROWTH_BLOCKS[self.growth], self.names_.sizes(), rows, miss, begin=begin)
 
-    def _tell(self, rows: Rows) -> tuple[Floats, Floats]:
-        return _law(self.sync_, rows, np.exp(self.compute_.tell(rows)), self.growth)
+    def _tell(self, rows: Rows) -> Floats:
+        return _law(self.sync_, rows, np.exp(self.compute_.tell(rows)), self.growth)[0]
 
     def _learn_rests(self, rows: Rows, step_s: Floats) -> "dict[int, _Rest]":
-        strayed = np.clip(np.log(step_s / self._tell(rows)[0]), -_MOST_REST, _MOST_REST)
+        strayed = np.clip(np.log(step_s / self._tell(rows)), -_MOST_REST, _MOST_REST)
         pairs = rows.levels["pair"]
         chosen = {pair: np.flatnonzero(pairs == pair) for pair in np.unique(pairs).tolist()}
         return {pair: _Rest.learn(rows.take(few), strayed[few]) for pair, few in chosen.items()}
@@ -214,6 +222,12 @@ def _find_computing(rows: Rows, step_s: Floats, sync_s: Floats) -> Floats:
     """Seconds that a step computes, where that is known: alone, or where its waiting was measured."""
     waits = np.where(rows.count == 1, np.nan_to_num(sync_s), sync_s)
     return np.where(step_s > waits, step_s - waits, np.nan)
+
+
+def _find_medians(values: Floats, levels: Ints, size: int) -> Floats:
+    """Of each level; of all where a level has none."""
+    usual = float(np.median(values)) if values.size else 0.0
+    return np.array([np.median(values[levels == n]) if (levels == n).any() else usual for n in range(size)])
 
 
 def _law(params: Params, rows: Rows, compute: Floats, growth: str) -> tuple[Floats, Floats]:

@@ -111,9 +111,8 @@ def _figures(step: PlacedStep) -> dict[str, float | None]:
 
 
 def _mean_log(values: Sequence[float | None]) -> float | None:
-    """One figure alone has nothing to be compared with."""
     known = [np.log(value) for value in values if value is not None]
-    return float(np.mean(known)) if len(known) > 1 else None
+    return float(np.mean(known)) if known else None
 
 
 def _compare(value: float | None, scale: float | None) -> float:

@@ -19,6 +19,7 @@ class Reach:
     """How far what was seen reaches: the most GPUs of each cluster and of all, and clusters of several nodes."""
 
     placements: Mapping[tuple[str, str], frozenset[Placement]]  # of workloads on clusters
+    batches: Mapping[tuple[str, str], tuple[float, float]]  # the least and the largest of these
     gpus: Mapping[str, int]
     most_gpus: int
     several: frozenset[str]
@@ -26,14 +27,21 @@ class Reach:
     @classmethod
     def find(cls, steps: Sequence[PlacedStep]) -> "Reach":
         gpus: dict[str, int] = {}
+        placements: dict[tuple[str, str], set[Placement]] = {}
+        batches: dict[tuple[str, str], tuple[float, float]] = {}
         for step in steps:
+            pair = (step.workload, step.cluster)
+            low, high = batches.get(pair, (step.batch, step.batch))
             gpus[step.cluster] = max(sum(step.gpus), gpus.get(step.cluster, 0))
-        several = frozenset(step.cluster for step in steps if len(step.gpus) > 1)
-        seen: dict[tuple[str, str], set[Placement]] = {}
-        for step in steps:
-            seen.setdefault((step.workload, step.cluster), set()).add(_sort(step.gpus))
-        placements = {pair: frozenset(each) for pair, each in seen.items()}
-        return cls(placements=placements, gpus=gpus, most_gpus=max(gpus.values()), several=several)
+            placements.setdefault(pair, set()).add(_sort(step.gpus))
+            batches[pair] = (min(low, step.batch), max(high, step.batch))
+        return cls(
+            placements={pair: frozenset(each) for pair, each in placements.items()},
+            batches=batches,
+            gpus=gpus,
+            most_gpus=max(gpus.values()),
+            several=frozenset(step.cluster for step in steps if len(step.gpus) > 1),
+        )
 
     def is_guess(self, step: PlacedStep) -> bool:
         """Whether it needs several nodes of a cluster of which one was seen."""
@@ -53,14 +61,20 @@ class Reach:
 
     def find_width(self, step: PlacedStep) -> float:
         """How far an answer is expected to stray: with each doubling beyond what was seen, if powers are wrong."""
-        kind = self.find_kind(step)
+        kind, far = self.find_kind(step), self.find_batch_width(step)
         if kind == "seen":
-            return _SEEN_STRAY
+            return far
         beyond = np.log2(sum(step.gpus) / self.gpus.get(step.cluster, self.most_gpus))
-        width = _USUAL_STRAY * (1 + max(0.0, float(beyond)))
+        width = far - _SEEN_STRAY + _USUAL_STRAY * (1 + max(0.0, float(beyond)))
         if kind == "new":
             return width + _PAIR_STRAY
         return width + _NODES_STRAY * self.is_guess(step)
+
+    def find_batch_width(self, step: PlacedStep) -> float:
+        """The same for a placement that was seen: with each doubling of the batch beyond those that were."""
+        low, high = self.batches.get((step.workload, step.cluster), (step.batch, step.batch))
+        beyond = max(0.0, float(np.log2(step.batch / high)), float(np.log2(low / step.batch)))
+        return _SEEN_STRAY + _USUAL_STRAY * beyond
 
 
 def _sort(gpus: Placement) -> Placement:
