@@ -7,7 +7,7 @@ workload or cluster leaning on what the others say, so that a cluster never seen
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -46,10 +46,10 @@ class ParallelTime:
 # In logs, but powers and shares, which are logits where they are limited to one.
 _SYNC_BLOCKS = {
     "bytes": Block("workload", 0.0, 1.5),
-    "local": Block("all", np.log(0.05), 4.0),  # one node
+    "local": Block("all", np.log(0.2), 3.0),  # one node; of what computing takes
     "local_cluster": Block("cluster", 0.0, 1.5),
     "local_pair": Block("pair", 0.0, 0.25),
-    "net": Block("all", np.log(0.05), 4.0),  # several nodes
+    "net": Block("all", np.log(0.2), 3.0),  # several nodes
     "net_cluster": Block("cluster", 0.0, 1.5),
     "net_pair": Block("pair", 0.0, 0.25),
     "link_power": Block("all", 0.5, 0.5),  # faster links are used less well
@@ -187,7 +187,12 @@ class ParallelModel:
         medians = _find_medians(np.log(compute), rows.levels["workload"], self.names_.sizes()["workload"])
         usual = np.array([np.median(medians)])
         begin = {"local": usual, "net": usual, "bytes": medians - usual}
-        return fit_blocks(_SYNC_BLOCKS | _GROWTH_BLOCKS[self.growth], self.names_.sizes(), rows, miss, begin=begin)
+        believed = {
+            name: replace(_SYNC_BLOCKS[name], mean=float(usual[0]) + _SYNC_BLOCKS[name].mean)
+            for name in ("local", "net")
+        }
+        blocks = _SYNC_BLOCKS | _GROWTH_BLOCKS[self.growth] | believed
+        return fit_blocks(blocks, self.names_.sizes(), rows, miss, begin=begin)
 
     def _tell(self, rows: Rows) -> Floats:
         return _law(self.sync_, rows, np.exp(self.compute_.tell(rows)), self.growth)[0]
