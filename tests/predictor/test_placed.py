@@ -117,6 +117,13 @@ def test_units_of_time_do_not_matter(two: PlacedPredictor, factor: float) -> Non
         assert scaled.waits == pytest.approx(told.waits, abs=0.03)
 
 
+@pytest.mark.parametrize("factor", [1 / 30, 1, 30])
+def test_bounds_of_two_placements_are_in_proportion(factor: float) -> None:
+    rows = [replace(row, step_s=factor * row.step_s) for row in measure([(1,), (2,)])]
+    told = tell(PlacedPredictor.fit(rows, workload="net", cluster="lab"), place((4,)))
+    assert told.step_s.high < 2 * told.step_s.value
+
+
 def test_more_nodes_wait_no_less(two: PlacedPredictor) -> None:
     told = two.predict([place(gpus) for gpus in ((1,), (4, 4), (4, 4, 4), (4, 4, 4, 4))])
     assert told[0].exposed_s == 0

@@ -172,6 +172,7 @@ class ParallelModel:
         )
 
     def _learn_sync(self, rows: Rows, step_s: Floats, sync_s: Floats) -> Params:
+        medians = _find_medians(self.compute_.tell(rows), rows.levels["workload"], self.names_.sizes()["workload"])
         several = np.flatnonzero(rows.count > 1)
         rows, step_s, sync_s = rows.take(several), step_s[several], sync_s[several]
         compute = np.exp(self.compute_.tell(rows))
@@ -184,7 +185,6 @@ class ParallelModel:
             return np.stack([soften(np.log(step_s / told) / NOISE), soften(waits)])
 
         # Begun where gradients take as long as computing: what hides wholly behind it tells nothing of itself.
-        medians = _find_medians(np.log(compute), rows.levels["workload"], self.names_.sizes()["workload"])
         usual = np.array([np.median(medians)])
         begin = {"local": usual, "net": usual, "bytes": medians - usual}
         believed = {
@@ -231,7 +231,7 @@ def _find_computing(rows: Rows, step_s: Floats, sync_s: Floats) -> Floats:
 
 def _find_medians(values: Floats, levels: Ints, size: int) -> Floats:
     """Of each level; of all where a level has none."""
-    usual = float(np.median(values)) if values.size else 0.0
+    usual = float(np.median(values))
     return np.array([np.median(values[levels == n]) if (levels == n).any() else usual for n in range(size)])
 
 
