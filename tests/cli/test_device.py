@@ -30,7 +30,7 @@ class Enough(Exception):  # noqa: N818
 
 
 def stop(known: Learned) -> None:
-    if known.tried >= NETWORKS:
+    if len(known.profiles) >= NETWORKS:
         raise Enough
 
 
