@@ -3,6 +3,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,13 @@ pytest_plugins = ["tests.slurm.fixtures"]
 # The same examples each time: a test that fails for somebody else must fail here, too.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
+
+
+# A shell's background jobs ignore these, and so would every program started from here. One that is handled, if only by
+# nothing, is as it was for this process and as usual for those.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
