@@ -59,24 +59,18 @@ def print_transfer(points: Sequence[Point], about: Mapping[str, Any]) -> None:
     """Errors after some jobs of a new setting."""
     console = _console()
     table = Table(title="A setting never seen: mean error over all metrics, %", title_justify="left")
-    for head in ("method", "learned", "jobs", "error", "± settings and draws", "time to learn, s"):
+    for head in ("method", "learned", "jobs", "error", "± settings and draws", "nothing told", "time to learn, s"):
         table.add_column(head, justify="left" if head in ("method", "learned") else "right")
     for point in points:
-        cells = (f"{point.error:.1f}", f"{point.spread:.1f}", f"{point.fit_s:.4f}")
+        cells = (f"{point.error:.1f}", f"{point.spread:.1f}", str(point.silent or ""), f"{point.fit_s:.4f}")
         table.add_row(point.method, point.how, str(point.jobs), *cells)
     console.print(table)
     for name, saved in about["savings"].items():
-        console.print(f"{name}: {_tell(saved)}")
-
-
-def _tell(saved: Mapping[str, float | None]) -> str:
-    if saved["jobs"] is None:
-        return f"carried over, it does not reach the {saved['scratch_error']:.1f} % that it reaches from scratch"
-    return (
-        f"{saved['scratch_error']:.1f} % from scratch with {saved['scratch_jobs']:.0f} jobs, "
-        f"{saved['transfer_error']:.1f} % carried over with {saved['transfer_jobs']:.0f}: "
-        f"{saved['jobs']:.1f} x fewer jobs, {saved['time']:.1f} x less time to learn"
-    )
+        for each in saved:
+            console.print(
+                f"{name}: {each.error:.1f} % with {each.jobs} jobs carried over, with {each.scratch_jobs:.1f} from "
+                f"scratch: {each.times:.1f} x fewer jobs, {each.scratch_times:.1f} x less time to learn"
+            )
 
 
 def print_held(rows: Sequence[Held], about: Mapping[str, Any]) -> None:

@@ -11,11 +11,12 @@ import numpy as np
 from benchmarks.consumption.comparison import METHODS, judge
 from benchmarks.consumption.data import JOBS, PROFILES, build_cases, read_jobs, read_profiles
 from foretell.entities.consumption import Case, Consumed, MeasuredJob
+from foretell.entities.workload import Floats
 from foretell.models.consumption.driple import DripleModel
 from foretell.models.consumption.physics import PhysicsModel
 
 COUNTS = (0, 3, 5, 8, 12, 20)  # jobs of the new setting that are learned from
-SEEDS = 3
+SEEDS = 10
 HELD_FAMILIES = 3
 TRANSFERABLE = ("physics", "driple")
 
@@ -38,6 +39,22 @@ class Point:
     error: float
     spread: float  # over settings and draws
     fit_s: float
+    silent: int = 0  # draws of which nothing was told: their few jobs showed no cycle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """What it takes from scratch to reach the error of a few jobs carried over."""
+
+    jobs: int
+    error: float
+    scratch_jobs: float
+    scratch_times: float  # the time to learn, in multiples
+
+    @property
+    def times(self) -> float:
+        """Fewer jobs, in multiples."""
+        return self.scratch_jobs / self.jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +108,10 @@ def _measure(
             method=name,
             how=how,
             jobs=count,
-            error=float(np.mean([error for error, _ in pairs])),
-            spread=float(np.std([error for error, _ in pairs])),
+            error=float(np.nanmean([error for error, _ in pairs])),
+            spread=float(np.nanstd([error for error, _ in pairs])),
             fit_s=float(np.median([took for _, took in pairs])),
+            silent=int(np.isnan([error for error, _ in pairs]).sum()),
         )
         for (how, count), pairs in sorted(found.items())
     ]
@@ -118,28 +136,38 @@ def _draw(jobs: Sequence[MeasuredJob], seeds: int) -> list[_Draw]:
 
 
 def _judge(told: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> float:
-    return float(np.mean([figure.error for figure in judge("", told, jobs) if figure.resource != "iteration"]))
+    """The mean error over all metrics; not a number where none was told."""
+    errors = [figure.error for figure in judge("", told, jobs) if figure.resource != "iteration"]
+    return float(np.mean(errors)) if errors else float("nan")
 
 
-def find_savings(points: Sequence[Point]) -> dict[str, float | None]:
-    """How many times fewer jobs, and less learning time, reach the error that the most jobs reach from scratch."""
-    scratch = [point for point in points if point.how == "scratch"]
-    moved = [point for point in points if point.how == "transfer"]
-    best = min(scratch, key=lambda point: point.error)
-    enough = [point for point in moved if point.error <= best.error]
-    if not enough:
-        return {"scratch_error": best.error, "jobs": None, "time": None}
-    least = min(enough, key=lambda point: point.jobs)
-    return {
-        "scratch_error": best.error,
-        "scratch_jobs": float(best.jobs),
-        "transfer_error": least.error,
-        "transfer_jobs": float(least.jobs),
-        "jobs": best.jobs / max(least.jobs, 1),
-        "time": best.fit_s / least.fit_s,
-    }
+def find_savings(points: Sequence[Point]) -> list[Saving]:
+    """How many jobs, and how much time to learn them, it takes from scratch to be as right as carried over.
+
+    Between counts that were tried, errors are taken to lie on straight lines. Left out are errors that scratch reaches
+    with the fewest jobs already, or with the most not yet.
+    """
+    scratch = sorted((point for point in points if point.how == "scratch"), key=lambda point: point.jobs)
+    errors = np.minimum.accumulate([point.error for point in scratch])
+    return [
+        Saving(
+            jobs=point.jobs,
+            error=point.error,
+            scratch_jobs=_interpolate(point.error, errors, [each.jobs for each in scratch]),
+            scratch_times=_interpolate(point.error, errors, [each.fit_s for each in scratch]) / point.fit_s,
+        )
+        for point in points
+        if point.how == "transfer" and point.jobs and errors[-1] <= point.error <= errors[0]
+    ]
+
+
+def _interpolate(error: float, errors: Floats, values: Sequence[float]) -> float:
+    return float(np.interp(-error, -errors, values))
 
 
 def record_transfer(points: Sequence[Point], about: dict[str, Any]) -> dict[str, Any]:
     """For programs."""
-    return {**about, "points": [asdict(point) for point in points]}
+    savings = {
+        name: [{**asdict(each), "times": each.times} for each in saved] for name, saved in about["savings"].items()
+    }
+    return {**about, "savings": savings, "points": [asdict(point) for point in points]}

@@ -47,13 +47,19 @@ def build_point(how: str, jobs: int, error: float, fit_s: float) -> Point:
     return Point(method="x", how=how, jobs=jobs, error=error, spread=0.0, fit_s=fit_s)
 
 
-def test_savings_are_those_at_the_error_that_scratch_reaches() -> None:
+def test_savings_are_what_scratch_takes_to_the_same_error() -> None:
     scratch = [build_point("scratch", 5, 20.0, 1.0), build_point("scratch", 20, 10.0, 4.0)]
-    moved = [build_point("transfer", 5, 12.0, 0.1), build_point("transfer", 8, 9.0, 0.2)]
-    saved = find_savings([*scratch, *moved])
-    assert (saved["jobs"], saved["time"]) == (2.5, 20.0)
+    moved = [build_point("transfer", 5, 15.0, 0.1), build_point("transfer", 8, 10.0, 0.2)]
+    half, whole = find_savings([*scratch, *moved])
+    assert (half.times, half.scratch_times) == (2.5, 25.0)
+    assert (whole.times, whole.scratch_times) == (2.5, 20.0)
 
 
-def test_savings_that_are_none_are_told() -> None:
-    points = [build_point("scratch", 5, 5.0, 1.0), build_point("transfer", 5, 9.0, 0.1)]
-    assert find_savings(points)["jobs"] is None
+def test_nothing_is_said_of_errors_that_scratch_has_at_once_or_never() -> None:
+    scratch = [build_point("scratch", 5, 8.0, 1.0), build_point("scratch", 8, 5.0, 1.0)]
+    moved = [
+        build_point("transfer", 0, 6.0, 0.0),
+        build_point("transfer", 3, 9.0, 0.1),
+        build_point("transfer", 5, 4.0, 0.1),
+    ]
+    assert find_savings([*scratch, *moved]) == []

@@ -127,6 +127,18 @@ def test_what_is_slower_in_a_new_setting_is_found_by_a_few_jobs(fitted: PhysicsM
     assert after < 0.5 * before
 
 
+def test_one_odd_job_does_not_overturn_what_many_taught(fitted: PhysicsModel) -> None:
+    cases = build_cases([replace(SETTINGS[0], device="other")], (64, 128, 256, 512))
+    jobs = [run(case) for case in cases]
+    cycle = jobs[0].cycles[Resource.TRANSMIT]
+    odd = replace(jobs[0], cycles={Resource.TRANSMIT: replace(cycle, burst_s=2 * cycle.burst_s)})
+    before, after = (
+        model.predict(cases[1:2])[0].metrics[Resource.TRANSMIT, Metric.BURST]
+        for model in (fitted, fitted.transfer(cases[:1], [odd]))
+    )
+    assert before < after < 1.2 * before
+
+
 def test_carried_over_the_old_one_stays_as_it_was(fitted: PhysicsModel) -> None:
     cases = build_cases(SETTINGS[:1], (128,))
     before = fitted.predict(cases)

@@ -27,7 +27,8 @@ _RIDGE = 3.0  # jobs that a correction must outweigh
 _RANGE = 1.5  # corrections stay within so many spreads of what jobs showed
 _STRAY = 0.1  # of a logarithm: what counts as an outlier
 _FREE = 1e-6  # for what is common to all: nothing holds it
-_TRUST = 5.0  # jobs of a new setting that weigh as much as what was known before
+_TRUST = 2.0  # jobs of a new setting that weigh as much as what was known before
+_MOVED_RIDGE = 10.0  # jobs of it that must speak for what not all of them share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +43,26 @@ class Correction:
 
     def apply(self, features: Floats) -> Floats:
         """The logarithms to add, a row for each case."""
-        scaled = np.clip((features - self.middle) / self.spread, -3.0, 3.0)
-        told = np.column_stack([np.ones(len(scaled)), scaled]) @ self.weights.T
+        told = self._scale(features) @ self.weights.T
         return np.clip(told, self.low, self.high)
 
-    def follow(self, features: Floats, misses: Floats, *, ridge: float) -> "Correction":
-        """One more, of what is still missed; features are as large as they are to this one."""
-        scaled = np.column_stack([np.ones(len(features)), (features - self.middle) / self.spread])
-        penalty = np.array([_TRUST, *np.full(features.shape[1], ridge)])
-        weights = np.array([_fit_weights(scaled, column, penalty) for column in misses.T])
+    def follow(self, features: Floats, misses: Floats, *, settings: int) -> "Correction":
+        """One more, of what jobs of a few settings are still off; features are as large as they are to this one.
+
+        What all jobs of a setting share is seen from their middle: from afar, each such feature would be one more
+        common number, and nothing would hold them together. No job says that less than it showed is too little.
+        """
+        shared = np.arange(features.shape[1]) < _OF_SETTING
+        middle = np.where(shared, features.mean(axis=0), self.middle)
         low, high = _find_range(misses)
-        return Correction(weights=weights, middle=self.middle, spread=self.spread, low=low, high=high)
+        begun = replace(self, middle=middle, low=np.minimum(low, 0.0), high=np.maximum(high, 0.0))
+        penalty = _penalise(features, _MOVED_RIDGE, settings=settings, level=_TRUST)
+        scaled = begun._scale(features)
+        return replace(begun, weights=np.array([_fit_weights(scaled, column, penalty) for column in misses.T]))
+
+    def _scale(self, features: Floats) -> Floats:
+        scaled = np.clip((features - self.middle) / self.spread, -3.0, 3.0)
+        return np.column_stack([np.ones(len(scaled)), scaled])
 
 
 class PhysicsModel(ConsumptionModel):
@@ -85,7 +95,8 @@ class PhysicsModel(ConsumptionModel):
         lines = [moved._lay_out(case) for case in true]
         features = _build_features(true, lines)
         misses = _find_misses(lines, jobs, true) - self._correct(features)
-        moved.corrections_ = (*self.corrections_, self.corrections_[0].follow(features, misses, ridge=self.ridge))
+        further = self.corrections_[0].follow(features, misses, settings=len({case.setting for case in cases}))
+        moved.corrections_ = (*self.corrections_, further)
         moved.taught_ = self.taught_ | find_taught(jobs)
         return moved
 
@@ -251,10 +262,10 @@ def _describe(case: Case, line: Timeline) -> list[float]:
     ]
 
 
-def _penalise(features: Floats, ridge: float, *, settings: int) -> Floats:
+def _penalise(features: Floats, ridge: float, *, settings: int, level: float = _FREE) -> Floats:
     """What holds each weight to none: of what all jobs of a setting share, it is settings that count, not jobs."""
     shared = np.arange(features.shape[1]) < _OF_SETTING
-    return np.array([_FREE, *np.where(shared, ridge * len(features) / settings, ridge)])
+    return np.array([level, *np.where(shared, ridge * len(features) / settings, ridge)])
 
 
 def _fit_correction(features: Floats, misses: Floats, penalty: Floats) -> Correction:
