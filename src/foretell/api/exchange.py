@@ -1,14 +1,14 @@
 """Runs in from tables, and out to them."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
 from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
 from foretell.apps.tables import Columns, read_runs, read_table
-from foretell.entities.app import App
+from foretell.entities.app import App, Parameter, ParameterType
 from foretell.entities.plan import ImportResult
 from foretell.entities.run import Run, State
 from foretell.errors import NotFoundError
@@ -48,6 +48,17 @@ def make_known(app: App, store: RunStore) -> None:
     if not known.command and known.shell is None:
         merged = {parameter.name: parameter for parameter in (*known.parameters, *app.parameters)}
         store.save_app(App(name=app.name, parameters=tuple(merged.values()), per=app.per or known.per))
+
+
+def store_repeated(run: Run, types: Mapping[str, ParameterType], store: RunStore) -> Run:
+    """The run as it is stored, of an app that nobody described: each time the same is done is a repetition."""
+    app = run.spec.app
+    make_known(App(name=app, parameters=tuple(Parameter(name=name, type=types[name]) for name in types)), store)
+    taken = set(store.known_ids(app))
+    while run.id in taken:
+        run = replace(run, spec=replace(run.spec, repetition=run.spec.repetition + 1))
+    store.add_runs([run])
+    return run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from foretell.api.exchange import make_known
+from foretell.api.exchange import store_repeated
 from foretell.api.workspace import FOLDER, StoreLike, using_store
-from foretell.entities.app import App, Parameter, ParameterType
+from foretell.entities.app import ParameterType
 from foretell.entities.consumption import Resource
 from foretell.entities.observation import CycleSearch, Observation, Recorded
 from foretell.entities.records import to_record
@@ -21,9 +21,9 @@ from foretell.probes.machine import detect_machine
 from foretell.probes.recorded import build_recorded_record
 from foretell.probes.slurm.observing import watch_job
 from foretell.probes.watching import Watched, watch_command, watch_processes
-from foretell.stores import RunStore
 
 APP = "observe"  # what was looked at are its runs
+_TYPES = {"subject": ParameterType.TEXT, "interval_ms": ParameterType.NUMBER}
 OBSERVATIONS = "observations"
 KEPT = Path(FOLDER)
 SHORTEST_S, LONGEST_S = 0.005, 1.0  # between two samples
@@ -77,7 +77,7 @@ def observe(
         notes=(*watched.recorded.notes, *_list_doubts(watched.recorded, cycles)),
     )
     with using_store(store) as opened:
-        run = _store(_build_run(observation, watched, job=job, began=began), opened)
+        run = store_repeated(_build_run(observation, watched, job=job, began=began), _TYPES, opened)
     path = _keep(observation, folder / OBSERVATIONS / f"{run.id}.json")
     return replace(observation, run_id=run.id, path=str(path))
 
@@ -149,17 +149,6 @@ def _build_run(observation: Observation, watched: Watched, *, job: str | None, b
         source="observe",
         job_id=job or "",
     )
-
-
-def _store(run: Run, store: RunStore) -> Run:
-    """The run as it is stored: each time the same is looked at is a repetition."""
-    types = {"subject": ParameterType.TEXT, "interval_ms": ParameterType.NUMBER}
-    make_known(App(name=APP, parameters=tuple(Parameter(name=name, type=types[name]) for name in types)), store)
-    taken = set(store.known_ids(APP))
-    while run.id in taken:
-        run = replace(run, spec=replace(run.spec, repetition=run.spec.repetition + 1))
-    store.add_runs([run])
-    return run
 
 
 def _keep(observation: Observation, path: Path) -> Path:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.api.exchange import make_known
+from foretell.api.exchange import store_repeated
 from foretell.api.workspace import FOLDER, StoreLike, using_store
-from foretell.entities.app import App, Parameter, ParameterType, Value
+from foretell.entities.app import ParameterType, Value
 from foretell.entities.device import Device
 from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
 from foretell.entities.step import KnownDevice, LearnedDevice, StepPrediction, find_phases
@@ -18,7 +18,6 @@ from foretell.entities.workload import MeasuredStep, StepPhase, Workload
 from foretell.errors import Mistake, OutputError, SpecError, WorkloadError
 from foretell.machines import devices
 from foretell.probes.machine import detect_machine
-from foretell.stores import RunStore
 from foretell.workloads import read_workload as read_step
 from foretell.workloads import require_torch
 from foretell.workloads.sources import InputSpec, StepOptions, parse_input, resize
@@ -168,7 +167,9 @@ def profile_workload(
         if not chosen:
             raise WorkloadError(f"{source}: nobody says what the model is given; say it, as in --input 32,3,224,224")
         found = profile(loaded.model, chosen, options=options, name=source, seconds=seconds)
-        run = _store(_build_run(found, given, chosen, began), opened)
+        run = _build_run(found, given, chosen, began)
+        types = {name: ParameterType.INTEGER if name == "batch" else ParameterType.TEXT for name in run.spec.parameters}
+        run = store_repeated(run, types, opened)
     path = folder / PROFILES / f"{run.id}.json"
     _make_folder(path.parent)
     save_profile(found, path)
@@ -197,17 +198,6 @@ def _build_run(profile: Profile, arguments: Mapping[str, object], inputs: Sequen
         ended_at=datetime.now(UTC),
         source="profile",
     )
-
-
-def _store(run: Run, store: RunStore) -> Run:
-    """The run as it is stored: each time the same step is measured is a repetition."""
-    types = {name: ParameterType.INTEGER if name == "batch" else ParameterType.TEXT for name in run.spec.parameters}
-    make_known(App(name=APP, parameters=tuple(Parameter(name=name, type=types[name]) for name in types)), store)
-    taken = set(store.known_ids(APP))
-    while run.id in taken:
-        run = replace(run, spec=replace(run.spec, repetition=run.spec.repetition + 1))
-    store.add_runs([run])
-    return run
 
 
 # Devices

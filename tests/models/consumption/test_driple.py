@@ -13,6 +13,7 @@ from foretell.models.consumption._base import ConsumptionModel
 from foretell.models.consumption.driple import DripleModel
 from foretell.models.consumption.persist import load_model, save_model
 from foretell.models.consumption.targets import TARGETS
+from foretell.models.settled import settled
 from foretell.testing.consumption import SETTINGS, ConsumptionContract, build_jobs
 
 torch = pytest.importorskip("torch")
@@ -57,7 +58,7 @@ class TestNetwork:
         order = [3, 1, 5, 0, 2, 4]
         places = {old: new for new, old in enumerate(order)}
         moved = [(places[begin], places[end]) for begin, end in edges]
-        with inspector.settled(seed=1):
+        with settled(seed=1):
             network = inspector.begin(3, 8, 12)
         one = inspector.tell(network, inspector.build_batch([features], [edges], np.empty((0, 0))))
         other = inspector.tell(network, inspector.build_batch([features[order]], [moved], np.empty((0, 0))))
@@ -74,7 +75,7 @@ class TestNetwork:
     def test_targets_that_are_not_known_teach_nothing(self) -> None:
         def train(*targets: list[float]) -> inspector.Weights:
             batches = [inspector.build_batch([np.ones((4, 3))], [[(0, 1)]], np.array([each])) for each in targets]
-            with inspector.settled(seed=0):
+            with settled(seed=0):
                 return inspector.train(inspector.begin(3, 8, 2), batches, epochs=30, learning_rate=0.01)
 
         nothing = [np.nan, np.nan]

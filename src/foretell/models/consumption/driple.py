@@ -28,6 +28,7 @@ from foretell.models.consumption.graph import (
     group_by_size,
 )
 from foretell.models.consumption.targets import TARGETS, find_period, read_targets, sum_compute
+from foretell.models.settled import settled
 
 FEATURES = 3
 _LEAST = 1e-3  # of the largest value learned: no answer is below
@@ -159,7 +160,7 @@ class DripleModel(ConsumptionModel):
             )
             for places in self._find_batches(graphs, grouped)
         ]
-        with inspector.settled(seed=self.seed, threads=self.threads):
+        with settled(seed=self.seed, threads=self.threads):
             network = self._resume(start, split=True) if start else inspector.begin(FEATURES, self.hidden, len(TARGETS))
             weights = inspector.train(
                 network,
@@ -192,7 +193,7 @@ class DripleModel(ConsumptionModel):
         inspector = _import_inspector()
         grouped = [group_by_size(graph, learned.sizes, self.seed) for graph in _build_graphs(workloads)]
         told = np.empty((len(grouped), len(TARGETS)))
-        with inspector.settled(seed=self.seed, threads=self.threads):
+        with settled(seed=self.seed, threads=self.threads):
             network = self._resume(learned)
             for places in _split_by_size(range(len(grouped)), grouped):
                 features = [

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -148,16 +147,3 @@ def tell(network: Inspector, batch: Batch) -> Floats:
     """Targets of each graph."""
     with torch.inference_mode():
         return np.asarray(network(batch.features, batch.adjacency).numpy(), dtype=np.float64)
-
-
-@contextmanager
-def settled(*, seed: int, threads: int = 1) -> Iterator[None]:
-    """With this seed and so many threads; afterwards all is as it was."""
-    before = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        torch.set_num_threads(threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)

@@ -3,8 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,6 +14,7 @@ from foretell.entities.workload import Floats, MeasuredStep, Operator, StepPhase
 from foretell.errors import MissingExtraError
 from foretell.models.operators._base import StepModel, StepTimes
 from foretell.models.operators.encoding import Distinct, Rows, encode, find_distinct, find_iterations, read_times
+from foretell.models.settled import settled
 
 WINDOW, STRIDE = 12, 4
 LAYERS = 4
@@ -73,7 +73,7 @@ class EtsModel(StepModel):
         self.centre_, self.spread_ = sequence.times.mean(axis=0), _spread(sequence.times)
         features = self.words_.encode(distinct, [step.workload for step in steps])
         aside = _set_aside(steps, np.random.default_rng(self.seed))
-        with _torch_settings(torch, threads=self.threads, seed=self.seed):
+        with settled(seed=self.seed, threads=self.threads):
             self._train(torch, features, sequence, aside, find_iterations(steps))
         return self
 
@@ -89,7 +89,7 @@ class EtsModel(StepModel):
         hidden = np.array([_word(operator) in self.unrecorded_ for operator in distinct.operators], dtype=bool)
         places = [np.flatnonzero(~hidden[rows]) for rows in distinct.rows]
         rows = [rows[kept] for rows, kept in zip(distinct.rows, places, strict=True)]
-        with _torch_settings(torch, threads=self.threads, seed=self.seed):
+        with settled(seed=self.seed, threads=self.threads):
             network = _build_network(torch, features.width, self.hidden)
             network.load_state_dict({name: torch.from_numpy(values) for name, values in self.weights_.items()})
             told = np.maximum(self._tell(torch, network, features, _lay_windows(rows)), 0.0)
@@ -349,19 +349,6 @@ def _import_torch() -> Any:
     except ImportError as exc:
         raise MissingExtraError("model 'ets' needs: pip install 'foretell[torch]'") from exc
     return torch
-
-
-@contextmanager
-def _torch_settings(torch: Any, *, threads: int, seed: int) -> Iterator[None]:
-    """So many threads and this seed; afterwards all is as it was."""
-    before = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        torch.set_num_threads(threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
 
 
 def _build_network(torch: Any, width: int, hidden: int) -> Any:
