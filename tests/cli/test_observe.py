@@ -1,9 +1,12 @@
 """Jobs looked at from the command line: what they consume, how they end, and what cannot be looked at."""
 
 import json
+import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +103,10 @@ def test_a_process_is_looked_at_for_a_while(foretell: Run, tmp_path: Path) -> No
         ((), "just one"),
         (("--pid", "1", "--job", "2"), "pid and job"),
         (("--pid", str(2**22 + 5)), "no process named"),
+        (("--pid", str(2**40)), "no process named"),
+        (("--pid", "1", "--pid", str(2**22 + 5)), f"no process named '{2**22 + 5}'"),
         (("--interval", "1ms", "--", "true"), "5ms to 1s"),
-        (("--interval", "soon", "--", "true"), "'soon' is no duration"),
+        (("--interval", "soon", "--", "true"), "found 'soon'; expected a duration; write for example"),
         (("--plot", "x.gif", "--", "true"), "must end in .png or .svg"),
         (("--plot", "/proc/no/x.png", "--", "touch", "ran"), "this folder cannot be made"),
         (("--store", "/proc/no/x.db", "--", "touch", "ran"), "cannot be made"),
@@ -115,3 +120,51 @@ def test_what_cannot_be_is_said(foretell: Run, tmp_path: Path, words: tuple[str,
     assert said in outcome.err
     assert "Traceback" not in outcome.err
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_plot_that_is_a_folder_is_refused_before_the_job_runs(foretell: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.png").mkdir()
+    outcome = foretell("observe", "--plot", "x.png", "--", "touch", "ran", folder=tmp_path)
+    assert outcome.code == 1
+    assert "is a folder" in outcome.err
+    assert not (tmp_path / "ran").exists()
+
+
+TYPED = """
+import signal, sys, time
+heard = 0
+def hear(*_):
+    global heard
+    heard += 1
+signal.signal(signal.SIGINT, hear)
+print("ready", flush=True)
+end = time.monotonic() + 60
+while not heard and time.monotonic() < end: time.sleep(0.01)
+time.sleep(0.5)
+print(f"heard {heard}", flush=True)
+"""
+
+
+def test_keys_of_a_terminal_reach_the_command_once(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(tmp_path)
+        words = [sys.executable, "-m", "foretell.cli", "observe", "--", sys.executable, "-c", TYPED]
+        os.execv(sys.executable, words)
+    said, typed = b"", False
+    with suppress(OSError):  # the terminal ends with its last process
+        while some := os.read(terminal, 65536):
+            said += some
+            if b"ready" in said and not typed:
+                typed = os.write(terminal, b"\x03") > 0
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, said
+    assert b"heard 1" in said
+
+
+def test_it_ends_with_its_command_where_ends_of_children_are_ignored(tmp_path: Path) -> None:
+    ignore = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.executable, sys.argv[1:])"
+    )
+    words = [sys.executable, "-m", "foretell.cli", "observe", "--", "sh", "-c", "exit 4"]
+    done = subprocess.run([sys.executable, "-c", ignore, *words], cwd=tmp_path, capture_output=True, timeout=120)
+    assert done.returncode == 4, done.stderr

@@ -84,6 +84,13 @@ def test_a_beginning_without_a_cycle_does_not_hide_it() -> None:
     assert cycle.share == pytest.approx(0.4, abs=0.03)
 
 
+def test_a_period_longer_than_what_is_tested_at_once_is_found() -> None:
+    wave = Wave(period=2500, duty=0.3, noise=0.05, jitter=0.01)
+    cycle = find_cycle(make_wave(wave, rng(), samples=100_000).series)
+    assert cycle is not None
+    assert cycle.period_s == pytest.approx(2500 * STEP_S, rel=0.02)
+
+
 def test_samples_far_apart_are_no_harm() -> None:
     truth = make_wave(Wave(period=30, duty=0.4, low=0.0), rng(), samples=1200)
     kept = np.delete(np.arange(1201), [200, 201, 202, 600])  # somebody else had the core

@@ -1,6 +1,7 @@
 """A job's resources over time; what it should see is made by small programs of known ways."""
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -72,6 +73,20 @@ def test_descendants_count() -> None:
         recorded = sample([process.pid])
     assert recorded.processes == 2
     assert area(recorded.cpu) > 0.1  # the child is looked for every now and then
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.05, 0.2])
+def test_children_that_come_and_go_count_when_they_use_something(seconds: float) -> None:
+    child = COMPUTE.format(seconds=seconds)
+    run = f"subprocess.run([sys.executable, '-I', '-S', '-c', {child!r}])"
+    loop = f"import subprocess, sys\nfor _ in range({int(1 / seconds)}): {run}"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with running(*python(loop)) as process:
+        recorded = sample([process.pid])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert area(recorded.cpu) == pytest.approx(used_s, rel=0.15)
+    assert np.quantile(recorded.cpu.values, 0.95) < 2  # one at a time, and what was found late lies where it was used
 
 
 def test_it_ends_when_told_or_after_a_time() -> None:
@@ -206,6 +221,25 @@ def test_samples_that_are_too_many_are_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert not any("first" in note for note in timed.notes)
 
 
+def test_the_machines_loopback_is_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = iter(range(0, 10**9, 10**6))
+    monkeypatch.setattr(NetworkCounter, "read", lambda _: (0, 0, count := next(moved), count))
+    monkeypatch.setattr(network, "_find_namespace", lambda pid: 7)
+    recorded = sample([os.getpid()], longest_s=0.1)
+    assert any("loopback" in note for note in recorded.notes)
+    assert any("bytes of other processes" in note for note in recorded.notes)
+
+
+def test_the_first_process_may_be_hidden_and_others_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_nothing(_: Path) -> os.stat_result:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(network.Path, "stat", find_nothing)
+    assert network._find_namespace(1) == 0
+    with pytest.raises(FileNotFoundError):
+        network._find_namespace(2)
+
+
 def test_load_of_others_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_module, "_MOST_NAMED", 10_000)  # there may be others that use more
     with running(*python(COMPUTE.format(seconds=100))) as other:
@@ -237,4 +271,15 @@ def test_compute_is_of_gpus_where_they_are_used(monkeypatch: pytest.MonkeyPatch)
     assert set(recorded.series[Resource.MEMORY].values) == {0.3}
     assert recorded.gpu_memory is not None
     assert set(recorded.gpu_memory.values) == {5}
+    assert not any("No GPU" in note for note in recorded.notes)
+
+
+def test_gpus_that_do_not_tell_how_busy_they_are_are_no_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = SimpleNamespace(uuid="GPU-1", name="MIG", handle=0)
+    monkeypatch.setattr(consumption, "find_gpus", lambda: (gpu,))
+    monkeypatch.setattr(consumption, "find_used_gpus", lambda gpus, *, pids: gpus)
+    monkeypatch.setattr(consumption, "read_load", lambda gpus, *, pids: None)
+    recorded = sample([os.getpid()], longest_s=0.1)
+    assert recorded.gpus == 0
+    assert any("does not tell how busy" in note for note in recorded.notes)
     assert not any("No GPU" in note for note in recorded.notes)

@@ -40,7 +40,8 @@ def start(tmp_path):
         environment = os.environ | {RUN_DIRECTORY: str(tmp_path)} | options.pop("environment", {})
         words = (sys.executable, "-m", "foretell.probes.sampler", *words)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        return subprocess.Popen(words, env=environment, text=True, **pipes)
+        # In a session of its own, no terminal sends signals to all of us.
+        return subprocess.Popen(words, env=environment, text=True, start_new_session=True, **pipes)
 
     return start
 

@@ -114,3 +114,15 @@ def test_of_one_sample_nobody_says_what_it_cost(observation: Observation, to_tex
     text = to_text(render_observation(replace(observation, recorded=recorded, cycles=none)))
     assert "1 sample, one every 20 ms" in text
     assert "sampling took" not in text
+
+
+def test_what_used_nothing_has_no_time_line(observation: Observation, to_text: Callable[..., str]) -> None:
+    nothing = CycleSearch(cycle=None, why="nothing was used")
+    series = {each: Series(times_s=TIMES_S, values=np.zeros(500)) for each in observation.cycles}
+    idle = replace(
+        observation,
+        recorded=replace(observation.recorded, series=series),
+        cycles=dict.fromkeys(observation.cycles, nothing),
+    )
+    assert "Time line" in to_text(render_observation(observation))
+    assert "Time line" not in to_text(render_observation(idle))

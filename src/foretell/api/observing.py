@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,9 +15,10 @@ from foretell.entities.consumption import Resource
 from foretell.entities.observation import CycleSearch, Observation, Recorded
 from foretell.entities.records import to_record
 from foretell.entities.run import Allocation, Run, RunSpec, State
+from foretell.entities.units import render_duration
 from foretell.errors import Mistake, OutputError, SpecError
 from foretell.features.cycles import search_cycle
-from foretell.probes.consumption import INTERVAL_S, TICK_S
+from foretell.probes.consumption import INTERVAL_S, TICK_S, require_processes
 from foretell.probes.machine import detect_machine
 from foretell.probes.recorded import build_recorded_record
 from foretell.probes.slurm.observing import watch_job
@@ -30,6 +32,7 @@ SHORTEST_S, LONGEST_S = 0.005, 1.0  # between two samples
 _APART = 0.05  # of the longer: how far periods of one job may differ
 _FEW_SAMPLES = 6  # of a period: its durations are then known to a sample, not better
 _GPU_S = 0.17  # how often, at the least, NVIDIA's driver makes new figures
+_NO_REST = 0.2  # of what is used in bursts
 _MOST_LATE = 1.5  # samples: the middle one of those that took longest
 
 
@@ -52,13 +55,13 @@ def observe(
     Raises:
         SpecError: if not just one of command, pids and job is given, or the interval is none.
         RunnerError: if the command cannot be started.
-        NotFoundError: if there are no such processes.
+        NotFoundError: if one of the processes is not there.
         SchedulerError: if the job does not run, or cannot be looked at.
         OutputError, StoreError: if what was seen cannot be kept.
     """
     _check(command, pids, job, interval_s=interval_s)
     with using_store(store):
-        pass  # where nothing can be stored, that is said before the job runs
+        _make_room(folder / OBSERVATIONS)  # where nothing can be kept, that is said before the job runs
     began = datetime.now(UTC)
     if command:
         subject = shlex.join(command)
@@ -66,6 +69,7 @@ def observe(
     elif job is not None:
         subject, watched = f"job {job}", watch_job(job, interval_s=interval_s, longest_s=duration_s)
     else:
+        require_processes(pids)
         subject = f"process {', '.join(map(str, pids))}"
         watched = watch_processes(pids, interval_s=interval_s, longest_s=duration_s)
     cycles = _search_cycles(watched.recorded, least_s=least_s)
@@ -91,13 +95,13 @@ def _check(command: Sequence[str], pids: Collection[int], job: str | None, *, in
         mistakes.append(Mistake(place="observe", found=found, expected=expected))
     if not SHORTEST_S <= interval_s <= LONGEST_S:
         expected = f"{1000 * SHORTEST_S:g}ms to {LONGEST_S:g}s"
-        mistakes.append(Mistake(place="interval", found=f"{1000 * interval_s:g} ms", expected=expected))
+        mistakes.append(Mistake(place="interval", found=render_duration(interval_s), expected=expected))
     if mistakes:
         raise SpecError("options", mistakes)
 
 
 def _search_cycles(recorded: Recorded, *, least_s: float) -> dict[Resource, CycleSearch]:
-    grains_s = {} if recorded.gpus else {Resource.COMPUTE: TICK_S}  # which the network's counters do not have
+    grains_s = {} if recorded.gpus else {Resource.COMPUTE: recorded.grain_s}  # which the network's counters do not have
     return {
         resource: search_cycle(series, least_s=least_s, grain_s=grains_s.get(resource, 0.0))
         for resource, series in recorded.series.items()
@@ -111,6 +115,9 @@ def _list_doubts(recorded: Recorded, cycles: Mapping[Resource, CycleSearch]) -> 
         stolen = f", and {load.stolen:.2f} cores were stolen by other virtual machines" if load.stolen >= 0.01 else ""
         busy = f"others kept {load.others:.2f} of {load.cores} cores busy{f' ({by})' if by else ''}{stolen}"
         yield f"Disturbed: {busy}. Durations may be too long; bytes and amounts of bursts mostly stay."
+        compute = cycles[Resource.COMPUTE].cycle
+        if compute is not None and not recorded.gpus and compute.idle_amount > _NO_REST * compute.burst_amount:
+            yield "The cycle of compute may be that of others: the job never rested, and may have had less of a core."
     periods = {name: found.cycle.period_s for name, found in cycles.items() if found.cycle is not None}
     if periods and max(periods.values()) > (1 + _APART) * min(periods.values()):
         longest = max(periods, key=lambda name: periods[name])
@@ -120,6 +127,9 @@ def _list_doubts(recorded: Recorded, cycles: Mapping[Resource, CycleSearch]) -> 
     if coarse:
         shorter = "a shorter --interval tells more"
         yield f"A period of {' and '.join(coarse)} has fewer than {_FEW_SAMPLES} samples: {shorter}."
+    if Resource.COMPUTE in periods and recorded.grain_s > TICK_S:
+        known = f"what those used that ended is known to {1000 * recorded.grain_s:g} ms"
+        yield f"Processes came and went, and {known}: a short cycle of compute may be that of counting."
     if recorded.gpus and recorded.interval_s < _GPU_S:
         yield "The driver makes new figures of GPUs up to 6 times a second only: their shorter bursts are smoothed."
     if len(recorded.cpu.values) * recorded.interval_s * _MOST_LATE < recorded.elapsed_s:
@@ -159,8 +169,21 @@ def _keep(observation: Observation, path: Path) -> Path:
         "recorded": build_recorded_record(observation.recorded),
     }
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record, separators=(",", ":")) + "\n", "utf-8")
     except OSError as exc:
-        raise OutputError(f"{path}: cannot be written ({exc.strerror}); choose another place with --store") from exc
+        raise _refuse(path, exc) from exc
     return path
+
+
+def _make_room(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as exc:
+        raise _refuse(folder, exc) from exc
+
+
+def _refuse(path: Path, exc: OSError) -> OutputError:
+    where = "start from a folder you may write to, or name a file there with --store"
+    return OutputError(f"{path}: cannot be written ({exc.strerror}); {where}")

@@ -167,7 +167,13 @@ def parse_option(name: str, parse: Callable[[str], T], text: str) -> T:
     try:
         return parse(text)
     except ValueError as exc:
-        raise SpecError("options", [Mistake(place=name, found=repr(text), expected=str(exc))]) from None
+        raise SpecError("options", [Mistake(place=name, found=repr(text), expected=_expect(text, exc))]) from None
+
+
+def _expect(text: str, exc: ValueError) -> str:
+    """``'5x' is no duration; write for example 90s`` as what was expected."""
+    wanted = str(exc).removeprefix(f"{text!r} is no ")
+    return wanted if wanted == str(exc) else f"{'an' if wanted[0] in 'aeiou' else 'a'} {wanted}"
 
 
 def parse_optional(name: str, parse: Callable[[str], T], text: str | None) -> T | None:
@@ -221,10 +227,14 @@ def check_plot(path: Path | None) -> None:
     """Whether a plot can be written by that name: asked before there is anything to draw.
 
     Raises:
-        OutputError: if its name ends otherwise.
+        OutputError: if its name ends otherwise, or is that of a folder.
     """
-    if path is not None and path.suffix.lower() not in (".png", ".svg"):
+    if path is None:
+        return
+    if path.suffix.lower() not in (".png", ".svg"):
         raise OutputError(f"{str(path)!r} is no plot we can write; its name must end in .png or .svg")
+    if path.is_dir():
+        raise OutputError(f"{str(path)!r} is a folder; name a file for the plot, as in {path / 'plot.png'}")
 
 
 def make_folder(path: Path) -> None:

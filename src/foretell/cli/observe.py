@@ -30,7 +30,9 @@ def observe(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="COMMAND", help="What to run and look at, after --.")
     ] = None,
-    pid: Annotated[list[int] | None, typer.Option(help="Look at this process and its descendants; repeatable.")] = None,
+    pid: Annotated[
+        list[int] | None, typer.Option(min=1, help="Look at this process and its descendants; repeatable.")
+    ] = None,
     job: Annotated[str | None, typer.Option(metavar="ID", help="Look at a running job of Slurm, on its node.")] = None,
     interval: Annotated[str, typer.Option(help="Between two samples; 10ms to 50ms show bursts best.")] = "20ms",
     duration: Annotated[str | None, typer.Option(help="Look for so long; default: until it ends.")] = None,
@@ -61,17 +63,16 @@ def observe(
         store=find_store(store),
         folder=find_kept_folder(store),
     )
-    if plot is not None:
-        from foretell.reports.plots import save_figure
-        from foretell.reports.plots_observe import draw_observation
-
-        save_figure(draw_observation(seen), plot)
     if as_json:
         show_json(build_observation_record(seen))
     else:
         show([render_observation(seen)])
         note(f"Stored as run {seen.run_id}; all samples are in {seen.path}.")
     if plot is not None:
+        from foretell.reports.plots import save_figure
+        from foretell.reports.plots_observe import draw_observation
+
+        save_figure(draw_observation(seen), plot)
         note(f"Wrote {plot}.")
     if seen.exit_code:
         raise typer.Exit(seen.exit_code if seen.exit_code > 0 else _SIGNALLED - seen.exit_code)

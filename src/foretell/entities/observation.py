@@ -48,6 +48,7 @@ class Recorded:
     load: Load = field(default_factory=Load)
     processes: int = 0  # the most at one moment
     gpus: int = 0
+    grain_s: float = 0.0  # what is used of CPUs may be counted so late
     sampling_cpu_s: float = 0.0
     notes: tuple[str, ...] = ()
 

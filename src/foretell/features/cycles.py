@@ -30,7 +30,7 @@ _LEAST_CYCLES = 4
 _LEAST_LAG = 3  # samples; shorter periods cannot be told from their own multiples
 _LARGEST_LAG = 24  # in the same widths of smoothing as the least
 _LEAST_SAMPLES = 2 * _LEAST_CYCLES * _LEAST_LAG
-_MOST_SAMPLES = 8192  # that the test looks at; a longer series repeats itself all the more
+_MOST_SAMPLES = 8192  # that the test looks at: of a longer series the middle, then all of it, coarser
 _STARTS = (0.0, 0.25, 0.5)  # of a series, as fractions: a job's own beginning need not be cyclic
 _TOLERANCE = 0.2  # of the period: how far one may stray and count as one
 _UNUSUAL = 0.4  # of a logarithm: iterations so much longer or shorter than most were disturbed
@@ -129,7 +129,7 @@ def _search(series: Series, *, least_s: float, grain_s: float, seed: int) -> Cyc
     if len(values) < _LEAST_SAMPLES:
         return CycleSearch(cycle=None, why=_too_few(len(values)))
     even = _resample(times, values)
-    lag = _find_lag(even, seed=seed) if np.ptp(even) > 0 else None  # what is left of a series may be constant
+    lag = _find_lag(even, seed=seed)
     if lag is None:
         return CycleSearch(cycle=None, why="it repeats itself no more than noise does")
     threshold = _find_threshold(values)
@@ -178,8 +178,19 @@ def _resample(times: Floats, values: Floats) -> Floats:
 
 def _find_lag(values: Floats, *, seed: int) -> int | None:
     """The period in samples, if the series repeats itself more than any of many without a cycle."""
-    spare = max(0, len(values) - _MOST_SAMPLES) // 2
-    values = values[spare : spare + _MOST_SAMPLES]
+    if len(values) <= _MOST_SAMPLES:
+        return _test_lag(values, seed=seed)
+    spare, coarse = (len(values) - _MOST_SAMPLES) // 2, -(-len(values) // _MOST_SAMPLES)
+    near = _test_lag(values[spare : spare + _MOST_SAMPLES], seed=seed)
+    if near is not None:
+        return near
+    far = _test_lag(values[: len(values) // coarse * coarse].reshape(-1, coarse).mean(axis=1), seed=seed)
+    return None if far is None else coarse * far
+
+
+def _test_lag(values: Floats, *, seed: int) -> int | None:
+    if not np.ptp(values) > 0:  # a part of a series may be constant
+        return None
     repetition = _Repetition.of(np.diff(values)[None, :])
     score = repetition.scores()[0]
     rng = np.random.default_rng(seed)
@@ -296,7 +307,7 @@ def _clean(busy: Flags, *, least: float) -> Flags:
     usual = min(_usual_stretch(busy, kind=True), _usual_stretch(busy, kind=False))
     limit = max(least, _SHORT_STRETCH * usual)
     busy = busy.copy()
-    for length in range(1, int(np.ceil(limit))):
+    for length in range(1, min(int(np.ceil(limit)), len(busy) + 1)):
         begins, ends = _stretches(busy)
         short = (ends - begins == length) & (begins > 0) & (ends < len(busy))
         for begin, end in zip(begins[short], ends[short], strict=True):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+_TYPED = (signal.SIGINT, signal.SIGQUIT)  # by keys: then all of the terminal's foreground have it already
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -33,6 +34,8 @@ class Child:
         self.exit_code: int | None = None
         self.warned = False  # once a signal came: the end may be near
         self.inherited_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: then nobody would be told of its end
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # till there is somebody to pass them on to
         try:
             self.started_s = time.perf_counter()
@@ -64,7 +67,7 @@ class Child:
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         self.warned = True
-        if self.exit_code is None:
+        if self.exit_code is None and not (number in _TYPED and _is_typed_at()):
             os.kill(self.pid, number)
 
     def _await_end(self) -> None:
@@ -78,3 +81,17 @@ class Child:
             on_exit = self._on_exit
         if on_exit is not None:
             on_exit(elapsed_s)
+
+
+def _is_typed_at() -> bool:
+    """Whether we are in the foreground of a terminal."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

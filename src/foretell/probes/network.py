@@ -10,6 +10,7 @@ _LARGEST, _HALF_A_PAGE = 1 << 16, 1 << 11
 _RECEIVED, _SENT = 0, 8  # places in a line of net/dev, after the interface's name
 _LOOPBACK = b"lo"
 _INTERFACES = Path("/sys/class/net")
+_FIRST = 1  # the process that is always there
 _HIDDEN = 0  # the number of a namespace that is not ours to know
 
 Counts = tuple[int, int, int, int]  # sent and received by all interfaces but the loopback, the same by it
@@ -40,7 +41,7 @@ class NetworkCounter:
         for number in now.keys() - self._open.keys():
             self._enter(number, pid=now[number])
         self.known = bool(self._open)
-        machines = _find_namespace(1)
+        machines = _find_namespace(_FIRST)
         seen = {_HIDDEN, machines} & {*self._open, *([_HIDDEN] if hidden else [])}
         self.shared = self.known and (machines == _HIDDEN or bool(seen))
 
@@ -116,6 +117,10 @@ def _find_namespace(pid: int) -> int:
         return Path(f"/proc/{pid}/ns/net").stat().st_ino
     except PermissionError:
         return _HIDDEN
+    except FileNotFoundError:
+        if pid == _FIRST:  # it lives, but /proc may hide all that is not ours
+            return _HIDDEN
+        raise
 
 
 def _find_parts() -> frozenset[bytes]:

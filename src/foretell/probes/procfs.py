@@ -19,6 +19,11 @@ class Stat:
     resident_bytes: int
     zombie: bool
 
+    @property
+    def waited_cpu_s(self) -> float:
+        """Of the children alone."""
+        return self.cpu_s - self.own_cpu_s
+
 
 def find_stat(pid: int) -> Stat | None:
     """``None`` if there is no such process."""

@@ -10,7 +10,7 @@ from foretell.entities.observation import Load, Recorded
 from foretell.entities.records import from_record, to_record
 
 _DIGITS = 7  # that a rate is kept with
-_PLAIN = ("started_s", "interval_s", "processes", "gpus", "sampling_cpu_s", "notes")
+_PLAIN = ("started_s", "interval_s", "processes", "gpus", "grain_s", "sampling_cpu_s", "notes")
 
 
 def build_recorded_record(recorded: Recorded) -> dict[str, Any]:

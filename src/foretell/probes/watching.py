@@ -55,9 +55,11 @@ def watch_command(
             ended.set()
 
         child.follow(note_end)
-        recorded = ConsumptionSampler([child.pid], interval_s=interval_s).run(ended, longest_s=longest_s)
-        ended.wait()
-        exit_code, spent = child.reap()
+        try:
+            recorded = ConsumptionSampler([child.pid], interval_s=interval_s).run(ended, longest_s=longest_s)
+        finally:  # whatever becomes of looking, the command is not left alone
+            ended.wait()
+            exit_code, spent = child.reap()
     largest_bytes = spent.ru_maxrss * 1024
     usage = replace(
         build_usage(recorded),

@@ -93,6 +93,8 @@ class _TimeLine:
     observation: Observation
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        if not any(self.observation.recorded.series[each].values.any() for each in self.found):
+            return
         begin_s, end_s = find_window(self.observation)
         columns = max(min(options.max_width, _LARGEST_WIDTH) - _LABEL, 1)
         edges_s = np.linspace(begin_s, end_s, columns + 1)
