@@ -18,6 +18,7 @@ from foretell.entities.observation import Recorded
 from foretell.entities.outlook import Change
 from foretell.entities.training import JobProgress
 from foretell.errors import NotFoundError, RunnerError, SpecError, WorkloadError
+from foretell.reports.words_consumption import describe_limit
 from foretell.workloads import jobs as jobs_module
 
 NET = """
@@ -74,7 +75,9 @@ def test_a_device_is_named_as_the_catalogue_does(predict: Predict) -> None:
 
 def test_a_device_known_by_its_figures_only_is_told_so(predict: Predict) -> None:
     (told,) = predict(settings=[replace(REDUCED, device="H100")])
-    assert any("Times of H100 were not measured" in note for note in told.notes)
+    (usual,) = predict(settings=[REDUCED])
+    assert any("Times of H100 were not measured" in doubt for doubt in told.doubts)
+    assert told.iteration.high / told.iteration.value > usual.iteration.high / usual.iteration.value
 
 
 def test_one_worker_and_no_link_are_told(predict: Predict) -> None:
@@ -131,7 +134,38 @@ def test_a_faster_link_never_makes_it_slower(folder: Path) -> None:
     times = [told.iteration.value for told in outlook.others[Change.LINK]]
     assert times == sorted(times, reverse=True)
     assert outlook.asked in outlook.others[Change.LINK]
-    assert not foretell.explore_consumption(source, ["32,64"], setting=REDUCED, curves=False, folder=folder).others
+    without = foretell.explore_consumption(source, ["32,64"], setting=REDUCED, curves=False, folder=folder)
+    assert not without.shown
+    assert describe_limit(without) == describe_limit(outlook)
+
+
+GRID = [
+    replace(setting, device=device, link_bytes_per_s=link, workers=workers)
+    for setting in (REDUCED, SERVED, replace(SERVED, synchronous=False))
+    for device in ("EPYC core", "T4")
+    for link in (2.5e7, 5e7, 1e8, 4e8, 1.6e9, 6.4e9)
+    for workers in (1, 2, 4)
+]
+
+
+@pytest.mark.parametrize("batch", [1, 32, 1024])
+def test_what_is_told_can_be(predict: Predict, batch: int) -> None:
+    told = predict(settings=GRID, batches=[batch])
+    for each in told:
+        whole, sent = each.iteration.value, each.cycles.get(Resource.TRANSMIT)
+        assert each.compute_s + each.exposed_s == pytest.approx(whole)
+        assert (each.exposed_s > 0) <= each.setting.communicates
+        assert each.setting.strategy is Strategy.ALLREDUCE or each.exposed_s > 0  # nothing hides it
+        for cycle in each.cycles.values():
+            assert cycle.burst_s.value + cycle.idle_s.value == pytest.approx(whole)
+        if sent is not None and not each.doubts:
+            moved = sent.burst_s.value * sent.burst_amount.value
+            assert moved == pytest.approx(4 * each.workload.parameters, rel=0.5)
+    links: dict[Setting, list[float]] = {}
+    for each in told:
+        key = replace(each.setting, link_bytes_per_s=None)
+        links.setdefault(key, []).append(each.iteration.value)
+    assert all(times == sorted(times, reverse=True) for times in links.values())
 
 
 def test_a_model_of_one_batch_only_is_told_without_others(folder: Path) -> None:
@@ -258,7 +292,7 @@ def test_a_setting_is_learned_and_used(tmp_path: Path) -> None:
     (told,) = foretell.predict_consumption(
         f"{tmp_path / 'net.py'}:build_model", ["32,64"], settings=list(learned.settings), model="lab", folder=tmp_path
     )
-    assert not told.doubts
+    assert not [doubt for doubt in told.doubts if "iteration" not in doubt]  # pretended ones are all equally long
     assert np.isfinite([told.iteration.low, told.iteration.high]).all()
 
 

@@ -57,9 +57,13 @@ def test_a_higher_level_has_wider_bounds(law: Law) -> None:
     ("setting", "expected"),
     [
         (replace(SETTINGS[0], device="H100"), "No distributed training on H100 was measured"),
-        (replace(SETTINGS[0], workers=16), "16 workers: 2 to 2 were measured"),
-        (replace(SETTINGS[1], servers=4), "4 servers: 0 to 1 were measured"),
-        (replace(SETTINGS[0], link_bytes_per_s=1e10), "A link of 80 Gb/s: 200 Mb/s to 800 Mb/s were measured"),
+        (replace(SETTINGS[0], workers=16), "16 workers with allreduce: 2 was measured"),
+        (replace(SETTINGS[1], servers=4), "4 servers with ps: 1 was measured"),
+        (
+            replace(SETTINGS[0], link_bytes_per_s=1e10),
+            "A link of 80 Gb/s with allreduce: 200 Mb/s was measured",
+        ),
+        (replace(SETTINGS[0], link_bytes_per_s=None), "No link was named, and no training without one was measured"),
         (replace(SETTINGS[1], synchronous=False), "No asynchronous ps training was measured, only allreduce, ps"),
     ],
 )
@@ -104,26 +108,52 @@ def test_carried_over_the_new_setting_is_known(law: Law) -> None:
     moved = predictor.transfer(
         [replace(case, setting=setting) for case in cases[:4]], [replace(job, setting=setting) for job in jobs[:4]]
     )
-    assert moved.known.workers == (2, 8)
     assert moved.known.devices == ("lab", "made up")
     assert moved.known.jobs == len(jobs) + 4
-    assert not moved.known.doubt(setting)
-    assert predictor.known.doubt(setting)
+    assert not list(moved.known.doubt(setting))
+    assert list(predictor.known.doubt(setting))
+    assert not list(predictor.known.join(moved.known).doubt(setting))
 
 
 def test_operators_are_told_by_times_or_by_figures(tmp_path: Path) -> None:
     workload = build_workload(layers=2, width=256, batch=32)
     shipped = tell_operators(workload, "T4", figures=None, learned=tmp_path)
-    assert (shipped.gpu, shipped.note) == (True, "")
+    assert (shipped.gpu, shipped.guess) == (True, "")
+    assert shipped.busy_s is not None
+    assert (shipped.busy_s <= shipped.operator_s).all()
     assert (shipped.operator_s >= 0).all()
     told = tell_operators(workload, "core", figures=CORE, learned=tmp_path)
     assert not told.gpu
-    assert "Times of core were not measured" in told.note
+    assert "Times of core were not measured: operators are told by its figures" in told.guess
     assert told.operator_s.sum() >= workload.flops / CORE.peak_flops
+    faster = replace(CORE, name="X1", kind="gpu", peak_flops=1e14, bandwidth_bytes=2e12)
+    alike = tell_operators(workload, "X1", figures=faster, learned=tmp_path)
+    assert alike.gpu
+    assert "operators are told by those of" in alike.guess
+    assert alike.busy_s is not None
+    assert alike.busy_s.sum() < shipped.busy_s.sum()
     with pytest.raises(NotFoundError, match="T9"):
         tell_operators(workload, "T9", figures=None, learned=tmp_path)
     assert find_kind("T4", figures=None, learned=tmp_path) == "gpu"
     assert find_kind("core", figures=CORE, learned=tmp_path) == "cpu"
+
+
+def test_the_farther_outside_the_wider_are_bounds(law: Law) -> None:
+    case, predictor = law[0][0], law[2]
+    widths = [
+        np.log(told.high / told.value)
+        for workers in (2, 16, 256)
+        if (told := predictor.predict(case.workload, replace(SETTINGS[0], workers=workers), case.operator_s).iteration)
+    ]
+    assert widths == sorted(widths)
+    assert len(set(widths)) == 3
+
+
+def test_a_kept_model_is_for_all_whom_other_files_are_for(law: Law, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    law[2].save(tmp_path / "model.safetensors")
+    assert (tmp_path / "model.safetensors").stat().st_mode == plain.stat().st_mode
 
 
 def test_a_burst_is_no_more_than_a_device_or_a_link(law: Law) -> None:

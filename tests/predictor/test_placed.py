@@ -51,6 +51,12 @@ def test_a_level_makes_bounds(two: PlacedPredictor) -> None:
     assert wide.step_s.low < narrow.step_s.low < narrow.step_s.high < wide.step_s.high
 
 
+def test_figures_that_change_nothing_are_told(two: PlacedPredictor) -> None:
+    asked = replace(place((4,)), cluster="new", device=get_device("H100"), link_bytes_per_s=1e10)
+    assert any("figures of H100 change nothing" in doubt for doubt in tell(two, asked).doubts)
+    assert any("its rate changes nothing" in doubt for doubt in tell(two, asked).doubts)
+
+
 def test_several_nodes_are_doubted_where_one_was_measured(one: PlacedPredictor, two: PlacedPredictor) -> None:
     told = tell(one, place((4, 4)))
     assert "No step on several nodes of lab was measured" in told.doubts[0]

@@ -71,6 +71,9 @@ def test_a_link_is_held_to_its_rate_both_ways_and_to_another_later() -> None:
             (switch,) = {node.name.rpartition("-")[0] for node in links.nodes}
             for namespace, interface in ((links.nodes[1].name, "eth0"), (switch, "port1")):
                 assert _find_rate(namespace, interface) == bytes_per_s
+        links.set_rate(None)
+        shown = subprocess.run(["tc", "-n", switch, "qdisc", "show"], check=True, capture_output=True, text=True).stdout
+        assert "tbf" not in shown
 
 
 @shapes

@@ -74,9 +74,20 @@ def explore_consumption(
     read = partial(read_workload, source, inputs, arguments=arguments, options=options)
     teller = _Teller(read, model=model, level=level, folder=folder)
     asked = teller.tell(setting, batch)
-    changes = vary(setting, asked.workload.batch) if curves else {}
+    changes = (vary if curves else _help)(setting, asked.workload.batch)
     others = {change: teller.tell_some(pairs) for change, pairs in changes.items()}
-    return Outlook(asked=asked, others={change: told for change, told in others.items() if len(told) > 1})
+    kept = {change: told for change, told in others.items() if len(told) > 1}
+    return Outlook(asked=asked, others=kept, curves=curves)
+
+
+def _help(setting: Setting, batch: int) -> dict[Change, list[tuple[Setting, int]]]:
+    """What might help: twice the link, one more server."""
+    link, others = setting.link_bytes_per_s, dict[Change, list[tuple[Setting, int]]]()
+    if link is not None:
+        others[Change.LINK] = [(setting, batch), (replace(setting, link_bytes_per_s=2 * link), batch)]
+    if setting.strategy is Strategy.SERVERS:
+        others[Change.SERVERS] = [(setting, batch), (replace(setting, servers=setting.servers + 1), batch)]
+    return others
 
 
 def vary(setting: Setting, batch: int) -> dict[Change, list[tuple[Setting, int]]]:
@@ -103,7 +114,8 @@ class _Teller:
     def __init__(self, read: Callable[..., Workload], *, model: str | None, level: float, folder: Path) -> None:
         from foretell.predictor.consumption import SHIPPED, find_consumption_model
 
-        self._known = find_consumption_model(model or SHIPPED, learned=folder / CONSUMPTION)
+        learned = None if model is None else folder / CONSUMPTION
+        self._known = find_consumption_model(model or SHIPPED, learned=learned)
         self._read = read
         self._level = level
         self._folder = folder
@@ -114,8 +126,16 @@ class _Teller:
         workload, device = self._get_workload(batch), name_device(setting.device)
         named = replace(setting, device=device)
         times = self._get_times(workload, device)
-        notes = [*([times.note] if times.note else []), *_note(named)]
-        return self._known.predict(workload, named, times.operator_s, gpu=times.gpu, level=self._level, notes=notes)
+        return self._known.predict(
+            workload,
+            named,
+            times.operator_s,
+            busy_s=times.busy_s,
+            gpu=times.gpu,
+            guess=times.guess,
+            level=self._level,
+            notes=_note(named),
+        )
 
     def tell_some(self, pairs: Sequence[tuple[Setting, int]]) -> tuple[ConsumptionPrediction, ...]:
         """Without those that a model's code cannot have, such as another batch than the one it was exported with."""

@@ -96,8 +96,7 @@ def _measure_left(
 def _try_rates(links: Links, settings: Sequence[Setting]) -> None:
     """Now, and not at each job."""
     for setting in settings:
-        if setting.link_bytes_per_s is not None:
-            links.set_rate(setting.link_bytes_per_s)
+        links.set_rate(setting.link_bytes_per_s)
 
 
 def _try_job(

@@ -190,7 +190,8 @@ def scale_steps(
         str | None, typer.Option(metavar="RATE", help="Between nodes of a cluster that the table has not, as 100Gb.")
     ] = None,
     efficiency: Annotated[
-        str, typer.Option(metavar="SHARE", help="What each GPU has to do at least of what one does alone.")
+        str,
+        typer.Option(metavar="SHARE", help="What each GPU has to do at least of what it does on the least GPUs told."),
     ] = "70%",
     level: LevelOption = "90%",
     as_json: JsonOption = False,

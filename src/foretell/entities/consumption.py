@@ -47,6 +47,11 @@ class Setting:
     device: str = ""
     share: float = 1.0  # of a core that each worker has, where the device is a CPU core
 
+    @property
+    def communicates(self) -> bool:
+        """Whether workers have anybody to talk to."""
+        return self.workers > 1 or self.strategy is Strategy.SERVERS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
@@ -104,6 +109,7 @@ class Case:
     workload: Workload
     setting: Setting
     operator_s: Floats
+    busy_s: Floats | None = None  # for which the device itself is busy with each; all of it where that is not known
     foreign: bool = False  # on a kind of device that no job taught
 
 

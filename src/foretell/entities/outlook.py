@@ -25,3 +25,9 @@ class Outlook:
 
     asked: ConsumptionPrediction
     others: Mapping[Change, tuple[ConsumptionPrediction, ...]] = field(default_factory=dict)
+    curves: bool = True  # whether others are to be shown, and not only to tell what limits
+
+    @property
+    def shown(self) -> Mapping[Change, tuple[ConsumptionPrediction, ...]]:
+        """Those of the others that are to be shown."""
+        return self.others if self.curves else {}

@@ -1,10 +1,10 @@
 """From a training step and a setting to what distributed training consumes, and how sure that is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -19,20 +19,27 @@ from foretell.entities.consumption import (
 )
 from foretell.entities.device import Device
 from foretell.entities.prediction import Estimate
-from foretell.entities.units import render_link
+from foretell.entities.records import from_record, to_record
+from foretell.entities.units import render_duration, render_link
 from foretell.entities.workload import Floats, Workload
 from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
 from foretell.models.consumption.persist import load_model, save_model
 from foretell.models.consumption.physics import PhysicsModel
 from foretell.models.consumption.targets import TARGETS, read_targets
+from foretell.models.operators._base import StepTimes
+from foretell.models.operators.replay import ReplayModel
 from foretell.models.operators.roofline import RooflineModel
-from foretell.predictor.steps import find_step_model
+from foretell.predictor.steps import find_step_model, load_shipped_models
 
+T = TypeVar("T", int, float)
 SUFFIX = ".safetensors"
 SHIPPED = "shared"
 LEAST_JOBS = 3
 _QUANTILES = np.linspace(0.0, 1.0, 101)
 _UNSEEN = np.log(1.3)  # wider on either side, where a setting is none of those learned from: nobody can tell
+_FARTHER = np.log(1.1)  # and wider still with each doubling beyond them
+_GUESSED = 4.0  # doublings, where the times of operators are those of another device
+_NEAR = 2.0  # times the least or the most: as good as measured
 _ITERATION = "iteration"
 _REACHED = 0.5  # of a device's public figures, where its times are not known
 _LAUNCH_S = 1e-5
@@ -42,48 +49,88 @@ _LAUNCH_S = 1e-5
 class Known:
     """What was learned from, to tell when a question lies outside."""
 
-    devices: tuple[str, ...]
-    strategies: tuple[str, ...]  # with (a)synchronous
-    workers: tuple[int, int]
-    servers: tuple[int, int]
-    links: tuple[float, float]
+    settings: tuple[Setting, ...]
+    iterations_s: tuple[float, float]  # the shortest and the longest
     jobs: int
 
     @classmethod
     def of(cls, jobs: Sequence[MeasuredJob]) -> Self:
         """What jobs cover."""
-        settings = [job.setting for job in jobs]
-        links = [setting.link_bytes_per_s for setting in settings if setting.link_bytes_per_s] or [0.0]
-        return cls(
-            devices=tuple(sorted({setting.device for setting in settings})),
-            strategies=tuple(sorted({name_strategy(setting) for setting in settings})),
-            workers=(min(s.workers for s in settings), max(s.workers for s in settings)),
-            servers=(min(s.servers for s in settings), max(s.servers for s in settings)),
-            links=(min(links), max(links)),
-            jobs=len(jobs),
+        lengths = [job.iteration_s for job in jobs]
+        settings = tuple(dict.fromkeys(job.setting for job in jobs))
+        return cls(settings=settings, iterations_s=(min(lengths), max(lengths)), jobs=len(jobs))
+
+    def join(self, other: "Known") -> "Known":
+        """What both cover."""
+        lengths = (*self.iterations_s, *other.iterations_s)
+        return Known(
+            settings=tuple(dict.fromkeys((*self.settings, *other.settings))),
+            iterations_s=(min(lengths), max(lengths)),
+            jobs=self.jobs + other.jobs,
         )
 
-    def doubt(self, setting: Setting) -> tuple[str, ...]:
-        """Plain sentences: where a setting is none of these."""
-        doubts = []
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(sorted({setting.device for setting in self.settings}))
+
+    def doubt(self, setting: Setting, iteration_s: float | None = None) -> Iterator[tuple[str, float]]:
+        """Plain sentences, where a training is none of these; each with how far outside it lies, in doublings."""
         if setting.device not in self.devices:
-            doubts.append(
-                f"No distributed training on {setting.device} was measured, only on {', '.join(self.devices)}: "
-                "what communication costs there is not known, and bounds are wider."
+            yield (
+                (
+                    f"No distributed training on {setting.device} was measured, only on {', '.join(self.devices)}: "
+                    "what communication costs there is not known, and bounds are wider."
+                ),
+                0.0,
             )
-        if name_strategy(setting) not in self.strategies:
-            doubts.append(f"No {name_strategy(setting)} training was measured, only {', '.join(self.strategies)}.")
-        for word, value, (low, high) in (
-            ("workers", setting.workers, self.workers),
-            ("servers", setting.servers, self.servers),
+        if setting.communicates:
+            yield from self._doubt_communication(setting)
+        if iteration_s is not None:
+            short, long = self.iterations_s
+            far = _find_beyond(iteration_s, short / _NEAR, long * _NEAR)
+            if far:
+                ranges = _render_range(self.iterations_s, render_duration)
+                yield f"An iteration of {render_duration(iteration_s)}: {ranges} was measured.", far
+
+    def _doubt_communication(self, setting: Setting) -> Iterator[tuple[str, float]]:
+        like = [each for each in self.settings if name_strategy(each) == name_strategy(setting)]
+        if not like:
+            others = ", ".join(sorted({name_strategy(each) for each in self.settings}))
+            yield f"No {name_strategy(setting)} training was measured, only {others}.", 0.0
+        like = like or list(self.settings)
+        for word, value, counts in (
+            ("workers", setting.workers, [each.workers for each in like]),
+            ("servers", setting.servers, [each.servers for each in like]),
         ):
-            if value and not low <= value <= high:
-                doubts.append(f"{value} {word}: {low} to {high} were measured.")
-        link = setting.link_bytes_per_s
-        if link is not None and not 0.5 * self.links[0] <= link <= 2 * self.links[1]:
-            slowest, fastest = map(render_link, self.links)
-            doubts.append(f"A link of {render_link(link)}: {slowest} to {fastest} were measured.")
-        return tuple(doubts)
+            far = _find_beyond(value, min(counts), max(counts)) if value else 0.0
+            if far:
+                yield f"{value} {word} with {name_strategy(setting)}: {_render_range(counts, str)} was measured.", far
+        yield from _doubt_link(setting, [each.link_bytes_per_s for each in like])
+
+
+def _doubt_link(setting: Setting, measured: Sequence[float | None]) -> Iterator[tuple[str, float]]:
+    link, rates = setting.link_bytes_per_s, [rate for rate in measured if rate]
+    if link is None:
+        if None not in measured:
+            yield "No link was named, and no training without one was measured.", 0.0
+        return
+    if not rates:
+        yield f"A link of {render_link(link)}: no training with a link that has a rate was measured.", 0.0
+        return
+    far = _find_beyond(link, min(rates) / _NEAR, max(rates) * _NEAR)
+    if far:
+        ranges = _render_range(rates, render_link)
+        yield f"A link of {render_link(link)} with {name_strategy(setting)}: {ranges} was measured.", far
+
+
+def _find_beyond(value: float, low: float, high: float) -> float:
+    """Doublings from a range; none within."""
+    return max(0.0, float(np.log2(value / high)) if high else np.inf, float(np.log2(low / value)) if low else 0.0)
+
+
+def _render_range(values: Sequence[T], render: Callable[[T], str]) -> str:
+    """``2 to 4``, or ``2`` alone."""
+    return " to ".join(dict.fromkeys((render(min(values)), render(max(values)))))
 
 
 def name_strategy(setting: Setting) -> str:
@@ -105,16 +152,23 @@ class ConsumptionPredictor:
         setting: Setting,
         operator_s: Floats,
         *,
+        busy_s: Floats | None = None,
         gpu: bool = False,
+        guess: str = "",
         level: float = 0.9,
         notes: Sequence[str] = (),
     ) -> ConsumptionPrediction:
-        """What a training consumes; a setting unlike those learned from makes the bounds wider, and is told."""
+        """What a training consumes; a setting unlike those learned from makes the bounds wider, and is told.
+
+        ``guess`` says where the times of operators come from, if they are hardly more than a guess.
+        """
         foreign = gpu and setting.device not in self.known.devices  # what communication costs a core is not a GPU's
-        case = Case(workload=workload, setting=setting, operator_s=operator_s, foreign=foreign)
+        case = Case(workload=workload, setting=setting, operator_s=operator_s, busy_s=busy_s, foreign=foreign)
         told = self.model.predict([case])[0]
-        doubts = self.known.doubt(setting)
-        wider = _UNSEEN if doubts else 0.0
+        doubted = list(self.known.doubt(setting, told.iteration_s))
+        if guess and setting.device not in self.known.devices:
+            doubted.append((guess, _GUESSED))
+        wider = (_UNSEEN if doubted else 0.0) + _FARTHER * sum(far for _, far in doubted)
 
         def bound(name: str, value: float, most: float = np.inf) -> Estimate:
             low, high = self._find_spread(name, level)
@@ -147,7 +201,7 @@ class ConsumptionPredictor:
             exposed_s=told.exposed_s,
             cycles=cycles,
             gpu=gpu,
-            doubts=doubts,
+            doubts=tuple(sentence for sentence, _ in doubted),
             notes=tuple(notes),
         )
 
@@ -166,7 +220,7 @@ class ConsumptionPredictor:
         """
         _check_enough(jobs)
         return ConsumptionPredictor(
-            self.model.transfer(cases, jobs), spreads=self.spreads, known=_join(self.known, Known.of(jobs))
+            self.model.transfer(cases, jobs), spreads=self.spreads, known=self.known.join(Known.of(jobs))
         )
 
     def save(self, path: Path) -> None:
@@ -176,19 +230,7 @@ class ConsumptionPredictor:
             StoreError: It cannot be written.
         """
         spreads = {name: [round(float(value), 5) for value in values] for name, values in self.spreads.items()}
-        known = {name: getattr(self.known, name) for name in Known.__slots__}
-        save_model(path, self.model, {"spreads": spreads, "known": known})
-
-
-def _join(one: Known, other: Known) -> Known:
-    return Known(
-        devices=tuple(sorted({*one.devices, *other.devices})),
-        strategies=tuple(sorted({*one.strategies, *other.strategies})),
-        workers=(min(one.workers[0], other.workers[0]), max(one.workers[1], other.workers[1])),
-        servers=(min(one.servers[0], other.servers[0]), max(one.servers[1], other.servers[1])),
-        links=(min(one.links[0], other.links[0]), max(one.links[1], other.links[1])),
-        jobs=one.jobs + other.jobs,
-    )
+        save_model(path, self.model, {"spreads": spreads, "known": to_record(self.known)})
 
 
 def load_consumption_model(path: Path) -> ConsumptionPredictor:
@@ -199,12 +241,9 @@ def load_consumption_model(path: Path) -> ConsumptionPredictor:
     """
     model, facts = load_model(path, PhysicsModel)
     try:
-        known: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in facts["known"].items()
-        }
         spreads = {name: np.array(values) for name, values in facts["spreads"].items()}
-        return ConsumptionPredictor(model, spreads=spreads, known=Known(**known))
-    except (LookupError, TypeError, AttributeError) as exc:
+        return ConsumptionPredictor(model, spreads=spreads, known=from_record(Known, facts["known"]))
+    except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise StoreError(f"{path}: a model of consumption without what it covers ({exc}); learn it again") from exc
 
 
@@ -282,11 +321,15 @@ def _name(resource: Resource, metric: Metric) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTimes:
-    """How long a worker alone needs for each operator; ``note`` says where that comes from, if from figures only."""
+    """How long a worker alone needs for each operator, and for how much of that its device is busy.
+
+    ``guess`` says where that comes from, if nobody measured the device.
+    """
 
     operator_s: Floats
+    busy_s: Floats | None
     gpu: bool
-    note: str = ""
+    guess: str = ""
 
 
 def tell_operators(workload: Workload, device: str, *, figures: Device | None, learned: Path) -> OperatorTimes:
@@ -300,10 +343,30 @@ def tell_operators(workload: Workload, device: str, *, figures: Device | None, l
     except NotFoundError:
         if figures is None:
             raise
-        note = f"Times of {device} were not measured: operators are told by its figures."
-        return OperatorTimes(operator_s=_bound(workload, figures), gpu=figures.kind == "gpu", note=note)
+        return _guess_operators(workload, figures)
+    gpu = model.device.kind == "gpu"
     told = model.predict(workload)
-    return OperatorTimes(operator_s=np.asarray(told.kernel_s + told.gap_s), gpu=model.device.kind == "gpu")
+    return OperatorTimes(
+        operator_s=np.asarray(told.kernel_s + told.gap_s), busy_s=told.kernel_s if gpu else None, gpu=gpu
+    )
+
+
+def _guess_operators(workload: Workload, figures: Device) -> OperatorTimes:
+    """By the figures of a device: from the times of the most alike GPU whose times ship, or by how fast it can be."""
+    alike = [model.model for model in load_shipped_models() if isinstance(model.model, ReplayModel)]
+    if figures.kind == "gpu" and alike:
+        nearest = min(alike, key=lambda model: abs(np.log(model.device.peak_flops / figures.peak_flops)))
+        told = nearest.transfer(figures, []).predict([workload])[0]
+        how = f"operators are told by those of {nearest.device.name}, and by the figures of both"
+    else:
+        told = _bound(workload, figures)
+        how = "operators are told by its figures"
+    return OperatorTimes(
+        operator_s=np.asarray(told.kernel_s + told.gap_s),
+        busy_s=told.kernel_s if figures.kind == "gpu" else None,
+        gpu=figures.kind == "gpu",
+        guess=f"Times of {figures.name} were not measured: {how}.",
+    )
 
 
 def find_kind(device: str, *, figures: Device | None, learned: Path) -> str:
@@ -315,13 +378,12 @@ def find_kind(device: str, *, figures: Device | None, learned: Path) -> str:
     return figures.kind if figures else find_step_model(device, learned=learned).device.kind
 
 
-def _bound(workload: Workload, device: Device) -> Floats:
+def _bound(workload: Workload, device: Device) -> StepTimes:
     model = RooflineModel()
     model.flops_per_s_ = _REACHED * device.peak_flops
     model.bytes_per_s_ = _REACHED * device.bandwidth_bytes
     model.launch_s_ = _LAUNCH_S
-    told = model.predict([workload])[0]
-    return np.asarray(told.kernel_s + told.gap_s)
+    return model.predict([workload])[0]
 
 
 def _find_shipped() -> Path:

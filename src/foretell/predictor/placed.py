@@ -73,10 +73,23 @@ class PlacedPredictor:
         own = [placed for placed in here if placed.workload == step.workload]
         if not here:
             known = ", ".join(sorted({row.placed.cluster for row in self.rows}))
-            return [f"No step on {step.cluster} was measured, only on {known}: bounds are wide."]
+            return [
+                f"No step on {step.cluster} was measured, only on {known}: bounds are wide.",
+                *self._list_unused(step),
+            ]
         if not own:
             return [f"{step.workload} was never measured on {step.cluster}, only elsewhere."]
         return [*_doubt_place(step, here), *_doubt_batch(step, own)]
+
+    def _list_unused(self, step: PlacedStep) -> list[str]:
+        """Figures that tell nothing, because none of what was measured has them."""
+        rows = [row.placed for row in self.rows]
+        unused = []
+        if step.device is not None and not any(placed.device for placed in rows):
+            unused.append(f"No row names its device: the figures of {step.device.name} change nothing.")
+        if step.link_bytes_per_s is not None and not any(placed.link_bytes_per_s for placed in rows):
+            unused.append("No row names its link: its rate changes nothing.")
+        return unused
 
 
 def _choose_rows(rows: Sequence[TimedStep], workload: str, cluster: str) -> list[TimedStep]:

@@ -87,6 +87,11 @@ def find_step_model(device: str, *, learned: Path | None = None) -> StepPredicto
     return load_step_model(named[_spell(device)])
 
 
+def load_shipped_models() -> list[StepPredictor]:
+    """The predictors that ship."""
+    return [load_step_model(path) for path in sorted(_find_shipped().glob(f"*{SUFFIX}"))]
+
+
 def list_step_models(*, learned: Path | None = None) -> list[KnownDevice]:
     """Devices whose times are known, those learned here first."""
     return [
@@ -205,6 +210,7 @@ __all__ = [
     "find_step_model",
     "learn_step_model",
     "list_step_models",
+    "load_shipped_models",
     "load_step_model",
     "measure_spreads",
 ]

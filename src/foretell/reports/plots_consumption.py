@@ -22,7 +22,7 @@ _ITERATIONS = 2  # that are drawn, so that the cycle is seen
 def draw_outlook(outlook: Outlook) -> Figure:
     """Two iterations of each resource with bursts shaded, above the iteration over each thing that may change."""
     asked = outlook.asked
-    below = _CURVES if outlook.others else 0.0
+    below = _CURVES if outlook.shown else 0.0
     above = _HEAD + _PANEL * max(1, len(asked.cycles))
     with house_style():
         figure = Figure(figsize=(_WIDTH, above + below), layout="constrained")
@@ -81,8 +81,8 @@ def place_burst(resource: Resource, asked: ConsumptionPrediction) -> float:
 
 
 def _draw_changes(part: SubFigure, outlook: Outlook) -> None:
-    panels = np.atleast_1d(part.subplots(1, len(outlook.others), sharey=True))
-    for axes, (change, row) in zip(panels, outlook.others.items(), strict=True):
+    panels = np.atleast_1d(part.subplots(1, len(outlook.shown), sharey=True))
+    for axes, (change, row) in zip(panels, outlook.shown.items(), strict=True):
         _draw_change(axes, change, row, asked=find_value(change, outlook.asked))
     panels[0].set_ylabel("iteration, ms")
     panels[0].set_ylim(bottom=0)

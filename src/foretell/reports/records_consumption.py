@@ -39,7 +39,7 @@ def build_outlook_record(outlook: Outlook) -> Record:
         **build_consumption_record(outlook.asked),
         "limit": describe_limit(outlook),
         "changes": {
-            change.value: [build_consumption_record(told) for told in row] for change, row in outlook.others.items()
+            change.value: [build_consumption_record(told) for told in row] for change, row in outlook.shown.items()
         },
     }
 

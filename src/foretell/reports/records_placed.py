@@ -11,7 +11,7 @@ Record = dict[str, Any]
 
 
 def build_placements_record(told: Sequence[PlacedPrediction], *, efficiency: float) -> Record:
-    """Seconds, examples a second, and what each GPU does of what one does alone; ``choice`` is what to ask for."""
+    """Seconds, examples a second, what each GPU does of what it does on the least; ``choice`` is what to ask for."""
     first, choice = told[0].step, find_choice(told, efficiency)
     return {
         "workload": first.workload,

@@ -30,9 +30,9 @@ from foretell.reports.words_consumption import (
 
 _WHOLE = 99.5  # rates from here on have no decimals
 _WITHOUT_NETWORK = (
-    "What each worker sends and receives could not be told apart: that needs network namespaces, so root on Linux. "
-    "The iteration and compute were learned."
+    "What each worker sends and receives could not be told apart: that needs network namespaces, so root on Linux."
 )
+_WITHOUT_COMPUTE = "No bursts of compute could be told apart: of compute nothing was learned but how long it takes."
 
 
 def render_outlook(outlook: Outlook) -> Group:
@@ -91,12 +91,12 @@ def _list_missing(asked: ConsumptionPrediction) -> Iterator[str]:
 
 
 def _list_changes(outlook: Outlook) -> Iterator[RenderableType]:
-    if not outlook.others:
+    if not outlook.shown:
         return
     yield build_line("What would change", HEADING)
     yield _build_changes(outlook)
     lines = ["*: as asked", "sending: share of an iteration in bursts"]
-    if any(is_unsure(told, outlook.asked) for row in outlook.others.values() for told in row):
+    if any(is_unsure(told, outlook.asked) for row in outlook.shown.values() for told in row):
         lines.append("?: outside of what was measured")
     yield build_line("; ".join(lines), QUIET)
 
@@ -104,7 +104,7 @@ def _list_changes(outlook: Outlook) -> Iterator[RenderableType]:
 def _build_changes(outlook: Outlook) -> Table:
     numbers = ("", "Iteration", "between", "Examples/s", "Exposed", "Sending")
     table = build_table("With another", *numbers, numbers=numbers)
-    for change, row in outlook.others.items():
+    for change, row in outlook.shown.items():
         for place, told in enumerate(row):
             add_cells(
                 table,
@@ -157,5 +157,6 @@ def render_learned_consumption(learned: Learned) -> Group:
         build_line(f"{learned.name}: {how}, with {count(learned.jobs, 'measured training')}.{disturbed}", HEADING),
         *(build_line(f"- {describe_setting(setting)}") for setting in settings),
         None if network else build_line(_WITHOUT_NETWORK, QUIET),
+        None if Resource.COMPUTE in learned.resources else build_line(_WITHOUT_COMPUTE, QUIET),
         build_line(f"Kept in {learned.path}; 'foretell consumption predict --model {learned.name}' uses it."),
     )

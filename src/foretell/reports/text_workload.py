@@ -257,7 +257,7 @@ def render_devices(devices: Iterable[KnownDevice]) -> Group:
             str(device.units),
             _TIMES[known.times],
         )
-    learn = "'foretell device learn' measures the device at hand; --device takes those that have times."
+    learn = "'foretell device learn' measures the device at hand; 'workload' takes those that have times."
     return stack(table, build_line(learn, QUIET))
 
 

@@ -8,7 +8,7 @@ from foretell.entities.prediction import Estimate
 from foretell.entities.units import render_link, render_rate
 from foretell.reports.words import count
 
-_LITTLE = 0.1  # of an iteration: what waits less is not what limits it
+_LITTLE, _MUCH = 0.1, 0.25  # of an iteration: what waits less hardly limits it, or is not what limits it most
 _LEAST = 0.005  # of an iteration: what saves less saves nothing
 
 
@@ -39,14 +39,9 @@ def explain_missing(resource: Resource, prediction: ConsumptionPrediction) -> st
     """Why nothing is told of a resource."""
     if resource is Resource.MEMORY:
         return "not told: no training on a GPU was measured, and nothing stands in for it on a CPU"
-    if resource is not Resource.COMPUTE and not has_communication(prediction.setting):
+    if resource is not Resource.COMPUTE and not prediction.setting.communicates:
         return "none: one worker has nobody to talk to"
     return "not told: it could not be measured in the trainings that were learned from"
-
-
-def has_communication(setting: Setting) -> bool:
-    """Whether workers have anybody to talk to."""
-    return setting.workers > 1 or setting.strategy is Strategy.SERVERS
 
 
 def describe_setting(setting: Setting) -> str:
@@ -111,7 +106,7 @@ def render_share(share: float) -> str:
 
 def describe_limit(outlook: Outlook) -> str:
     """What limits a training, and what would help, in a sentence or two."""
-    if not has_communication(outlook.asked.setting):
+    if not outlook.asked.setting.communicates:
         return "Compute is the limit: there is no communication to wait for."
     more = _find_saving(outlook, Change.SERVERS, further=1)
     further = "" if more is None else f" One more server {_render_saving(more)}."
@@ -119,8 +114,9 @@ def describe_limit(outlook: Outlook) -> str:
 
 
 def _describe_cause(waits: float, saved: float | None) -> str:
-    if waits < _LITTLE:
-        cause = f"Compute is the limit: {render_share(waits)} of an iteration waits for communication"
+    if waits < _MUCH:
+        mostly = "" if waits < _LITTLE else ", mostly"
+        cause = f"Compute is the limit{mostly}: {render_share(waits)} of an iteration waits for communication"
     elif saved is None or saved < _LITTLE:
         but = "" if saved is None else ", but not the link"
         cause = f"Communication is the limit{but}: {render_share(waits)} of an iteration waits for it"

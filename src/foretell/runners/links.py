@@ -44,12 +44,17 @@ class Links:
         """Whether each node has a network of its own, so that what it moves can be told from what others do."""
         return bool(self._switch)
 
-    def set_rate(self, bytes_per_s: float) -> None:
-        """What each node may send and receive from now on.
+    def set_rate(self, bytes_per_s: float | None) -> None:
+        """What each node may send and receive from now on; without a rate, as much as the machine can.
 
         Raises:
             RunnerError: These links have no rate, or the machine refuses it.
         """
+        if bytes_per_s is None and not self._switch:
+            return
+        if bytes_per_s is None:
+            self._shape("root", "pfifo")
+            return
         if not self._switch:
             why = f" ({self._refused})" if self._refused else ""
             raise RunnerError(
@@ -57,7 +62,9 @@ class Links:
                 "Links between network namespaces can be shaped, as root on Linux with iproute2; or name no link."
             )
         bits = round(bytes_per_s * 8)
-        shape = ("root", "tbf", "rate", f"{bits}bit", "burst", str(_BURST_BYTES), "limit", str(_QUEUE_BYTES))
+        self._shape("root", "tbf", "rate", f"{bits}bit", "burst", str(_BURST_BYTES), "limit", str(_QUEUE_BYTES))
+
+    def _shape(self, *shape: str) -> None:
         for number, node in enumerate(self.nodes):
             _run("tc", "-n", node.name, "qdisc", "replace", "dev", INTERFACE, *shape)
             _run("tc", "-n", self._switch, "qdisc", "replace", "dev", f"port{number}", *shape)

@@ -49,8 +49,7 @@ class TrainingGroup:
     def _start(self, job: TrainingJob) -> int:
         setting = job.setting
         count = setting.workers + setting.servers
-        if setting.link_bytes_per_s is not None:
-            self._links.set_rate(setting.link_bytes_per_s)
+        self._links.set_rate(setting.link_bytes_per_s)
         self._grow(count)
         self._jobs += 1
         first = self._links.nodes[0]

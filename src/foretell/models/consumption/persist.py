@@ -38,7 +38,7 @@ def save_model(path: Path, model: Kept, facts: Mapping[str, Any]) -> None:
     said = {"version": VERSION, "model": model.kind, "record": json.dumps(record), "facts": json.dumps(dict(facts))}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        safetensors.save_file(arrays, path, metadata=said)
+        path.write_bytes(safetensors.save(arrays, metadata=said))  # for all whom other files here are for
     except (OSError, SafetensorError) as exc:
         raise StoreError(f"{path}: cannot be written ({exc})") from exc
 
@@ -55,6 +55,8 @@ def load_model(path: Path, kind: type[Model]) -> tuple[Model, dict[str, Any]]:
         said = read_header(path)
         _check_kind(said["model"], kind.kind)
         return kind.from_state(json.loads(said["record"]), safetensors.load_file(path)), json.loads(said["facts"])
+    except PermissionError as exc:
+        raise StoreError(f"{path}: you may not read it; ask whoever it belongs to, or learn one of your own") from exc
     except (OSError, LookupError, ValueError, TypeError, SafetensorError) as exc:
         raise StoreError(f"{path}: no model of consumption that can be read ({exc}); learn it again") from exc
 

@@ -7,7 +7,7 @@ mistakes about operators are not mistaken for it.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -20,7 +20,7 @@ from foretell.entities.workload import Floats, StepPhase
 from foretell.models.consumption._base import ConsumptionModel
 from foretell.models.consumption.demand import Demand, fit_demand, move_demand
 from foretell.models.consumption.targets import TARGETS, Target, find_taught, read_targets
-from foretell.models.consumption.timeline import Costs, Timeline, lay_out, sum_phases
+from foretell.models.consumption.timeline import FASTEST_BYTES_PER_S, Costs, Timeline, lay_out, sum_phases
 
 _LEAST = 0.02  # of an iteration: what a timeline says of nothing at all
 _RIDGE = 3.0  # jobs that a correction must outweigh
@@ -76,6 +76,7 @@ class PhysicsModel(ConsumptionModel):
     def fit(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self:
         """Learn costs and corrections from jobs that ran."""
         self.taught_ = find_taught(jobs)
+        self.slowest_link_ = _find_slowest(cases)
         self.demand_ = fit_demand(cases, jobs)
         true = [_anchor(self.demand_, case, job) for case, job in zip(cases, jobs, strict=True)]
         own = [self.demand_.find_own(case) for case in true]
@@ -98,6 +99,7 @@ class PhysicsModel(ConsumptionModel):
         further = self.corrections_[0].follow(features, misses, settings=len({case.setting for case in cases}))
         moved.corrections_ = (*self.corrections_, further)
         moved.taught_ = self.taught_ | find_taught(jobs)
+        moved.slowest_link_ = min(self.slowest_link_, _find_slowest(cases))
         return moved
 
     def _correct(self, features: Floats) -> Floats:
@@ -106,19 +108,28 @@ class PhysicsModel(ConsumptionModel):
 
     def predict(self, cases: Sequence[Case]) -> list[Consumed]:
         """What each case consumes; of a foreign one only what the timeline says."""
-        if not cases:
-            return []
-        paced = [case if case.foreign else self.demand_.apply(case) for case in cases]
-        lines = [self._lay_out(case) for case in paced]
-        known = np.array([[not case.foreign] for case in cases])
-        factors = np.exp(np.where(known, self._correct(_build_features(paced, lines)), 0.0))
-        return [
-            _build(_read_line(line, case) * factor, line, self.taught_)
-            for line, case, factor in zip(lines, paced, factors, strict=True)
-        ]
+        return [self._tell(case if case.foreign else self.demand_.apply(case)) for case in cases]
+
+    def _tell(self, case: Case) -> Consumed:
+        asked, *slower = [case, *self._slow_down(case)]
+        lines = [self._lay_out(each) for each in (asked, *slower)]
+        known = 0.0 if case.foreign else 1.0
+        factors = np.exp(known * self._correct(_build_features([asked, *slower], lines)))
+        values = _read_line(lines[0], asked, least_idle=known * _LEAST) * factors[0]
+        # What corrects may say otherwise, but nothing takes longer because a link is faster.
+        values[0] = min(line.iteration_s * factor[0] for line, factor in zip(lines, factors, strict=True))
+        return _build(values, lines[0], self.taught_)
+
+    def _slow_down(self, case: Case) -> Iterator[Case]:
+        """The same with a link of half the rate, again and again, down to the slowest that was measured."""
+        rate = case.setting.link_bytes_per_s or FASTEST_BYTES_PER_S
+        while case.setting.communicates and (rate := rate / 2) >= self.slowest_link_:
+            yield replace(case, setting=replace(case.setting, link_bytes_per_s=rate))
 
     def _lay_out(self, case: Case) -> Timeline:
-        return lay_out(case, self.costs_, 0.0 if case.foreign else self.demand_.find_own(case))
+        if case.foreign:
+            return lay_out(case, replace(self.costs_, slowdown=1.0))
+        return lay_out(case, self.costs_, self.demand_.find_own(case))
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What was learned, as plain values and as arrays."""
@@ -133,6 +144,7 @@ class PhysicsModel(ConsumptionModel):
             "demand": self.demand_.to_record(),
             "costs": {each.name: getattr(self.costs_, each.name) for each in fields(Costs)},
             "taught": sorted(self.taught_),
+            "slowest_link": self.slowest_link_,
         }
         return record, arrays
 
@@ -142,6 +154,7 @@ class PhysicsModel(ConsumptionModel):
         model = cls(ridge=record["ridge"])
         model.costs_ = Costs(**record["costs"])
         model.taught_ = frozenset(Resource(word) for word in record["taught"])
+        model.slowest_link_ = record["slowest_link"]
         model.demand_ = Demand.from_record(record["demand"])
         model.corrections_ = tuple(
             Correction(**{each.name: arrays[f"{number}.{each.name}"] for each in fields(Correction)})
@@ -155,20 +168,21 @@ class PhysicsModel(ConsumptionModel):
 _COLUMNS: tuple[Target | None, ...] = (None, *TARGETS)
 
 
-def _read_line(line: Timeline, case: Case) -> Floats:
-    """What the timeline alone says of each column."""
+def _read_line(line: Timeline, case: Case, *, least_burst: float = 0.0, least_idle: float = 0.0) -> Floats:
+    """What the timeline alone says of each column; bursts and idles are at least so much of the iteration."""
     whole = line.iteration_s
-    floor = _LEAST * whole
+    alone = 1.0 if case.busy_s is None else float(case.busy_s.sum() / max(case.operator_s.sum(), 1e-12))
+    use = case.setting.share * alone
     values: dict[Target, float] = {}
     for resource, busy, amount in (
-        (Resource.COMPUTE, line.compute_s, case.setting.share),
-        (Resource.MEMORY, line.compute_s, case.setting.share),
+        (Resource.COMPUTE, line.compute_s, use),
+        (Resource.MEMORY, line.compute_s, use),
         (Resource.TRANSMIT, line.transmit_s, line.transmit_bytes / max(line.transmit_s, 1e-12)),
         (Resource.RECEIVE, line.receive_s, line.receive_bytes / max(line.receive_s, 1e-12)),
     ):
         busy = min(busy, whole)
-        values[resource, Metric.BURST] = max(busy, floor)
-        values[resource, Metric.IDLE] = max(whole - busy, floor)
+        values[resource, Metric.BURST] = max(busy, least_burst * whole)
+        values[resource, Metric.IDLE] = max(whole - busy, least_idle * whole)
         values[resource, Metric.AMOUNT] = max(amount, 1e-12)
     return np.array([whole, *(values[target] for target in TARGETS)])
 
@@ -176,14 +190,19 @@ def _read_line(line: Timeline, case: Case) -> Floats:
 def _find_misses(lines: Sequence[Timeline], jobs: Sequence[MeasuredJob], cases: Sequence[Case]) -> Floats:
     """Logarithms of measured ÷ laid out; not a number where nothing was measured."""
     actual = np.column_stack([[job.iteration_s for job in jobs], read_targets(jobs)])
-    told = np.array([_read_line(line, case) for line, case in zip(lines, cases, strict=True)])
+    told = np.array(
+        [_read_line(line, case, least_burst=_LEAST, least_idle=_LEAST) for line, case in zip(lines, cases, strict=True)]
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         misses = np.log(actual / told)
     return np.where(np.isfinite(misses), misses, np.nan)
 
 
 def _build(values: Floats, line: Timeline, taught: frozenset[Resource]) -> Consumed:
-    """Bursts and idles of each resource add up to the iteration."""
+    """Bursts and idles of each resource add up to the iteration, and so do computing and waiting.
+
+    What corrects the iteration says nothing of which of the two was off.
+    """
     whole = float(values[0])
     told = taught if line.transmit_bytes else taught - {Resource.TRANSMIT, Resource.RECEIVE}
     metrics = {target: float(value) for target, value in zip(TARGETS, values[1:], strict=True) if target[0] in told}
@@ -191,11 +210,15 @@ def _build(values: Floats, line: Timeline, taught: frozenset[Resource]) -> Consu
         both = metrics[resource, Metric.BURST] + metrics[resource, Metric.IDLE]
         for metric in (Metric.BURST, Metric.IDLE):
             metrics[resource, metric] *= whole / both
-    compute = min(line.compute_s, whole)
+    compute = whole * min(1.0, line.compute_s / line.iteration_s)
     return Consumed(iteration_s=whole, compute_s=compute, exposed_s=whole - compute, metrics=metrics)
 
 
 # Learning
+
+
+def _find_slowest(cases: Sequence[Case]) -> float:
+    return min(case.setting.link_bytes_per_s or FASTEST_BYTES_PER_S for case in cases)
 
 
 def _anchor(demand: Demand, case: Case, job: MeasuredJob) -> Case:

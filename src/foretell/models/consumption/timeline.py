@@ -6,7 +6,7 @@ import numpy as np
 
 from foretell.entities.buckets import Bucket, find_buckets
 from foretell.entities.consumption import Case, Setting, Strategy
-from foretell.entities.workload import StepPhase
+from foretell.entities.workload import Floats, StepPhase
 
 FASTEST_BYTES_PER_S = 5e9  # of a link that nobody named: processes of one machine, about
 UNDER_WAY_BYTES = 1e6  # that a network's queues take at a sender's own rate before it feels others: a window of TCP's
@@ -57,11 +57,13 @@ def count_bytes(case: Case) -> float:
     return float(sum(gradient.bytes_ for gradient in case.workload.gradients))
 
 
-def sum_phases(case: Case) -> dict[StepPhase, float]:
-    """Seconds of a worker alone."""
+def sum_phases(case: Case, seconds: Floats | None = None) -> dict[StepPhase, float]:
+    """Seconds of a worker alone; or of something else that is known of each operator."""
     sums = dict.fromkeys(StepPhase, 0.0)
-    for operator, seconds in zip(case.workload.operators, case.operator_s.tolist(), strict=True):
-        sums[operator.phase] += seconds
+    for operator, each in zip(
+        case.workload.operators, (case.operator_s if seconds is None else seconds).tolist(), strict=True
+    ):
+        sums[operator.phase] += each
     return sums
 
 
@@ -84,7 +86,10 @@ def _lay_out_reduced(case: Case, costs: Costs, phases: dict[StepPhase, float], o
         own += own_s * slow * bucket.bytes_ / whole_bytes
         clock = begin + bucket.bytes_ * rounds / rate + costs.message_s * (setting.workers - 1)
     sent = rounds * whole_bytes
-    whole = forward + max(backward + own, clock) + update
+    waits = max(0.0, clock - backward - own)
+    # While a GPU waits for gradients, the host gets ahead with what comes after.
+    update = max(update - waits, slow * sum_phases(case, case.busy_s)[StepPhase.UPDATE])
+    whole = forward + backward + own + waits + update
     first = float(ready[0]) if len(ready) else 0.0
     return Timeline(
         iteration_s=whole,

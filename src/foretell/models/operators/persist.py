@@ -28,7 +28,7 @@ def save_model(path: Path, model: ReplayModel | SerialModel, facts: Mapping[str,
     said = {"version": VERSION, "model": name, "record": json.dumps(record), "facts": json.dumps(dict(facts))}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        safetensors.save_file(arrays, path, metadata=said)
+        path.write_bytes(safetensors.save(arrays, metadata=said))  # for all whom other files here are for
     except (OSError, SafetensorError) as exc:
         raise StoreError(f"{path}: cannot be written ({exc})") from exc
 
