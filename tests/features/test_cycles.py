@@ -91,6 +91,15 @@ def test_a_period_longer_than_what_is_tested_at_once_is_found() -> None:
     assert cycle.period_s == pytest.approx(2500 * STEP_S, rel=0.02)
 
 
+@pytest.mark.parametrize("dip", [0.1, 0.4])
+def test_nothing_is_used_less_than_not_at_all(dip: float) -> None:
+    values = np.tile([1.0] * 18 + [dip], 40) + 0.02 * rng().standard_normal(760)
+    values[::95] += 0.5
+    cycle = find_cycle(Series(times_s=STEP_S * np.arange(761.0), values=values))
+    assert cycle is not None
+    assert cycle.idle_amount >= 0
+
+
 def test_samples_far_apart_are_no_harm() -> None:
     truth = make_wave(Wave(period=30, duty=0.4, low=0.0), rng(), samples=1200)
     kept = np.delete(np.arange(1201), [200, 201, 202, 600])  # somebody else had the core

@@ -387,6 +387,7 @@ def _measure(times: Floats, values: Floats, busy: Flags, inside: Flags) -> _Shap
         high = low + _fit_height(times, values - low, bursts, noise=_noise(values, idles))
     elif low is None and high is not None:
         low = high - _fit_height(times, high - values, idles, noise=_noise(values, bursts))
+        low = max(low, min(float(values[inside].min()), 0.0))  # nothing is used less than not at all
     assert high is not None
     assert low is not None
     if not high > low:

@@ -26,7 +26,7 @@ from foretell.probes.procfs import TICKS_PER_S, find_children, find_stat
 
 INTERVAL_S = 0.02
 TICK_S = 0.004  # of most kernels: the CPU time of others that are running is brought up to date so often
-_SCAN_SHARE = 0.01  # of a core, for looking for new processes
+_SCAN_SHARE = 0.005  # of a core, for looking for new processes
 _LONGEST_SCAN_S = 0.5  # from one look to the next, whatever it costs
 _GPU_SCAN_S = 0.2
 _WHOLE_TICKS_S = 3 / TICKS_PER_S  # in which a tick of each kind is full, if others use a core
