@@ -10,8 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 
 import benchmarks.step_networks as networks
-from benchmarks.consumption.data import CORE
-from foretell import observe, predict_consumption
+from foretell import learn_device, observe, predict_consumption
 from foretell.entities.consumption import ConsumptionPrediction, Metric, Resource, Series, Setting
 from foretell.entities.observation import Observation
 from foretell.entities.training import TrainedNetwork, TrainingJob
@@ -19,7 +18,8 @@ from foretell.entities.units import parse_rate
 from foretell.runners.links import open_links
 from foretell.runners.training import TrainingGroup, open_group
 
-SETTING = Setting(workers=2, link_bytes_per_s=parse_rate("350Mb"), device=CORE.name)
+SETTING = Setting(workers=2, link_bytes_per_s=parse_rate("350Mb"), device="core")
+LEARNING_S = 240.0  # for which the core at hand is learned, from random networks: another than the one that ships
 BATCHES = {"small ResNet": 32, "VGG-like": 16, "tiny ViT": 32, "tiny GPT": 16}
 RESOURCES = (Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE)
 SECONDS = 8.0
@@ -56,17 +56,24 @@ class Tried:
 
 
 def try_networks() -> list[Tried]:
-    """All are told before the first is trained."""
-    told = {name: _predict(name) for name in BATCHES}
+    """The core at hand is learned, and all are told, before the first is trained."""
+    with tempfile.TemporaryDirectory() as folder:
+        learn_device(name=SETTING.device, budget_s=LEARNING_S, folder=Path(folder))
+        told = {name: _predict(name, Path(folder)) for name in BATCHES}
     with open_links(SETTING.workers) as links, open_group(links) as group:
         rounds = [{name: _train(name, group) for name in BATCHES} for _ in range(ROUNDS)]
     return [Tried(name=name, told=told[name], seen=tuple(each[name] for each in rounds)) for name in BATCHES]
 
 
-def _predict(name: str) -> ConsumptionPrediction:
+def _predict(name: str, folder: Path) -> ConsumptionPrediction:
     case = networks.CASES[name]
     return predict_consumption(
-        _find_source(name), [case.input], settings=[SETTING], batches=[BATCHES[name]], options=case.options
+        _find_source(name),
+        [case.input],
+        settings=[SETTING],
+        batches=[BATCHES[name]],
+        options=case.options,
+        folder=folder,
     )[0]
 
 

@@ -142,8 +142,18 @@ def test_the_beat_of_a_clock_that_ticks_is_no_cycle(step_s: float, cores: int) -
     counted = cores * np.floor(times / 0.004) * 0.004  # of somebody who never pauses
     series = Series(times_s=times, values=np.diff(counted) / step_s)
     assert find_cycle(series) is not None
-    told = search_cycle(series, grain_s=0.004)
-    assert (told.cycle, told.why) == (None, "its changes are no larger than the grain of what counts them")
+    assert search_cycle(series, grain_s=0.004).cycle is None
+
+
+def test_what_is_counted_late_does_not_hide_idles() -> None:
+    times = np.arange(1500) * 0.01
+    used = np.minimum(times % 0.15, 0.12) + 0.12 * np.floor(times / 0.15)
+    counted = np.floor(used / 0.004) * 0.004
+    cycle = search_cycle(Series(times_s=times, values=np.diff(counted) / 0.01), grain_s=0.004).cycle
+    assert cycle is not None
+    assert cycle.period_s == pytest.approx(0.15, abs=0.002)
+    assert cycle.idle_s == pytest.approx(0.03, abs=0.01)
+    assert cycle.burst_amount == pytest.approx(1.0, rel=0.05)
 
 
 def test_small_bursts_of_who_rests_between_are_no_beat() -> None:

@@ -37,6 +37,7 @@ _UNUSUAL = 0.4  # of a logarithm: iterations so much longer or shorter than most
 _LEAST_EXPLAINED = 0.8
 _LEAST_STRETCH = 2.0  # samples; of a shorter one, only the area is known
 _LEAST_COVER = 0.6  # of the time between first and last burst that must be in whole cycles
+_FINE = 0.1  # of a sample: a coarser grain than that is smoothed before bursts are told from idles
 _BEAT = 1.25  # grains from level to level, for each that is used
 _LEAST_RELATIVE_STEP = 0.05  # from level to level, of the larger
 _SHORT_STRETCH = 0.25  # of the usual stretch: shorter ones are noise
@@ -128,14 +129,14 @@ def _search(series: Series, *, least_s: float, grain_s: float, seed: int) -> Cyc
     times = (series.times_s - series.times_s[0]) / step_s  # in samples
     if len(values) < _LEAST_SAMPLES:
         return CycleSearch(cycle=None, why=_too_few(len(values)))
-    even = _resample(times, values)
-    lag = _find_lag(even, seed=seed)
+    told = _smooth(values) if grain_s > _FINE * step_s else values
+    lag = _find_lag(_resample(times, told), seed=seed)
     if lag is None:
         return CycleSearch(cycle=None, why="it repeats itself no more than noise does")
-    threshold = _find_threshold(values)
-    busy = _clean(values > threshold, least=least_s / step_s)
+    threshold = _find_threshold(told)
+    busy = _clean(told > threshold, least=least_s / step_s)
     starts, ends = _find_bursts(busy)
-    edges = _refine(times, values, starts, threshold=threshold)
+    edges = _refine(times, told, starts, threshold=threshold)
     cycles = _chain(edges, lag)
     if len(cycles) < _LEAST_CYCLES:
         return CycleSearch(cycle=None, why=f"only {len(cycles)} whole cycles were seen; {_LEAST_CYCLES} are needed")
@@ -162,6 +163,12 @@ def _search(series: Series, *, least_s: float, grain_s: float, seed: int) -> Cyc
     )
     spans = zip(series.times_s[starts], series.times_s[ends], strict=True)
     return CycleSearch(cycle=cycle, bursts=tuple((float(begin), float(end)) for begin, end in spans))
+
+
+def _smooth(values: Floats) -> Floats:
+    """Without what goes up and down from one sample to the next: what is counted late now is counted then."""
+    padded = np.concatenate((values[:1], values, values[-1:]))
+    return np.asarray((padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4)
 
 
 def _is_beat(upper: Floats, lower: Floats, grain: float) -> bool:

@@ -30,7 +30,7 @@ _SCAN_SHARE = 0.005  # of a core, for looking for new processes
 _LONGEST_SCAN_S = 0.5  # from one look to the next, whatever it costs
 _GPU_SCAN_S = 0.2
 _WHOLE_TICKS_S = 3 / TICKS_PER_S  # in which a tick of each kind is full, if others use a core
-_MUCH_GONE = 0.05  # of all that was used: then what parents are told of their children, in ticks, shows
+_MUCH_TICKED = 0.05  # of all that was used: then it shows that parents are told of their children in ticks
 _MOST_SAMPLES = 500_000
 _LITTLE = 0.01  # of what goes over the loopback: where the other interfaces move less, they move nothing of the job's
 _CLOCK_OF_PROCESS = 2  # CPUCLOCK_SCHED of Linux' include/linux/posix-timers.h: the scheduler's own count
@@ -144,7 +144,7 @@ class ConsumptionSampler:
             load=load,
             processes=self._processes.most,
             gpus=len(self._gpus) if samples.has_gpus else 0,
-            grain_s=1 / TICKS_PER_S if self._processes.gone_share > _MUCH_GONE else TICK_S,
+            grain_s=1 / TICKS_PER_S if self._processes.ticked_share > _MUCH_TICKED else TICK_S,
             sampling_cpu_s=sampling_cpu_s,
             notes=tuple(self._list_notes(over_loopback=over_loopback)),
         )
@@ -185,6 +185,7 @@ class _Processes:
     most: int = 0
     _last_ns: dict[int, int] = field(default_factory=dict)
     _gone_s: float = 0.0  # of those that have ended
+    _ticked_s: float = 0.0  # of that, what only parents told
     _before_ns: int = 0  # what all had used when we came
     _waited_before_s: float = 0.0
     _scanned: bool = False  # since it was last read
@@ -221,13 +222,14 @@ class _Processes:
         if waited_s > self._gone_s:
             since_s = max(now_s - self._asked_s, _WHOLE_TICKS_S)
             self._late.append((min(since_s, now_s - self._told_s), waited_s - self._gone_s))
+            self._ticked_s += waited_s - self._gone_s
             self._gone_s, self._told_s = waited_s, now_s
         self._asked_s = now_s
 
     @property
-    def gone_share(self) -> float:
-        """Of what was used, what those did that have ended."""
-        return self._gone_s / max(self.read_s(), 1e-9)
+    def ticked_share(self) -> float:
+        """Of what was used, what only parents told."""
+        return self._ticked_s / max(self.read_s(), 1e-9)
 
     def take_late(self) -> list[tuple[float, float]]:
         """What was found since that was used before: in how many seconds until now, and how much."""
