@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=int, default=300, help="of the published method (%(default)s)")
     parser.add_argument("--transfer", action="store_true", help="carry what was learned to a setting never seen")
     parser.add_argument("--end-to-end", action="store_true", help="tell four networks on a new link, then train them")
+    parser.add_argument(
+        "--device", metavar="NAME", help="with --end-to-end: tell as if on it; the core at hand is learned unless said"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="with --end-to-end: a picture of both")
     parser.add_argument(
         "--jobs", type=Path, metavar="FILE", help="other measured jobs, of 'foretell consumption learn'"
@@ -80,7 +83,7 @@ def _transfer(arguments: argparse.Namespace) -> Result:
 
 def _hold(arguments: argparse.Namespace) -> Result:
     held = _import("end_to_end")
-    tried = held.try_networks()
+    tried = held.try_networks(arguments.device)
     rows = held.hold(tried)
     about = held.summarise(rows, tried)
     if arguments.plot:

@@ -18,8 +18,9 @@ from foretell.entities.units import parse_rate
 from foretell.runners.links import open_links
 from foretell.runners.training import TrainingGroup, open_group
 
-SETTING = Setting(workers=2, link_bytes_per_s=parse_rate("350Mb"), device="core")
-LEARNING_S = 240.0  # for which the core at hand is learned, from random networks: another than the one that ships
+SETTING = Setting(workers=2, link_bytes_per_s=parse_rate("350Mb"))
+HERE = "core"  # the one at hand
+LEARNING_S = 240.0  # for which it is learned, from random networks
 BATCHES = {"small ResNet": 32, "VGG-like": 16, "tiny ViT": 32, "tiny GPT": 16}
 RESOURCES = (Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE)
 SECONDS = 8.0
@@ -55,22 +56,24 @@ class Tried:
     seen: tuple[Observation, ...]
 
 
-def try_networks() -> list[Tried]:
-    """The core at hand is learned, and all are told, before the first is trained."""
+def try_networks(device: str | None = None) -> list[Tried]:
+    """All are told before the first is trained; as if on a device, or on the core at hand, which is learned first."""
     with tempfile.TemporaryDirectory() as folder:
-        learn_device(name=SETTING.device, budget_s=LEARNING_S, folder=Path(folder))
-        told = {name: _predict(name, Path(folder)) for name in BATCHES}
+        if device is None:
+            learn_device(name=HERE, budget_s=LEARNING_S, folder=Path(folder))
+        setting = replace(SETTING, device=device or HERE)
+        told = {name: _predict(name, setting, Path(folder)) for name in BATCHES}
     with open_links(SETTING.workers) as links, open_group(links) as group:
         rounds = [{name: _train(name, group) for name in BATCHES} for _ in range(ROUNDS)]
     return [Tried(name=name, told=told[name], seen=tuple(each[name] for each in rounds)) for name in BATCHES]
 
 
-def _predict(name: str, folder: Path) -> ConsumptionPrediction:
+def _predict(name: str, setting: Setting, folder: Path) -> ConsumptionPrediction:
     case = networks.CASES[name]
     return predict_consumption(
         _find_source(name),
         [case.input],
-        settings=[SETTING],
+        settings=[setting],
         batches=[BATCHES[name]],
         options=case.options,
         folder=folder,
