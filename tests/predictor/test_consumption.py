@@ -57,11 +57,11 @@ def test_a_higher_level_has_wider_bounds(law: Law) -> None:
     ("setting", "expected"),
     [
         (replace(SETTINGS[0], device="H100"), "No distributed training on H100 was measured"),
-        (replace(SETTINGS[0], workers=16), "16 workers with allreduce: 2 was measured"),
-        (replace(SETTINGS[1], servers=4), "4 servers with ps: 1 was measured"),
+        (replace(SETTINGS[0], workers=16), "16 workers with allreduce; measured: 2."),
+        (replace(SETTINGS[1], servers=4), "4 servers with ps; measured: 1."),
         (
             replace(SETTINGS[0], link_bytes_per_s=1e10),
-            "A link of 80 Gb/s with allreduce: 200 Mb/s was measured",
+            "A link of 80 Gb/s with allreduce; measured: 200 Mb/s.",
         ),
         (replace(SETTINGS[0], link_bytes_per_s=None), "No link was named, and no training without one was measured"),
         (replace(SETTINGS[1], synchronous=False), "No asynchronous ps training was measured, only allreduce, ps"),

@@ -90,7 +90,7 @@ class Known:
             far = _find_beyond(iteration_s, short / _NEAR, long * _NEAR)
             if far:
                 ranges = _render_range(self.iterations_s, render_duration)
-                yield f"An iteration of {render_duration(iteration_s)}: {ranges} was measured.", far
+                yield f"An iteration of {render_duration(iteration_s)}; measured: {ranges}.", far
 
     def _doubt_communication(self, setting: Setting) -> Iterator[tuple[str, float]]:
         like = [each for each in self.settings if name_strategy(each) == name_strategy(setting)]
@@ -104,7 +104,7 @@ class Known:
         ):
             far = _find_beyond(value, min(counts), max(counts)) if value else 0.0
             if far:
-                yield f"{value} {word} with {name_strategy(setting)}: {_render_range(counts, str)} was measured.", far
+                yield f"{value} {word} with {name_strategy(setting)}; measured: {_render_range(counts, str)}.", far
         yield from _doubt_link(setting, [each.link_bytes_per_s for each in like])
 
 
@@ -120,7 +120,7 @@ def _doubt_link(setting: Setting, measured: Sequence[float | None]) -> Iterator[
     far = _find_beyond(link, min(rates) / _NEAR, max(rates) * _NEAR)
     if far:
         ranges = _render_range(rates, render_link)
-        yield f"A link of {render_link(link)} with {name_strategy(setting)}: {ranges} was measured.", far
+        yield f"A link of {render_link(link)} with {name_strategy(setting)}; measured: {ranges}.", far
 
 
 def _find_beyond(value: float, low: float, high: float) -> float:
