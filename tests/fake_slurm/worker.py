@@ -97,6 +97,7 @@ def _launch(batch: Batch, task: Task) -> int:
         )
     except OSError:
         return 0
+    environment = _build_environment(batch, task)
     pid = os.fork()
     if pid:
         os.close(output)
@@ -104,13 +105,14 @@ def _launch(batch: Batch, task: Task) -> int:
             os.close(error)
         return pid
     try:
-        os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         os.dup2(output, 1)
         os.dup2(error, 2)
         os.closerange(3, 256)
         os.chdir(batch.folder)
-        os.execve(f"{ROOT}/script-{batch.id}", ["slurm_script"], _build_environment(batch, task))
+        # Last of all: until it is another program, a leader of a session looks like an sbatch that was left behind.
+        os.setsid()
+        os.execve(f"{ROOT}/script-{batch.id}", ["slurm_script"], environment)
     finally:
         os._exit(127)
 
