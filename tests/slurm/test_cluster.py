@@ -38,6 +38,11 @@ def account(job_id: str, fields: str = "JobID,State,ExitCode", *words: str) -> l
     return ask("sacct", "-nP", "-j", job_id, "-o", fields, *words)
 
 
+def list_terminated(job_id: str) -> list[list[str]]:
+    """How a step may end that was told to: as its node sees it, or as its script tells, whichever Slurm hears first."""
+    return [[f"{job_id}.batch", "CANCELLED", "0:15"], [f"{job_id}.batch", "FAILED", "15:0"]]
+
+
 def wait_for(is_so: Callable[[], object], *, patience_s: float = 60) -> None:
     deadline = time.monotonic() + patience_s
     while not is_so():
@@ -110,7 +115,8 @@ def test_a_running_job_is_cancelled(slurm: Slurm, tmp_path: Path) -> None:
     slurm.run("scancel", job_id)
     wait_for_state(job_id, "CANCELLED by 0")
     wait_for(lambda: account(f"{job_id}.batch", "State") not in ([], [["RUNNING"]]))
-    assert account(job_id)[:2] == [[job_id, "CANCELLED by 0", "0:0"], [f"{job_id}.batch", "CANCELLED", "0:15"]]
+    assert account(job_id)[0] == [job_id, "CANCELLED by 0", "0:0"]
+    assert account(job_id)[1] in list_terminated(job_id)
 
 
 def test_elements_of_an_array_have_rows_and_logs_of_their_own(slurm: Slurm, tmp_path: Path) -> None:
@@ -217,7 +223,8 @@ def test_a_real_job_over_its_time_or_memory(slurm_environment: Cluster, tmp_path
     slurm_environment.mark_out_of_memory(over)
     assert account(over)[:2] == [[over, "OUT_OF_MEMORY", "0:125"], [f"{over}.batch", "OUT_OF_MEMORY", "0:125"]]
     wait_for_state(late, "TIMEOUT")
-    assert account(late)[:2] == [[late, "TIMEOUT", "0:0"], [f"{late}.batch", "CANCELLED", "0:15"]]
+    assert account(late)[0] == [late, "TIMEOUT", "0:0"]
+    assert account(late)[1] in list_terminated(late)
     assert "DUE TO TIME LIMIT" in (tmp_path / "late").read_text()
 
 
