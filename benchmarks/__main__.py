@@ -11,6 +11,7 @@ from rich.table import Table
 import benchmarks.clusters.command
 import benchmarks.consumption.command
 import benchmarks.ets.command
+import benchmarks.programs.command
 import benchmarks.runs.command
 
 NAMES = {
@@ -26,6 +27,7 @@ NAMES = {
     "slurm": "a campaign of 200 runs on a real cluster, against a bare sbatch --array of the same commands",
     "history": "importing a million lines of accounting, against reading them as CSV",
     "capture": "steps read from code against recorded ones, in ResNet-50's make_fx time, in memory of a large model",
+    "programs": "small sweeps of twelve ordinary programs, and full-scale configurations that they did not run",
     "runs": "predictions on runs that others measured, beside what others reached on them",
     "steps": "training steps of ten networks on this machine, told after learning it on others for minutes",
     "from_code": "recorded iterations predicted from the models' code, beside the same from recorded operators",
@@ -36,6 +38,7 @@ NAMES = {
 COMMANDS = {
     "clusters": benchmarks.clusters.command,
     "consumption": benchmarks.consumption.command,
+    "programs": benchmarks.programs.command,
     "runs": benchmarks.runs.command,
     "ets": benchmarks.ets.command,
 }  # with options of their own

@@ -1,3 +1,4 @@
+import atexit
 import getpass
 import io
 import json
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +29,11 @@ pytest_plugins = ["tests.slurm.fixtures"]
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
 
+
+# Cores are shared with every other process of this user; tests that run side by side do not wait for each other.
+os.environ["FORETELL_WAIT_QUIET"] = "no"  # nor for a quiet machine
+os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="foretell-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
 # A shell's background jobs ignore these, and so would every program started from here. One that is handled, if only by
 # nothing, is as it was for this process and as usual for those.
@@ -73,7 +79,11 @@ def _run_foretell(*words: str, folder: Path, environment: Mapping[str, str] = Ma
 
 
 def _build_environment(folder: Path, extra: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FORETELL_")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("FORETELL_") or name == "FORETELL_WAIT_QUIET"
+    }
     homes = {"XDG_CONFIG_HOME": str(folder / "config"), "XDG_CACHE_HOME": str(folder / "cache")}
     return {**kept, "COLUMNS": "100", **homes, **extra}
 
@@ -94,28 +104,85 @@ def _read(stream: io.TextIOWrapper) -> str:
     return stream.read()
 
 
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that every user may read; pytest's own are private."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def unprivileged() -> Callable[[], AbstractContextManager[None]]:
+    """Somebody who may not write what is ours: permissions mean nothing to root."""
+
+    @contextmanager
+    def become_nobody() -> Iterator[None]:
+        if os.geteuid() != 0:
+            yield
+            return
+        os.seteuid(65534)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+
+    return become_nobody
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A throwaway PostgreSQL server on a unix socket, as the folder of that socket.
 
     It believes everybody who they are, but asks the user ``careful`` for a password.
     """
-    programs = _find_postgres()
-    # Not below pytest's own folder: a socket's path is short, and the server may run as another user.
-    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
-    user = "postgres" if os.geteuid() == 0 else getpass.getuser()
-    shutil.chown(folder, user)
-    data = folder / "data"
-    settings = f"-k {folder} -c listen_addresses='' -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
-    _run_as(user, programs / "initdb", "-D", data, "-U", "test", "--auth=trust", "--no-sync", "--locale=C.UTF-8")
-    rules = data / "pg_hba.conf"
-    rules.write_text("local all careful scram-sha-256\n" + rules.read_text())
-    _run_as(user, programs / "pg_ctl", "-s", "-w", "-D", data, "-l", folder / "log", "-o", settings, "start")
+    server = PostgresServer()
+    server.start()
     try:
-        yield str(folder)
+        yield str(server.folder)
     finally:
-        _run_as(user, programs / "pg_ctl", "-s", "-w", "-m", "immediate", "-D", data, "stop")
-        shutil.rmtree(folder)
+        server.stop()
+        shutil.rmtree(server.folder)
+
+
+@pytest.fixture
+def restartable_postgres() -> "Iterator[PostgresServer]":
+    """A server of its own for a test that stops and starts it."""
+    server = PostgresServer()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(server.folder)
+
+
+class PostgresServer:
+    """A PostgreSQL server with its data in a folder of its own, and its socket there."""
+
+    def __init__(self) -> None:
+        self._programs = _find_postgres()
+        # Not below pytest's own folder: a socket's path is short, and the server may run as another user.
+        self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+        self.url = f"postgresql://test@/postgres?host={self.folder}"
+        self._user = "postgres" if os.geteuid() == 0 else getpass.getuser()
+        self._data = self.folder / "data"
+        shutil.chown(self.folder, self._user)
+        trusting = ("-U", "test", "--auth=trust", "--no-sync", "--locale=C.UTF-8")
+        _run_as(self._user, self._programs / "initdb", "-D", self._data, *trusting)
+        rules = self._data / "pg_hba.conf"
+        rules.write_text("local all careful scram-sha-256\n" + rules.read_text())
+
+    def start(self) -> None:
+        options = "-c listen_addresses='' -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+        self._control("-l", self.folder / "log", "-o", f"-k {self.folder} {options}", "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """``immediate`` forgets the last commits, because nothing here waits for the disk; ``fast`` does not."""
+        self._control("-m", mode, "stop")
+
+    def _control(self, *words: str | Path) -> None:
+        _run_as(self._user, self._programs / "pg_ctl", "-s", "-w", "-D", self._data, *words)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-SETS = ("harp", "c3o", "lotaru", "stampede2", "sizey", "mlperf", "sia")
+SETS = ("harp", "c3o", "scaleout", "lotaru", "stampede2", "sizey", "mlperf", "sia")
 EXAMPLES = """examples:
   python -m benchmarks runs                            all sets, within half an hour
   python -m benchmarks runs harp c3o --seeds 3 --repeats 5

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.runs import c3o, harp, lotaru, mlperf, sia, sizey, stampede2
+from benchmarks.runs import c3o, harp, lotaru, mlperf, scaleout, sia, sizey, stampede2
 from benchmarks.runs.cases import Case, Figure, Plan, Result, Suite, find_folder
 from benchmarks.runs.metrics import coverage, judge, mean_width, median_width
 from benchmarks.runs.runner import try_case
 
-SUITES = {module.SUITE.name: module.SUITE for module in (harp, c3o, lotaru, stampede2, sizey, mlperf, sia)}
+SUITES = {module.SUITE.name: module.SUITE for module in (harp, c3o, scaleout, lotaru, stampede2, sizey, mlperf, sia)}
 _TOLD = 10  # signs of life for each set
 
 

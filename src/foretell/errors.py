@@ -3,6 +3,7 @@
 ForetellError
 ├── SpecError (ValueError)          an app file, parameter or option says something we cannot use
 ├── SiteError (ValueError)          a site file says something we cannot use
+├── ProgramChangedError (ValueError) what is run is no longer what made the stored runs
 ├── NotFoundError (LookupError)     no app, run, site, model or file of that name
 ├── ImportDataError (ValueError)    a table of runs or configurations cannot be read
 ├── NotEnoughRunsError              too few finished runs to learn from
@@ -53,6 +54,22 @@ class SpecError(_FileMistakesError):
 
 class SiteError(_FileMistakesError):
     """A site file says something we cannot use."""
+
+
+class ProgramChangedError(ForetellError, ValueError):
+    """What an app file runs is no longer what made the stored runs."""
+
+    def __init__(self, app: str, *, changes: Sequence[str], runs: int) -> None:
+        made = "the stored run was" if runs == 1 else f"the {runs:,} stored runs were"
+        listed = "".join(f"\n  {change}" for change in changes)
+        super().__init__(
+            f"what {app!r} runs has changed since {made} made:{listed}\n"
+            "Use 'foretell generate --keep-runs' if those runs count for the new program as well, or "
+            "'foretell generate --start-over' to set them aside: they stay stored, but are not used."
+        )
+        self.app = app
+        self.changes = tuple(changes)
+        self.runs = runs
 
 
 class NotFoundError(ForetellError, LookupError):

@@ -1,5 +1,6 @@
 """Choosing, against trying everything."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -12,7 +13,7 @@ from foretell.advisor.choose import Choice, choose
 from foretell.advisor.policy import Cheapest, Fastest, Policy, choose_policy
 from foretell.entities.prediction import Offer, Recommendation, Rejection, Request
 from foretell.entities.run import Allocation
-from foretell.entities.units import parse_duration
+from foretell.entities.units import parse_duration, parse_money, render_most_money
 from foretell.errors import InfeasibleError, SpecError
 
 BuildChoice = Callable[..., Choice]
@@ -34,18 +35,28 @@ def _try_everything(choice: Choice, policy: Cheapest | Fastest) -> list[Offer]:
     """The offers within the limits, the best first, one by one and in plain words."""
     everything = choose(choice, Cheapest()).offers
     within = [offer for offer in everything if _is_within(offer, policy)]
+    to_beat = min((_weigh(offer, policy, "low") for offer in within if offer.measured), default=math.inf)
     keys: dict[str, Callable[[Offer], tuple[float, ...]]] = {
-        "cheapest": lambda offer: (not offer.measured, float(offer.cost), offer.prediction.elapsed_s.value),
-        "quickest": lambda offer: (not offer.measured, offer.prediction.elapsed_s.value, float(offer.cost)),
+        "cheapest": lambda offer: (float(offer.cost), offer.prediction.elapsed_s.value),
+        "quickest": lambda offer: (offer.prediction.elapsed_s.value, float(offer.cost)),
     }
-    return sorted(within, key=keys[policy.best])
+    key = keys[policy.best]
+    return sorted(
+        within,
+        key=lambda offer: (not offer.measured and _weigh(offer, policy, "high") >= to_beat - 1e-9, *key(offer)),
+    )
+
+
+def _weigh(offer: Offer, policy: Cheapest | Fastest, bound: str) -> float:
+    """The cost or the time of an offer at a bound of its interval."""
+    time_s = offer.prediction.elapsed_s
+    limit: float = getattr(time_s, bound)
+    return limit if policy.best == "quickest" else float(offer.cost) * limit / time_s.value
 
 
 def _is_within(offer: Offer, policy: Cheapest | Fastest) -> bool:
-    time_s = offer.prediction.elapsed_s
-    highest_cost = float(offer.cost) * time_s.high / time_s.value
-    in_time = policy.max_time_s is None or time_s.high <= policy.max_time_s
-    return in_time and (policy.max_cost is None or highest_cost <= float(policy.max_cost) + 1e-5)
+    in_time = policy.max_time_s is None or offer.prediction.elapsed_s.high <= policy.max_time_s
+    return in_time and (policy.max_cost is None or float(offer.cost_at_request) <= float(policy.max_cost) + 1e-5)
 
 
 def _find(choice: Choice, policy: Policy) -> Recommendation | None:
@@ -204,6 +215,18 @@ def test_what_the_message_names_is_enough(
     assert choose(choice, kind(max_time_s=parse_duration(quickest)))
 
 
+@given(seconds=st.floats(1.0, 1e6))
+def test_the_most_it_costs_is_one_figure(build_choice: BuildChoice, seconds: float) -> None:
+    """What is shown as "at most", what --max-cost is compared with, and what a refusal names."""
+    choice = build_choice([(1, seconds, 0)])  # asked for in whole minutes: more than the upper bound of the time
+    most = choose(choice, Cheapest()).picked.cost_at_request
+    shown = render_most_money(most)
+    assert choose(choice, Cheapest(max_cost=parse_money(shown.replace(",", "")))).picked.cost_at_request == most
+    with pytest.raises(InfeasibleError) as caught:
+        choose(choice, Cheapest(max_cost=most * Decimal("0.99")))
+    assert f"costs up to {shown};" in str(caught.value)
+
+
 def test_limits_speak_the_sites_currency(build_choice: BuildChoice) -> None:
     choice = build_choice([(1, _HOUR, 0)], currency="SU")
     assert choose(choice, Fastest(max_cost=Decimal(5))).why == "the only offer that takes at most 5.00 SU"
@@ -212,10 +235,20 @@ def test_limits_speak_the_sites_currency(build_choice: BuildChoice) -> None:
 
 
 def test_measured_offers_go_first_and_the_reason_says_so(build_choice: BuildChoice) -> None:
-    choice = build_choice([(1, 600.0, 0), (4, 600.0, 0), (8, 600.0, 0)], measured=[False, True, True])
+    choice = build_choice([(3, 600.0, 0), (4, 600.0, 0), (8, 600.0, 0)], measured=[False, True, True])
     found = choose(choice, Cheapest(max_time_s=_HOUR))
     assert found.picked.allocation.cores == 4
     assert found.why == "the cheapest of 2 offers inside what was measured that take at most 1 h 00 min"
+
+
+def test_offer_that_is_better_for_certain_goes_before_measured_ones(build_choice: BuildChoice) -> None:
+    """A quarter of the cost, and intervals of a fifth each way: they do not meet."""
+    choice = build_choice([(1, 600.0, 0), (4, 600.0, 0)], measured=[False, True])
+    found = choose(choice, Cheapest(max_time_s=_HOUR))
+    assert found.picked.allocation.cores == 1
+    assert "its upper bound is better than the lower bound of any that was" in found.why
+    unsure = build_choice([(1, 600.0, 0), (4, 600.0, 0)], measured=[False, True], spread=2.5)
+    assert choose(unsure, Cheapest(max_time_s=_HOUR)).picked.allocation.cores == 4
 
 
 def test_offer_nobody_measured_comes_with_advice(build_choice: BuildChoice) -> None:

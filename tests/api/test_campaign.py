@@ -1,5 +1,8 @@
 """Campaigns by the Python API: plans and budgets, retries, and a store that fails at the worst moment."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,7 +79,7 @@ def test_failed_runs_are_made_again_once_when_asked(tmp_path):
     assert [(result.completed, result.failed) for result in results] == [(2, 1), (0, 0), (0, 1), (0, 0)]
     assert count_starts(tmp_path) == 4
     (tmp_path / "foretell.yaml").write_text(f"name: f\nshell: '{DIARY}'\nparameters: {{n: {{values: [1, 2, 3]}}}}\n")
-    mended = foretell.generate(tmp_path / "foretell.yaml", retry_failed=True)
+    mended = foretell.generate(tmp_path / "foretell.yaml", retry_failed=True, keep_runs=True)
     assert (mended.completed, mended.failed) == (1, 0)
     assert {run.state for run in foretell.list_runs(app).runs} == {State.COMPLETED}
 
@@ -136,3 +139,21 @@ def test_ctrl_c_while_a_run_is_taken_in_does_not_hang(tmp_path, monkeypatch):
     assert foretell.list_runs(app, states=[State.RUNNING]).total == 0
     assert not foretell.generate(app).stopped
     assert foretell.list_runs(app, states=[State.COMPLETED]).total == 4
+
+
+def test_campaigns_side_by_side_share_the_cores(tmp_path):
+    """Each of two processes starts runs as if it were alone; together they have no more than the cores."""
+    cores = len(os.sched_getaffinity(0))
+    folders = [tmp_path / name for name in ("a", "b")]
+    count = 'ls "$PARAM_app_dir/.." | grep -c busy >> "$PARAM_app_dir/seen"'
+    for folder in folders:
+        folder.mkdir()
+        mark = f'"$PARAM_app_dir/../busy-{folder.name}-$PARAM_n"'
+        shell = f"touch {mark}; {count}; sleep 0.2; rm {mark}"
+        values = list(range(3 * cores))
+        (folder / "foretell.yaml").write_text(f"name: s\nshell: '{shell}'\nparameters: {{n: {{values: {values}}}}}\n")
+    code = "import sys, foretell; print(foretell.generate(foretell.load_app(sys.argv[1])).completed)"
+    words = [[sys.executable, "-c", code, str(folder / "foretell.yaml")] for folder in folders]
+    both = [subprocess.Popen(one, stdout=subprocess.PIPE, text=True) for one in words]
+    assert [one.communicate()[0].strip() for one in both] == [str(3 * cores)] * 2
+    assert max(int(line) for folder in folders for line in (folder / "seen").read_text().split()) <= cores

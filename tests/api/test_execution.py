@@ -170,9 +170,17 @@ def test_stop_means_one_attempt(app: App) -> None:
     assert done.run.state is State.TIMED_OUT
 
 
+def change(app: App, shell: str) -> App:
+    """The app with another program, for which its stored runs count, too."""
+    changed = replace(app, shell=shell)
+    with api.open_store(Path(app.directory) / ".foretell" / "store.db") as store:
+        store.save_app(changed)
+    return changed
+
+
 def test_memory_is_raised_and_time_is_not(app: App, fake_slurm: FakeSlurm) -> None:
     shell = "python3 -c 'b = bytearray(90 << 20); import time; time.sleep(1)'"
-    hungry = replace(app, shell=shell)
+    hungry = change(app, shell)
     done = foretell.run(hungry, ask(price(api.discover_site()), on_limit="double", walltime_s=3600.0))
     states = [attempt.run.state for attempt in done.attempts]
     assert states[-1] is State.COMPLETED
@@ -183,7 +191,7 @@ def test_memory_is_raised_and_time_is_not(app: App, fake_slurm: FakeSlurm) -> No
 
 
 def test_a_failure_is_not_repaired(app: App, site: Site) -> None:
-    done = foretell.run(replace(app, shell="exit 3"), ask(site))
+    done = foretell.run(change(app, "exit 3"), ask(site))
     assert (len(done.attempts), done.run.state, done.run.exit_code) == (1, State.FAILED, 3)
 
 

@@ -126,7 +126,7 @@ def test_words_may_be_numbers_and_braces_may_be_meant(read: Read) -> None:
         (_app(parameters=f"{{x: {{values: [{10**30}]}}}}"), "parameters.x.values, item 1", "integer"),
         (_app(parameters="{x: {type: integer, sd: 1, fs: b}}"), "parameters.x.fs", "an integer"),
         (_app(parameters="{x: {type: boolean, values: [yes]}}"), "parameters.x.values, item 1", "true or false"),
-        (_app(parameters="{x: {type: int, values: [1]}}"), "parameters.x.type", "one of integer, number"),
+        (_app(parameters="{x: {type: complex, values: [1]}}"), "parameters.x.type", "one of integer, number"),
         (_app(parameters="{x: {values: [[1]]}}"), "parameters.x.values, item 1", "a list"),
         (_app(parameters="{x: {values: {from: 2, to: 1, count: 2}}}"), "parameters.x.values", "from at most to"),
         (_app(parameters="{x: {values: {from: 2, to: 3}}}"), "parameters.x.values", "neither count nor step"),
@@ -222,8 +222,49 @@ def test_a_value_that_names_such_a_file_too(find_mistakes: Find, read: Read, tmp
     assert read(_app(command='[run, "{app_dir}/{x}"]', parameters="{x: {values: [a.csv]}}"))
 
 
+@pytest.mark.parametrize(
+    "text", ["name: x\n\tcommand: y", "name: 'x", "name: [x", "a: b: c", "- x\nname: y", "name: @x"]
+)
+def test_what_is_no_yaml_is_named_once(find_mistakes: Find, text: str) -> None:
+    (mistake,) = find_mistakes(text)
+    assert "syntax error" in mistake.found
+    assert "found found" not in str(mistake)
+    assert "(found" not in str(mistake)
+    assert mistake.line
+
+
+@pytest.mark.parametrize("memory", ["4", "[2GB, 4]", "{sd: 1, fs: 4GB}", "1.5"])
+def test_memory_needs_its_unit(find_mistakes: Find, memory: str) -> None:
+    (mistake,) = find_mistakes(_app(resources=f"{{memory: {memory}}}"))
+    assert mistake.place.startswith("resources.memory")
+    assert "4GB" in mistake.expected
+
+
+def test_a_time_limit_needs_its_unit(find_mistakes: Find) -> None:
+    (mistake,) = find_mistakes(_app(time_limit="20"))
+    assert "10m" in mistake.expected
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("int", "integer"), ("integer", "integer"), ("float", "number"), ("number", "number"), ("str", "text"),
+        ("string", "text"), ("text", "text"), ("bool", "boolean"), ("boolean", "boolean"),
+    ],
+)  # fmt: skip
+def test_types_may_have_their_common_names(read: Read, word: str, kind: str) -> None:
+    value = {"boolean": "true"}.get(kind, "1")
+    app = read(_app(command='[run, "{x}"]', parameters=f"{{x: {{type: {word}, values: [{value}]}}}}"))
+    assert app.parameters[0].type == kind
+
+
+def test_an_unknown_type_is_named_with_the_nearest(find_mistakes: Find) -> None:
+    (mistake,) = find_mistakes(_app(command='[run, "{x}"]', parameters="{x: {type: intger, values: [1]}}"))
+    assert "did you mean 'integer'?" in mistake.expected
+
+
 def test_too_many_runs(find_mistakes: Find) -> None:
-    parameters = "{x: {values: {from: 1, to: 9000, count: 9000}}, y: {values: {from: 1, to: 60, step: 1}}}"
+    parameters = "{x: {values: {from: 1, to: 9000, count: 9000}}, y: {values: {from: 1, to: 120, step: 1}}}"
     (mistake,) = find_mistakes(_app(command='[run, "{x}", "{y}"]', parameters=parameters))
     assert "1,080,000 runs" in mistake.found
 

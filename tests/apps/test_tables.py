@@ -64,3 +64,49 @@ def test_what_times_are_in_proportion_to_is_the_apps(per: str) -> None:
 def test_proportion_to_what_is_no_number_is_refused(per: str, said: str) -> None:
     with pytest.raises(ImportDataError, match=re.escape(said)):
         read_runs(_FRAME, app="app", columns=Columns(elapsed="seconds", per=per))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("02:30:00", 9000), ("1-02:30:00", 95400), ("03:04.5", 184.5), ("03:04", 184), ("90s", 90), ("1.5h", 5400),
+        ("1h30m", 5400), ("250ms", 0.25), ("90", 180), ("00:00:01.5", 1.5), (" 02:30:00 ", 9000),
+    ],
+)  # fmt: skip
+def test_times_as_slurm_and_people_write_them(text: str, seconds: float) -> None:
+    """A plain number is in the unit of the column, here 2 s; all others have their own."""
+    frame = pd.DataFrame({"size": [1, 2], "took": [text, "1:00:00"]})
+    first, second = read_runs(frame, app="app", columns=Columns(elapsed="took", elapsed_unit_s=2.0)).runs
+    assert first.usage is not None
+    assert second.usage is not None
+    assert (first.usage.elapsed_s, second.usage.elapsed_s) == (pytest.approx(seconds), 3600)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4GB", 2**32), ("512M", 2**29), ("4096K", 2**22), ("1.5 GiB", 1610612736), ("7", 7 * 2**20)]
+)
+def test_memory_as_slurm_and_people_write_it(text: str, size: int) -> None:
+    frame = pd.DataFrame({"size": [1, 2], "took": [1, 1], "memory": [text, None]})
+    columns = Columns(elapsed="took", memory="memory", memory_unit_bytes=2**20)
+    first, second = read_runs(frame, app="app", columns=columns).runs
+    assert first.usage == Usage(elapsed_s=1, peak_memory_bytes=size)
+    assert second.usage == Usage(elapsed_s=1)
+
+
+def test_times_of_a_table_with_types() -> None:
+    frame = pd.DataFrame({"size": [1, 2], "took": pd.to_timedelta(["00:01:30", "1 days"])})
+    runs = read_runs(frame, app="app", columns=Columns(elapsed="took")).runs
+    assert [run.usage and run.usage.elapsed_s for run in runs] == [90, 86400]
+
+
+def test_a_cell_that_is_no_time_or_size_is_named_by_column_and_row() -> None:
+    frame = pd.DataFrame(
+        {"size": [1, 2, 3, 4], "took": ["1:00", "soon", "00:00:00", "1:2:3:4"], "memory": ["1G", "1G", "1G", "1G"]}
+    )
+    columns = Columns(elapsed="took", memory="memory")
+    read = read_runs(frame, app="app", columns=columns)
+    assert len(read.runs) == 1
+    assert read.skipped == {"took is not a positive number or a time such as 90s, 1.5h or 1-02:30:00": [2, 3, 4]}
+    frame = frame.assign(took=60, memory=["1G", "lots", "4X", ""])
+    read = read_runs(frame, app="app", columns=columns)
+    assert read.skipped == {"memory is not a number or a size such as 512M or 4GB": [2, 3]}

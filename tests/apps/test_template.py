@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.apps.command import build_launch, build_spec
+from foretell.apps.command_line import read_command_line
 from foretell.apps.spec import parse_app
 from foretell.apps.sweep import build_sweep
-from foretell.apps.template import render_template
+from foretell.apps.template import render_template, suggest_name
 from foretell.entities.app import App, Scale
 from foretell.entities.run import Allocation
 from foretell.errors import SpecError
@@ -80,6 +81,96 @@ def test_what_is_commented_out_is_right_too(directory: Path) -> None:
 def test_an_interpreter_keeps_its_module(directory: Path) -> None:
     app = _read(render_template(["python", "-m", "pkg.train", "-n", "1"], name="a", directory=directory), directory)
     assert app.command == ("python", "-m", "pkg.train", "-n", "{n}")
+
+
+def _init(typed: str, directory: Path) -> App:
+    return _read(render_template(read_command_line(typed), name="a", directory=directory), directory)
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        ("run --seed 42 --n 64", ["run", "--seed", "42", "--n", "{n}"]),
+        ("run --random-state=7 --np_seed 3", ["run", "--random-state=7", "--np_seed", "3"]),
+        ("run --n 64 > out.txt 2>&1", ["run", "--n", "{n}"]),
+        ("run --n 64 &> 'my log' >>x 2>/dev/null &", ["run", "--n", "{n}"]),
+        ("run 'a > b' \"c | d\" e\\;f", ["run", "a > b", "c | d", "e;f"]),
+        ("time nohup run --n 64", ["run", "--n", "{n}"]),
+        ("python -m pkg.train --n=64", ["python", "-m", "pkg.train", "--n={n}"]),
+        ("xz -k -9 --level -3", ["xz", "-k", "-9", "--level", "{level}"]),
+        ("mpirun -np 4 ./solve -n 64", ["mpirun", "-np", "{cores}", "./solve", "-n", "{n}"]),
+        ("mpiexec -n 4 --map-by core ./solve", ["mpiexec", "-n", "{cores}", "--map-by", "core", "./solve"]),
+        ("srun --ntasks=4 --exclusive ./solve", ["srun", "--ntasks={cores}", "--exclusive", "./solve"]),
+        ("srun -N 2 -n 8 ./solve", ["srun", "-N", "2", "-n", "8", "./solve"]),
+        ("sort -n big.txt --output out/x", ["sort", "-n", "big.txt", "--output", "out/x"]),
+        ("run --num-threads 4", ["run", "--num-threads", "{cores}"]),
+    ],
+)  # fmt: skip
+def test_commands_as_they_are_typed(directory: Path, typed: str, command: list[str]) -> None:
+    app = _init(typed, directory)
+    assert list(app.command) == command
+    if "{cores}" in "".join(command) or "-N" in command:
+        assert app.full_scale_resources.cores == (4,)
+
+
+def test_what_is_set_before_a_command_is_its_environment(directory: Path) -> None:
+    for typed in ("OMP_NUM_THREADS=4 MODE='a b' ./app --n 64", "env OMP_NUM_THREADS=4 MODE='a b' ./app --n 64"):
+        app = _init(typed, directory)
+        assert app.environment == {"OMP_NUM_THREADS": "{cores}", "MODE": "a b"}
+        assert app.command == ("./app", "--n", "{n}")
+        assert app.full_scale_resources.cores == (4,)
+
+
+@pytest.mark.parametrize(
+    ("typed", "shell"),
+    [
+        ("sort train.py | head -n 64", 'sort "$PARAM_app_dir"/train.py | head -n "$PARAM_n"'),
+        ("cd x && run --n=64 > out; ls", 'cd x && run --n="$PARAM_n" > out; ls'),
+        ("run --n 64 < train.py", 'run --n "$PARAM_n" < "$PARAM_app_dir"/train.py'),
+        ("run --to $HOME/x --n 64", 'run --to $HOME/x --n "$PARAM_n"'),
+        ("(run --n 64)", '(run --n "$PARAM_n")'),
+    ],
+)
+def test_what_needs_a_shell_gets_one(directory: Path, typed: str, shell: str) -> None:
+    app = _init(typed, directory)
+    assert app.shell == shell
+    assert [parameter.full_scale.values[-1] for parameter in app.parameters if parameter.name == "n"] == [64]
+
+
+def test_what_is_left_out_is_said() -> None:
+    notes = read_command_line("time run > out.txt 2>&1 &").notes
+    assert [note.split(":")[0] for note in notes] == [
+        "left out '&'", "left out '> out.txt'", "left out '2>&1'", "left out 'time'",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("mpirun -np 4 ./solve -n 3", "solve"),
+        ("OMP_NUM_THREADS=2 /opt/app", "app"),
+        ("python -m pkg.train", "pkg.train"),
+        ("cat x | python train.py", "train"),
+    ],
+)
+def test_the_name_is_that_of_the_program(typed: str, name: str) -> None:
+    assert suggest_name(read_command_line(typed)) == name
+
+
+@given(st.text(max_size=40))
+def test_anything_typed_makes_a_file_or_an_error_in_words(tmp_path_factory: pytest.TempPathFactory, typed: str) -> None:
+    directory = tmp_path_factory.getbasetemp()
+    try:
+        command = read_command_line(typed)
+    except ValueError:
+        return
+    if command.words or command.shell:
+        suggest_name(command)
+        try:
+            text = render_template(command, name="a", directory=directory)
+        except SpecError:
+            return
+        _read(text, directory)
 
 
 def test_many_numbers_stay_few_runs(directory: Path) -> None:

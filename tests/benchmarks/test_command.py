@@ -105,7 +105,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, data: Path) -> list[tuple[str, Plan]]
 
 def test_all_sets_unless_some_are_named(run: Callable[..., str], quick: list[tuple[str, Plan]]) -> None:
     out = run("--repeats", 3)
-    assert [name for name, _ in quick] == ["harp", "c3o", "lotaru", "stampede2", "sizey", "mlperf", "sia"]
+    assert [name for name, _ in quick] == ["harp", "c3o", "scaleout", "lotaru", "stampede2", "sizey", "mlperf", "sia"]
     assert {plan.repeats for _, plan in quick} == {3}
     assert "not answered: one: no" in out
     quick.clear()

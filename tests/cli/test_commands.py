@@ -15,7 +15,7 @@ RUN = {"n", "cores", "elapsed_s", "peak_memory_bytes", "state", "exit_code", "re
 def test_init_writes_a_file_that_check_accepts(tmp_path, foretell):
     outcome = foretell("init", "--command", "sh -c true --epochs 100", "--name", "mine", "--json", folder=tmp_path)
     assert outcome.code == 0, outcome.err
-    assert outcome.record == {"app": "mine", "file": "foretell.yaml"}
+    assert outcome.record == {"app": "mine", "file": "foretell.yaml", "notes": []}
     checked = foretell("check", "--json", folder=tmp_path)
     assert checked.code == 0, checked.err
     assert checked.record.keys() >= {"ok", "file", "app", "scaled_down_runs", "full_scale_runs", "warning"}
@@ -38,6 +38,60 @@ def test_check_lists_mistakes_as_json(tmp_path, foretell):
     assert {mistake["line"] for mistake in outcome.record["mistakes"]} == {2, 3}
 
 
+def test_check_counts_what_is_excluded_and_what_cannot_run_here(tmp_path, foretell):
+    (tmp_path / "foretell.yaml").write_text(
+        "name: x\nshell: 'true'\nparameters: {n: {values: [1, 2, 3]}}\n"
+        "resources: {cores: [1, 100000]}\nrepetitions: 2\nwhere: n != 3 or cores > 1\n"
+    )
+    record = foretell("check", "--json", folder=tmp_path).record
+    assert (record["scaled_down_runs"], record["full_scale_runs"], record["excluded_runs"]) == (0, 10, 2)
+    ((reason, runs),) = record["impossible_here"].items()
+    assert "100000 cores" in reason
+    assert runs == 6
+    shown = foretell("check", folder=tmp_path)
+    assert shown.code == 0
+    assert "2 excluded by where" in shown.out
+    assert "6 of them cannot be made on this machine (asked for 100000 cores; there are" in " ".join(shown.err.split())
+    dry = foretell("generate", "--dry-run", folder=tmp_path)
+    assert "2 by where in the app file" in dry.out
+
+
+def test_check_of_an_app_for_a_cluster_does_not_judge_it_by_this_machine(tmp_path, foretell):
+    (tmp_path / "foretell.yaml").write_text("name: x\nshell: 'true'\nresources: {cores: 100000}\nrunner: slurm\n")
+    assert foretell("check", "--json", folder=tmp_path).record["impossible_here"] == {}
+
+
+@pytest.mark.parametrize("command", ["predict", "explain", "recommend", "verify", "run"])
+def test_a_configuration_that_the_app_file_excludes_is_refused(run, workspace, command):
+    with (workspace / "foretell.yaml").open("a") as file:
+        file.write("where: n % 2 == 0\n")
+    refused = run(command, "--set", "n=27")
+    assert refused.code == 1
+    assert "n % 2 == 0" in refused.err
+    assert "n=27" in refused.err
+
+
+def test_recommend_leaves_out_what_the_app_file_excludes(run, workspace):
+    with (workspace / "foretell.yaml").open("a") as file:
+        file.write("where: n < 30 or cores > 1\n")
+    assert run("recommend", "--set", "n=26", "--site", "osc").code == 0
+    refused = run("recommend", "--set", "n=36", "--site", "osc")  # the runs had one core, and no others are offered
+    assert refused.code == 1
+    assert "the app file excludes it: where n < 30 or cores > 1" in refused.err
+
+
+@pytest.mark.parametrize("command", ["predict", "recommend"])
+def test_a_configuration_that_only_failed_has_a_warning(run, command):
+    said = "this configuration failed once and never completed: no five today"
+    failed, fine = (run(command, "--set", f"n={n}", "--json").record for n in (5, 6))
+    doubts = [
+        (record[0] if command == "predict" else record["picked"]["prediction"])["doubts"] for record in (failed, fine)
+    ]
+    assert said in doubts[0]
+    assert said not in doubts[1]
+    assert said in " ".join(re.sub("[│╮╯]", " ", run(command, "--set", "n=5").out).split())
+
+
 def test_generate_tells_what_it_did(built):
     result = json.loads((built / "generate.json").read_text())
     assert result.keys() >= {"app", "completed", "failed", "recovered", "elapsed_s", "failures", "stopped"}
@@ -52,8 +106,7 @@ def test_dry_run_runs_nothing(workspace, foretell):
     assert outcome.code == 0, outcome.err
     assert outcome.record.keys() >= {"app", "specs", "runs", "stored", "failed", "left_out", "at_once", "expected_s"}
     assert (outcome.record["runs"], outcome.record["at_once"]) == (11, 1)
-    listed = foretell("runs", "list", "foretell.yaml", "--store", "new.db", "--json", folder=workspace)
-    assert listed.record == {"total": 0, "runs": []}
+    assert not (workspace / "new.db").exists()
 
 
 def test_what_is_stored_is_not_made_again(run):
@@ -141,6 +194,50 @@ def test_recommend_within_impossible_limits(run, workspace):
     assert not (workspace / "job.sbatch").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["recommend", "--set", "n=26"], "job.sh"),
+        (["recommend", "--set", "n=26", "--site", "osc"], "job.sbatch"),
+        (["recommend", "--set", "n=26", "--output", "other.sh"], "other.sh"),
+        (["report", "--set", "n=26"], "tiny-report.html"),
+    ],
+)
+def test_a_file_of_the_users_own_is_kept(run, workspace, words, name):
+    own = "#!/bin/bash\n#SBATCH --time=1\nmy work\n"
+    (workspace / name).write_text(own)
+    kept = run(*words)
+    assert kept.code == 1
+    assert (workspace / name).read_text() == own
+    assert name in kept.err
+    assert "--output" in kept.err
+    assert "--force" in kept.err
+    assert run(*words, "--force").code == 0
+    assert "my work" not in (workspace / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [(["recommend", "--set", "n=26"], "job.sh"), (["report", "--set", "n=26"], "tiny-report.html")],
+)
+def test_what_foretell_wrote_is_replaced_until_it_is_edited(run, workspace, words, name):
+    assert run(*words).code == 0
+    assert run(*words).code == 0
+    with (workspace / name).open("a") as file:
+        file.write("# mine\n")
+    assert run(*words).code == 1
+    assert (workspace / name).read_text().endswith("# mine\n")
+
+
+def test_a_recommendation_is_printed_although_its_script_is_not_written(run, workspace):
+    (workspace / "job.sbatch").write_text("mine")
+    words = ["recommend", "--set", "n=26", "--site", "osc"]
+    assert "ask for" in run(*words).out
+    record = run(*words, "--json").record
+    assert record["picked"]
+    assert record["script"] is None
+
+
 def test_verify_keeps_its_run(run):
     outcome = run("verify", "--set", "n=22", "--json")
     assert outcome.code == 0, outcome.err
@@ -149,7 +246,9 @@ def test_verify_keeps_its_run(run):
     assert run("runs", "show", outcome.record["run"]["id"], "--json").record == outcome.record["run"]
     again = run("verify", "--set", "n=22", "--json")
     assert again.record["run"]["repetition"] == 1
-    assert "2 runs have come in" in run("predict", "--set", "n=22").err
+    told = "the model was built before 2 runs came in; 'foretell build tiny' learns from them"
+    assert told in run("predict", "--set", "n=22", "--json").record[0]["doubts"]
+    assert told in run("recommend", "--set", "n=22", "--json").record["picked"]["prediction"]["doubts"]
 
 
 def test_verify_of_a_run_that_fails(run):
@@ -200,8 +299,24 @@ def test_export_prints_csv_or_json(run, workspace):
 def test_delete_asks_first(run):
     assert run("runs", "delete", "--state", "failed").code != 0
     assert run("runs", "list", "--json").record["total"] == 11
-    assert run("runs", "delete", "--state", "failed", "--yes", "--json").record == {"app": "tiny", "deleted": 1}
+    deleted = run("runs", "delete", "--state", "failed", "--yes", "--json").record
+    assert (deleted["deleted"], len(deleted["ids"]), deleted["under_way"]) == (1, 1, 0)
     assert run("runs", "list", "--json").record["total"] == 10
+
+
+def test_delete_takes_ids_or_how_they_begin(run):
+    first, second, *_ = (one["id"] for one in run("runs", "list", "--json").record["runs"])
+    done = run("runs", "delete", first[:10], second, first, "--yes", "--json").record
+    assert set(done["ids"]) == {first, second}
+    assert not {first, second} & {one["id"] for one in run("runs", "list", "--json").record["runs"]}
+    assert "no run named" in run("runs", "delete", first, "--yes").err
+
+
+@pytest.mark.parametrize("words", [[], ["--yes"], ["3f2a", "--failed"], ["3f2a", "--app", "tiny"]])
+def test_delete_wants_ids_or_else_a_kind_of_runs(run, words):
+    outcome = run("runs", "delete", *words)
+    assert outcome.code == 1
+    assert "ids of runs, or else --app" in outcome.err
 
 
 def test_sites(tmp_path, foretell):
@@ -237,3 +352,30 @@ def test_output_fits_the_terminal(words, run):
     assert [line for line in lines if len(line) > 100 and " " in line.strip() and "/" not in line] == []
     assert "Traceback" not in outcome.err
     assert "Warning" not in outcome.err
+
+
+_HOSTILE = r"""
+name: hostile
+command: [sh, -c, "printf '\\033]0;owned\\007 last words \\033[31m\\n' >&2; exit 3", "{x}"]
+parameters:
+  x: {values: ["\e[2Jgone\a"]}
+"""
+
+
+def test_nothing_from_a_file_or_a_run_controls_the_terminal(tmp_path, foretell):
+    (tmp_path / "foretell.yaml").write_text(_HOSTILE)
+    made = foretell("generate", folder=tmp_path)
+    (run,) = foretell("runs", "list", "--json", folder=tmp_path).record["runs"]
+    shown = [made, foretell("runs", "list", folder=tmp_path), foretell("runs", "show", run["id"], folder=tmp_path)]
+    (tmp_path / "foretell.yaml").write_text(_HOSTILE + '  "\\e[31m\\a\\bkey": {values: [1]}\n')
+    shown.append(foretell("check", folder=tmp_path))
+    shown.append(foretell("check", "no\x1b[31mwhere.yaml", folder=tmp_path))
+    for outcome in shown:
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", outcome.out + outcome.err)
+    assert "last words" in " ".join(made.out.split())
+    assert "owned" not in made.out
+
+
+def test_the_table_of_failures_has_the_last_line_that_was_printed(tmp_path, foretell):
+    (tmp_path / "foretell.yaml").write_text("name: x\nshell: 'echo out; echo the disk is full >&2; exit 4'\n")
+    assert "the disk is full" in " ".join(foretell("generate", folder=tmp_path).out.split())

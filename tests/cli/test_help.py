@@ -20,7 +20,7 @@ COMMANDS = _list_commands(typer.main.get_command(app))
 
 
 def test_every_command_is_found():
-    assert len(COMMANDS) == 35
+    assert len(COMMANDS) == 36
     assert ("runs", "import") in COMMANDS
 
 

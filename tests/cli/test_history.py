@@ -103,7 +103,7 @@ def test_lines_that_were_not_understood_are_told_and_read_again_next_time(folder
     assert outcome.code == 0
     told = " ".join(outcome.out.split())
     assert (
-        f"1 line was left out: Slurm's state 'LOST' is none we know; please report it; the first: line {2 * JOBS + 2}"
+        f"1 line was left out: Slurm's state 'LOST' is unknown; please report it; the first: line {2 * JOBS + 2}"
         in told
     )
     again = foretell("history", "import", "jobs.txt", "--json", folder=folder).record
@@ -210,6 +210,61 @@ def test_sacct_is_asked_in_windows_and_never_twice_for_what_is_past(folder, fore
     again = foretell(*words, folder=folder, environment=environment).record
     assert (again["jobs"], again["read_before"]) == (0, 5)
     assert len((folder / "calls.txt").read_text().splitlines()) == 5
+
+
+WEEKS = """#!{python}
+import sys
+words = dict(word.partition("=")[::2] for word in sys.argv[1:])
+day = words["--starttime"][:10]
+with open("calls.txt", "a") as file:
+    print(day, file=file)
+names = words["--format"].split(",")
+number = day.replace("-", "")
+states = ("COMPLETED", "NEW_WORD") if open("unknown.txt").read() else ("COMPLETED", "COMPLETED")
+for place, state in enumerate(states):
+    job = {{"JobID": f"{{number}}{{place}}", "JobIDRaw": f"{{number}}{{place}}", "Cluster": "c", "User": "ada",
+            "State": state, "ElapsedRaw": "9", "Submit": f"{{day}}T00:00:00", "JobName": "a"}}
+    print("|".join(job.get(name, "") for name in names))
+"""
+
+
+def test_every_week_with_an_unknown_state_is_read_again_until_it_is_known(folder, foretell):
+    program = folder / "bin" / "sacct"
+    program.parent.mkdir()
+    program.write_text(WEEKS.format(python=sys.executable))
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    environment = {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    words = ["history", "import", "--since", "2025-01-06", "--until", "2025-02-03", "--json"]
+    (folder / "unknown.txt").write_text("yes")
+    for _ in range(2):
+        found = foretell(*words, folder=folder, environment=environment).record
+        assert (found["jobs"], found["read_before"], found["complaints"][0]["count"]) == (4, 0, 4)
+    (folder / "unknown.txt").write_text("")
+    fixed = foretell(*words, folder=folder, environment=environment).record
+    assert (fixed["jobs"], fixed["changed"], fixed["complaints"]) == (8, 4, [])
+    assert foretell(*words, folder=folder, environment=environment).record["read_before"] == 4
+    assert len((folder / "calls.txt").read_text().splitlines()) == 3 * 4
+
+
+def test_a_model_older_than_later_jobs_says_so_in_text_and_json(folder, foretell):
+    foretell("history", "import", "jobs.txt", folder=folder)
+    foretell("build", "ada.train_run", folder=folder)
+    asked = ["ada.train_run", "--set", "epochs=60", "--cores", "8"]
+    assert foretell("predict", *asked, "--json", folder=folder).record[0]["doubts"] == []
+    foretell("history", "import", "jobs.txt", folder=folder)
+    assert foretell("predict", *asked, "--json", folder=folder).record[0]["doubts"] == []
+    (folder / "more.txt").write_text(build_text(JOBS + 40))
+    added = foretell("history", "import", "more.txt", "--json", folder=folder).record["changed"]
+    failed = sum(number % 9 == 0 for number in range(100 + JOBS, 100 + JOBS + 40))
+    told = f"{added - failed} jobs of the cluster's history came in; 'foretell build ada.train_run' learns from them"
+    assert told in " ".join(foretell("predict", *asked, "--json", folder=folder).record[0]["doubts"])
+    assert told in " ".join(foretell("predict", *asked, folder=folder).out.replace("│", " ").split())
+    offers = ["recommend", "ada.train_run", "--set", "epochs=60", "--site", "osc"]
+    picked = foretell(*offers, "--json", folder=folder).record["picked"]
+    assert told in " ".join(picked["prediction"]["doubts"])
+    assert told in " ".join(foretell(*offers, folder=folder).out.split())
+    foretell("build", "ada.train_run", folder=folder)
+    assert foretell("predict", *asked, "--json", folder=folder).record[0]["doubts"] == []
 
 
 def test_without_sacct_it_says_so(folder, foretell):

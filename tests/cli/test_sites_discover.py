@@ -120,3 +120,18 @@ def test_on_a_real_cluster(tmp_path: Path, foretell: Callable[..., Any]) -> None
     assert (nodes["owens"]["cores"], nodes["owens"]["max_nodes"]) == (28, 2)
     assert (nodes["pitzer-gpu"]["gpus"], nodes["pitzer-gpu"]["gpu_model"]) == (2, "v100")
     assert foretell("sites", "show", "osctest", "--json", folder=tmp_path).record == said.record["site"]
+
+
+@pytest.mark.parametrize("version", ["22.05"], indirect=True)
+def test_missing_prices_are_told_until_they_are_filled_in(discover: Callable[..., Any], tmp_path: Path) -> None:
+    assert "No prices are filled in" in discover("discover").out
+    path = tmp_path / "config/foretell/sites/osctest.toml"
+    text = path.read_text()
+    assert "prices" not in text.partition("notes")[2].partition("[sites")[0]
+    for line in ("billing = ", "price_per_core_h", "price_per_gpu_h"):
+        text = text.replace(f"# {line}", line, 1)
+    path.write_text(text)
+    shown = discover("show", "osctest")
+    assert shown.code == 0, shown.err
+    assert "core-hour" in shown.out
+    assert "prices" not in shown.out

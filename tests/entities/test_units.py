@@ -28,7 +28,7 @@ _DAY = 86400
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        (90, 90), (0.5, 0.5), ("90", 90), ("90s", 90), ("10m", 600), ("10 min", 600), ("1h30m", 5400), ("1.5h", 5400),
+        (90, 90), (0.5, 0.5), ("90s", 90), ("10m", 600), ("10 min", 600), ("1h30m", 5400), ("1.5h", 5400),
         ("250ms", 0.25), ("2d", 2 * _DAY), ("1w", 7 * _DAY), ("02:30:00", 9000), ("10:30", 630),
         ("1-00:00:00", _DAY), ("1-12:30", _DAY + 45000), (" 4 min 10 s ", 250),
     ],
@@ -40,7 +40,7 @@ def test_durations_people_write(text: str | float, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        (1024, 1024), ("512M", 512 * 2**20), ("4GB", 2**32), ("1.5 GiB", 3 * 2**29), ("2t", 2**41), ("10", 10),
+        (1024, 1024), ("512M", 512 * 2**20), ("4GB", 2**32), ("1.5 GiB", 3 * 2**29), ("2t", 2**41),
         (".5k", 512), ("1b", 1), (0.5, 1),
     ],
 )  # fmt: skip
@@ -68,6 +68,22 @@ def test_nonsense_is_named_with_an_example(parse: Callable[[str | float], object
     with pytest.raises(ValueError, match="write for example") as caught:
         parse(text)
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "wanted"),
+    [(parse_bytes, "4", "4GB"), (parse_bytes, " 1.5 ", "1.5GB"), (parse_duration, "20", "20s, 20m or 20h")],
+)
+def test_a_number_without_a_unit_is_refused_with_one(
+    parse: Callable[[str | float], object], text: str, wanted: str
+) -> None:
+    with pytest.raises(ValueError, match=f"with a unit; write for example {wanted}"):
+        parse(text)
+
+
+def test_the_last_part_needs_a_unit_too() -> None:
+    with pytest.raises(ValueError, match="write for example"):
+        parse_duration("1h30")
 
 
 @pytest.mark.parametrize("parse", [parse_duration, parse_bytes, parse_share])

@@ -1,5 +1,6 @@
 """The fake ``squeue``."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -132,6 +133,7 @@ _FIELDS: dict[str, Callable[[Batch, list[Task]], str]] = {
     "S": lambda batch, tasks: "N/A" if tasks[0].start_at is None else render_moment(tasks[0].start_at),
     "e": lambda batch, tasks: _get_end(batch, tasks[0]),
     "u": lambda batch, tasks: USER,
+    "U": lambda batch, tasks: str(os.getuid()),
     "a": lambda batch, tasks: batch.account,
     "P": lambda batch, tasks: batch.partition,
     "N": lambda batch, tasks: tasks[0].node,

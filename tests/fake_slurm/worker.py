@@ -12,6 +12,7 @@ from tests.fake_slurm.state import ROOT, Batch, Change, State, Task, get_minute_
 
 TICK_S = 0.05
 KILL_WAIT_S = 1.0
+_SETSID = "/usr/bin/setsid"  # of util-linux, which every Debian and Ubuntu has
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 
@@ -110,9 +111,8 @@ def _launch(batch: Batch, task: Task) -> int:
         os.dup2(error, 2)
         os.closerange(3, 256)
         os.chdir(batch.folder)
-        # Last of all: until it is another program, a leader of a session looks like an sbatch that was left behind.
-        os.setsid()
-        os.execve(f"{ROOT}/script-{batch.id}", ["slurm_script"], environment)
+        # Another program makes the session: a leader of one that is still this program looks like a leftover sbatch.
+        os.execve(_SETSID, ["setsid", f"{ROOT}/script-{batch.id}"], environment)
     finally:
         os._exit(127)
 

@@ -113,3 +113,11 @@ def test_clock_rates_are_coarse() -> None:
     specs = [RunSpec(app="demo", parameters={})] * 2
     columns = build_columns(specs, [Machine(cpu_mhz=2399.1), Machine(cpu_mhz=2404.7)])
     assert columns["machine_mhz"][0] == columns["machine_mhz"][1]
+
+
+def test_the_load_of_others_is_known_where_it_was_measured() -> None:
+    runs = [replace(_build_run(n=1), machine=Machine(load=1.5)), _build_run(n=2)]
+    table = build_table(runs)
+    np.testing.assert_array_equal(table.load, [1.5, np.nan])
+    np.testing.assert_array_equal(table.take(np.array([1])).load, [np.nan])
+    np.testing.assert_array_equal(replace(table, load=np.empty(0)).load, [np.nan, np.nan])

@@ -14,7 +14,7 @@ from .conftest import Read, line, step
 def test_a_job_in_all_its_figures():
     text = line(JobID="9_3", JobIDRaw="12") + step("9_3", "batch", MaxRSS="10K", AveDiskRead="1M", AveDiskWrite="0.50M")
     (job,) = Read(text).jobs
-    assert (job.job, job.task, job.state, job.elapsed_s, job.limit_s) == (12, -1, "completed", 100, 3600)
+    assert (job.job, job.task, job.state, job.elapsed_s, job.limit_s) == (9, 3, "completed", 100, 3600)
     assert (job.nodes, job.cores, job.gpus, job.memory_bytes, job.cpu_s) == (1, 4, 0, 8 * 2**30, 200)
     assert (job.peak_memory_bytes, job.read_bytes, job.written_bytes) == (10240, 2**20, 2**19)
     assert job.submitted_at == 1740823200  # as if the cluster's clock showed UTC
@@ -40,6 +40,14 @@ def test_steps_that_are_not_behind_their_job_find_it_or_are_told():
     assert found.reasons() == {"steps of a job that is not near them": (1, 5)}
 
 
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_job_has_the_same_id_with_and_without_a_raw_one(raw):
+    names = ("JobID", "JobIDRaw", "State", "ElapsedRaw") if raw else ("JobID", "State", "ElapsedRaw")
+    rows = [("12_3", "77"), ("13+1", "14"), ("14_[3-9]", "14"), ("16", "16")]
+    text = "".join(f"{job}|{number}|COMPLETED|5\n" if raw else f"{job}|COMPLETED|5\n" for job, number in rows)
+    assert [(job.job, job.task) for job in Read(text, names=names).jobs] == [(12, 3), (13, 1), (14, -1), (16, -1)]
+
+
 def test_ids_of_arrays_and_groups_without_a_raw_one():
     names = ("JobID", "State", "ElapsedRaw")
     text = "12_3|COMPLETED|5\n13+1|COMPLETED|5\n14_[3-9%2]|CANCELLED by 1000|0\n15_[1-2]|PENDING|0\n16|FAILED|1\n"
@@ -61,7 +69,7 @@ def test_final_states(word, state):
 
 def test_unfinished_jobs_wait_for_a_later_import():
     text = (
-        line(State="RUNNING") + line(JobID="8", State="PENDING", Submit="Unknown") + line(JobID="9", State="REQUEUED")
+        line(State="RUNNING") + line(JobID="8", State="PENDING", Submit="Unknown") + line(JobID="9", State="SUSPENDED")
     )
     found = Read(text)
     assert (found.jobs, found.unfinished, found.complaints.found) == ([], 3, {})
@@ -70,12 +78,26 @@ def test_unfinished_jobs_wait_for_a_later_import():
 def test_an_unknown_state_is_told_once_and_loses_nothing_else():
     found = Read(line(JobID="6", State="LOST") + line() + line(JobID="8", State="LOST"))
     assert [job.job for job in found.jobs] == [7]
-    assert found.reasons() == {"Slurm's state 'LOST' is none we know; please report it": (2, 2)}
+    assert found.reasons() == {"Slurm's state 'LOST' is unknown; please report it": (2, 2)}
 
 
 def test_of_requeued_ones_the_last_counts_and_another_submission_is_another_job():
     text = line(State="NODE_FAIL", ElapsedRaw="5") + line() + line(Submit="2025-03-02T10:00:00", ElapsedRaw="9")
     assert [(job.state, job.elapsed_s) for job in Read(text).jobs] == [("completed", 100), ("completed", 9)]
+
+
+def test_every_attempt_of_a_requeued_job_is_kept_with_its_own_start():
+    """As ``sacct --duplicates`` lists them: an attempt that ended in a requeue, then the one after it."""
+    names = ("JobID", "State", "Submit", "Start", "ElapsedRaw")
+    first = "7|REQUEUED|2025-03-01T10:00:00|2025-03-01T10:01:00|60\n"
+    text = first + "7|COMPLETED|2025-03-01T10:02:01|2025-03-01T10:05:00|100\n"
+    found = Read(text, names=names)
+    assert [(job.state, job.started_at % 3600, job.elapsed_s) for job in found.jobs] == [
+        ("interrupted", 60, 60), ("completed", 300, 100),
+    ]  # fmt: skip
+    assert found.unfinished == 0
+    without = Read(text.replace("2025-03-01T10:00:00", "").replace("2025-03-01T10:02:01", ""), names=names)
+    assert len(without.jobs) == 2  # where the submission is not given, the start tells attempts apart
 
 
 @pytest.mark.parametrize("column", ["ElapsedRaw", "Submit", "TotalCPU", "AllocTRES"])

@@ -1,6 +1,13 @@
 """Texts that break lines apart, lines that are none, and the same jobs whatever the blocks."""
 
+import tracemalloc
+from collections.abc import Iterator
+
 import pytest
+
+from foretell.entities.history import Mark
+from foretell.history.layout import Layout
+from foretell.history.lines import LONGEST_LINE, TOO_LONG, Complaints, read_lines
 
 from .conftest import NAMES, Read, line, step
 
@@ -87,3 +94,54 @@ def test_bytes_that_are_no_text_and_lines_of_windows():
 def test_the_head_of_another_file_put_behind_the_first():
     found = Read(line() + "|".join(NAMES) + "\n" + line(JobID="8"))
     assert ([job.job for job in found.jobs], found.complaints.found, found.unfinished) == ([7, 8], {}, 0)
+
+
+def test_a_line_of_any_length_takes_bounded_memory():
+    """A hundred mebibytes without a newline, between two jobs."""
+
+    def make_blocks() -> Iterator[bytes]:
+        yield line(JobID="7").encode()
+        yield from (b"x" * 2**20 for _ in range(100))
+        yield b"\n" + line(JobID="8").encode()
+
+    complaints, layout, numbers = Complaints(), Layout(NAMES), []
+    tracemalloc.start()
+    for lines in read_lines(make_blocks(), layout, complaints, start=Mark(lines=1)):
+        numbers += lines.numbers
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 * 2**20
+    assert numbers == [2, 4]
+    assert [(one.reason, one.count, one.line, one.text) for one in complaints.found.values()] == [
+        (TOO_LONG, 1, 3, "x" * 80)
+    ]
+
+
+@pytest.mark.parametrize("block", [2**16, 2**20, 10**8])
+@pytest.mark.parametrize("surplus", [0, 1])
+def test_the_longest_line_there_may_be(block, surplus):
+    plain = line(JobID="8", SubmitLine="")
+    longest = line(JobID="8", SubmitLine="s" * (LONGEST_LINE + surplus + 1 - len(plain)))
+    found = Read(line(JobID="7") + longest + line(JobID="9"), block=block)
+    assert [job.job for job in found.jobs] == [7, 9] if surplus else [7, 8, 9]
+    assert found.reasons() == ({TOO_LONG: (1, 3)} if surplus else {})
+
+
+def test_lines_without_end_are_no_reason_to_search_for_ever():
+    """Newlines and separators that never make a line, in numbers that grow with the text only."""
+    broken = "8|8|c1\n" + "|\n" * 50_000 + "\n" * 50_000
+    found = Read(line(JobID="7") + broken + line(JobID="9"))
+    assert [job.job for job in found.jobs] == [7, 9]
+    assert found.complaints.total >= 1
+
+
+def test_many_free_texts_with_many_separators_are_not_searched_through():
+    names = ("JobID", "State", "ElapsedRaw", "JobName", "WorkDir", "SubmitLine", "Comment", "AdminComment", "Extra")
+    found = Read("7|COMPLETED|5|" + "|" * 45 + "\n8|COMPLETED|5||||||\n", names=names)
+    assert ([job.job for job in found.jobs], found.reasons()) == ([8], {"not understood": (1, 2)})
+
+
+def test_reasons_are_counted_but_not_remembered_without_end():
+    text = "".join(line(JobID=str(number), ElapsedRaw=f"x{number}") for number in range(1000))
+    found = Read(text)
+    assert (found.complaints.total, len(found.complaints.found) < 30) == (1000, True)

@@ -46,7 +46,7 @@ class TestSite:
         assert (site.name, site.scheduler, site.as_of) == ("fern", "slurm", "2026-01-15")
         assert site.source == "sinfo and scontrol of fern, Slurm 24.11.5"
         assert site.script == {}
-        assert "prices" in site.notes
+        assert site.notes == ""
 
     def test_a_partition_is_a_node_type(self) -> None:
         node = make_node(

@@ -165,17 +165,23 @@ def test_where_all_rows_are_of_one_scale_there_is_nothing_to_mix() -> None:
 @pytest.mark.parametrize("mixed", [False, True])
 def test_our_candidates_learn_from_all_rows(mixed: bool) -> None:
     recipes = list_recipes("default", mixed=mixed, configurations=100)
-    assert {recipe.family for recipe in recipes} == {"law", "process", "boosting", "law+trees"}
+    assert {recipe.family for recipe in recipes} == {"constant", "power", "law", "process", "boosting", "law+trees"}
     assert all(recipe.share == 1 and not recipe.adjusted for recipe in recipes)
 
 
 def test_trees_say_nothing_of_a_handful() -> None:
-    assert {recipe.family for recipe in list_recipes("default", mixed=False, configurations=8)} == {"law", "process"}
+    few = {recipe.family for recipe in list_recipes("default", mixed=False, configurations=8)}
+    assert few == {"constant", "power", "law", "laws", "process"}
 
 
 def test_every_family_stands_somewhere() -> None:
     """What is no candidate is not shipped; the blend is made of the others."""
-    listed = {recipe.family for name in CANDIDATES for recipe in list_recipes(name, mixed=True, configurations=100)}
+    listed = {
+        recipe.family
+        for name in CANDIDATES
+        for configurations in (10, 100)
+        for recipe in list_recipes(name, mixed=True, configurations=configurations)
+    }
     assert listed | {"blend"} == set(REGRESSORS)
 
 
@@ -208,3 +214,20 @@ def test_adjustment_is_in_units_too(fits: list[tuple[Floats, Floats, Floats]]) -
 def test_simpler_recipes_rank_first() -> None:
     plain, adjusted = Recipe(family="tree"), Recipe(family="tree", adjusted=True)
     assert Recipe(family="linear").rank < plain.rank < adjusted.rank < Recipe(family="boosting").rank
+
+
+def test_runs_that_others_disturbed_weigh_less() -> None:
+    """Three of eight took twice as long while others used two cores."""
+    X = np.arange(1.0, 9.0)[:, None]
+    disturbed = np.isin(X[:, 0], (3, 5, 7))
+    data = TrainingSet(
+        X=X,
+        y=np.where(disturbed, 2.0, 1.0) * X[:, 0],
+        unit=np.ones(8),
+        full_scale=np.ones(8, dtype=bool),
+        censored=np.zeros(8, dtype=bool),
+        group=np.arange(8),
+    )
+    known = replace(data, load=np.where(disturbed, 2.0, np.nan))
+    plain, careful = (Recipe(family="power").fit(one).predict(np.array([[6.0]]))[0] for one in (data, known))
+    assert abs(careful - 6) < 0.5 * abs(plain - 6)

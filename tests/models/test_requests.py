@@ -1,6 +1,7 @@
 """Plans of requests cost the least there is: against trying everything, against laws known beforehand."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain, combinations
 
 import numpy as np
@@ -22,10 +23,11 @@ from foretell.models.requests import (
     plan_from,
     plan_requests,
     request_at_risk,
+    share_risk,
 )
 
 _ROUNDING = 1e-9
-_outlays = st.floats(0.01, 1).map(lambda idle: Outlay(idle=idle))
+_outlays = st.builds(Outlay, idle=st.floats(0.01, 1), retry_cost=st.floats(0, 3))
 _tries = st.integers(1, 4)
 # The largest is 16 times the least: as many halvings as a plan looks at.
 _values = st.lists(st.floats(0.5, 8), min_size=1, max_size=5, unique=True).map(sorted)
@@ -54,7 +56,7 @@ def _pay(requests: Sequence[float], used: float, outlay: Outlay) -> float:
     """What one job costs, try by try."""
     paid, number, request = 0.0, 0, requests[0]
     while request < used:
-        paid += request
+        paid += request + outlay.retry_cost
         number += 1
         request = requests[number] if number < len(requests) else 2 * request
     return paid + used + outlay.idle * (request - used)
@@ -72,7 +74,7 @@ def test_expected_cost_is_the_average_over_jobs(ratios: Ratios, outlay: Outlay, 
 
 @given(request=st.floats(0.1, 10), used=st.floats(0.1, 10))
 def test_free_idling_costs_what_the_leaderboard_calls_retry_cost(request: float, used: float) -> None:
-    cost = expected_cost([request], _build([used], [1]), Outlay(idle=0))
+    cost = expected_cost([request], _build([used], [1]), Outlay(idle=0, retry_cost=0))
     assert cost == pytest.approx(float(cost_with_doubling(request, used)))
 
 
@@ -123,7 +125,8 @@ def test_one_more_planned_try_never_costs_more(ratios: Ratios, outlay: Outlay, t
 @given(ratios=_ratios(), outlay=_outlays, factor=st.sampled_from([0.25, 2, 1024]))
 def test_plans_go_with_the_unit(ratios: Ratios, outlay: Outlay, factor: float) -> None:
     scaled = Ratios(values=factor * ratios.values, chances=ratios.chances)
-    assert plan_requests(scaled, outlay, tries=3) == pytest.approx(factor * plan_requests(ratios, outlay, tries=3))
+    dearer = replace(outlay, retry_cost=factor * outlay.retry_cost)
+    assert plan_requests(scaled, dearer, tries=3) == pytest.approx(factor * plan_requests(ratios, outlay, tries=3))
 
 
 @pytest.mark.parametrize("outlay", [TIME, MEMORY])
@@ -141,8 +144,9 @@ def test_memoryless_jobs_get_the_known_sequence() -> None:
     """
     exceeded = 1 / (1 + np.exp(np.linspace(-4, 12, 300)))
     ratios = _build((-np.log(exceeded)).tolist(), -np.diff([1, *exceeded[:-1], 0]))
-    plan = plan_requests(ratios, MEMORY, tries=6)
-    assert expected_cost(plan, ratios, MEMORY) == pytest.approx(2.3645, rel=2e-3)
+    outlay = Outlay(idle=1, retry_cost=0)
+    plan = plan_requests(ratios, outlay, tries=6)
+    assert expected_cost(plan, ratios, outlay) == pytest.approx(2.3645, rel=2e-3)
     assert plan[0] == pytest.approx(0.742, rel=0.05)
     assert plan[1] == pytest.approx(np.exp(plan[0]), rel=0.05)
     assert plan[2] == pytest.approx(np.exp(plan[1] - plan[0]), rel=0.05)
@@ -150,7 +154,7 @@ def test_memoryless_jobs_get_the_known_sequence() -> None:
 
 def test_doubling_starts_so_that_a_double_fits() -> None:
     """Most jobs take 1, some take 3: starting at 1.5 rather than 1, the double is no larger than needed."""
-    assert plan_doubling(_build([1, 3], [4, 1]), Outlay(idle=0.5)) == 1.5
+    assert plan_doubling(_build([1, 3], [4, 1]), Outlay(idle=0.5, retry_cost=0)) == 1.5
 
 
 @given(ratios=_ratios(), outlay=_outlays, start=st.floats(0.01, 20))
@@ -208,7 +212,7 @@ def test_ratios_of_any_spread_rise_and_are_certain_together(residuals: list[floa
     assert ratios.chances.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("outlay", [TIME, MEMORY])
+@pytest.mark.parametrize("outlay", [replace(TIME, retry_cost=0), replace(MEMORY, retry_cost=0)])
 def test_wider_spreads_need_more(outlay: Outlay) -> None:
     """Not always a larger first request: where jobs differ hundredfold, a small one that may do is worth a try."""
     several = [Ratios.of(_spread(0.2), width=width) for width in (0.25, 0.5, 1, 2, 4)]
@@ -226,9 +230,37 @@ def test_dearer_idling_asks_for_less() -> None:
     assert (np.diff(firsts) < 0).all()
 
 
+def test_dearer_failures_ask_for_more() -> None:
+    ratios = Ratios.of(_spread(0.4))
+    firsts = [plan_requests(ratios, Outlay(idle=1, retry_cost=cost), tries=3)[0] for cost in (0, 0.5, 1, 3)]
+    assert (np.diff(firsts) > 0).all()
+
+
+@given(risk=st.floats(0.001, 0.5), quantities=st.integers(1, 4))
+def test_shared_risks_make_the_whole_together(risk: float, quantities: int) -> None:
+    assert 1 - (1 - share_risk(risk, quantities)) ** quantities == pytest.approx(risk)
+
+
+@given(
+    scale=st.floats(0.02, 2),
+    width=st.floats(0.1, 5),
+    risk=st.floats(0.001, 0.3),
+    least_cost=st.booleans(),
+    bias=st.floats(-1, 1),
+)
+def test_first_request_keeps_the_risk_and_is_never_below_the_prediction(
+    scale: float, width: float, risk: float, least_cost: bool, bias: float
+) -> None:
+    spread = Spread.learn(np.exp(np.array(_spread(scale).residuals) + bias), np.ones(99))
+    (plan,) = plan_for_widths(spread, MEMORY, widths=np.array([width]), tries=3, risk=risk, least_cost=least_cost)
+    assert plan[0] >= 1 - _ROUNDING
+    assert spread.exceeded(np.log(plan[:1]) / width)[0] <= risk + _ROUNDING
+    assert (np.diff(plan) > 0).all()
+
+
 def test_wild_spreads_still_give_finite_plans() -> None:
     spread = Spread.learn(np.array([1e-20, 1, 1e20]), np.ones(3))
-    plans = plan_for_widths(spread, MEMORY, widths=np.array([0.1, 1, 10]), tries=3)
+    plans = plan_for_widths(spread, MEMORY, widths=np.array([0.1, 1, 10]), tries=3, risk=0.1)
     assert np.isfinite(plans).all()
     assert (np.diff(plans, axis=1) > 0).all()
 
@@ -242,21 +274,21 @@ def test_one_job_gone_wild_does_not_rule_the_others(outlay: Outlay) -> None:
     assert plan[-1] <= 20 * usual.max()
 
 
-@pytest.mark.parametrize("risk", [None, 0.05])
-def test_few_widths_are_planned_each(risk: float | None) -> None:
+@pytest.mark.parametrize("least_cost", [True, False])
+def test_few_widths_are_planned_each(least_cost: bool) -> None:
     spread, widths = _spread(0.2), np.array([2.0, 1.0, 1.0])
-    wide, narrow, same = plan_for_widths(spread, TIME, widths=widths, tries=3, risk=risk)
+    wide, narrow, same = plan_for_widths(spread, TIME, widths=widths, tries=3, risk=0.3, least_cost=least_cost)
     assert narrow == pytest.approx(same)
-    if risk is None:
+    if least_cost:
         assert wide == pytest.approx(plan_requests(Ratios.of(spread, width=2), TIME, tries=3))
     else:
-        assert [wide[0], narrow[0]] == pytest.approx(np.exp(spread.upper(risk) * widths[:2]))
+        assert [wide[0], narrow[0]] == pytest.approx(np.exp(spread.upper(0.3) * widths[:2]))
 
 
 @pytest.mark.parametrize("outlay", [TIME, MEMORY])
 def test_many_widths_cost_hardly_more_than_a_plan_each(outlay: Outlay) -> None:
     spread, widths = _spread(0.2), np.geomspace(0.1, 10, 101)
-    plans = plan_for_widths(spread, outlay, widths=widths, tries=3)
+    plans = plan_for_widths(spread, outlay, widths=widths, tries=3, risk=0.5)
     excess = []
     for width, plan in zip(widths.tolist(), plans * (1 + 1e-6), strict=True):  # not just below a value by rounding
         ratios = Ratios.of(spread, width=width)
@@ -268,5 +300,5 @@ def test_many_widths_cost_hardly_more_than_a_plan_each(outlay: Outlay) -> None:
 
 def test_many_widths_keep_the_risk_of_each() -> None:
     spread, widths = _spread(0.2), np.geomspace(0.1, 10, 101)
-    plans = plan_for_widths(spread, TIME, widths=widths, tries=2, risk=0.05)
+    plans = plan_for_widths(spread, TIME, widths=widths, tries=2, risk=0.05, least_cost=False)
     assert plans[:, 0] == pytest.approx(np.exp(widths * spread.upper(0.05)))

@@ -13,9 +13,10 @@ from foretell.entities.explanation import INSIDE, MACHINE, Driver
 from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.features.encode import Field, fit_encoder
 from foretell.features.table import MACHINE_CPU, build_columns, build_table
+from foretell.predictor.bounds import Bounds
 from foretell.predictor.explain import explain, find_usual_values
 from foretell.predictor.learn import learn
-from foretell.predictor.predictor import Bounds, Predictor
+from foretell.predictor.predictor import Predictor
 
 Law = Callable[[Mapping[str, Any]], Any]
 
@@ -34,9 +35,9 @@ class _KnownLaw:
     def tabulate(self, specs: list[RunSpec], machines: list[Machine] | None = None) -> Mapping[str, Any]:
         return build_columns(specs, machines)
 
-    def forecast(self, columns: Mapping[str, Any], rows: int, *, level: float) -> Any:
+    def forecast(self, columns: Mapping[str, Any], rows: int, *, level: float, regime: int | None = None) -> Any:
         self.asked.append(columns)
-        off_grid = self.encoder.off_grid(columns, rows)
+        off_grid = (self.encoder.regime(columns, rows) if regime is None else np.full(rows, regime)) > 0
         carried = np.array([cpu != _CPU for cpu in columns.get(MACHINE_CPU, [_CPU] * rows)])
         value = np.ones(rows) * self.law(columns) * np.where(off_grid, self.between, 1.0)
         outside = self.encoder.stretch(columns, rows) + self.encoder.strangers(columns, rows)
@@ -47,10 +48,13 @@ class _KnownLaw:
             high=value * off,
             request=value,
             retries=value[:, None] * [2.0, 4.0],
+            centre=value,
             width=np.ones(rows),
             shift=np.log(off),
+            which=np.zeros(rows, dtype=np.intp),
+            spreads=(),
         )
-        return SimpleNamespace(elapsed=bounds, memory=None, off_grid=off_grid, carried=carried)
+        return SimpleNamespace(elapsed=bounds, memory=None, carried=carried)
 
 
 def _specify(cores: int = 2, **parameters: Any) -> RunSpec:

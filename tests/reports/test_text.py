@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from foretell.entities.learned import Judgement, ModelCard
 from foretell.entities.plan import CampaignResult, Plan, Progress
-from foretell.entities.prediction import Estimate, Prediction, Recommendation
+from foretell.entities.prediction import Estimate, Prediction, Recommendation, Request
 from foretell.entities.run import Allocation, Run, State, Usage
 from foretell.entities.site import Site
 from foretell.errors import Mistake, SpecError
@@ -22,6 +22,7 @@ from foretell.reports.text_runs import (
     render_runs,
 )
 from foretell.reports.text_sites import render_mistakes, render_site, render_sites
+from foretell.reports.words import describe_request
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]
@@ -63,6 +64,62 @@ def test_outcomes_take_one_line_each(runs: list[Run], to_text: ToText, check_gol
 
 def test_campaign_result(result: CampaignResult, to_text: ToText, check_golden: Golden) -> None:
     check_golden("report_campaign.txt", to_text(render_campaign_result(result)))
+
+
+def test_failures_show_the_last_line_of_stderr(result: CampaignResult, runs: list[Run], to_text: ToText) -> None:
+    log = "--- stdout.log\nepoch 1\n--- stderr.log\nTraceback\nRuntimeError: no \x1b[31mdata\x1b[0m here\n\n"
+    failed = replace(runs[-2], log_tail=log)
+    for text in (
+        to_text(render_campaign_result(replace(result, failures=(failed,))), 200),
+        to_text(render_runs([failed], total=1), 200),
+    ):
+        assert "it ended with exit code 1: RuntimeError: no data here" in text
+    assert "Why" not in to_text(render_runs([runs[0], failed], total=2), 200)
+
+
+def test_without_stderr_the_last_line_of_the_output_is_shown(runs: list[Run], to_text: ToText) -> None:
+    failed = replace(runs[-2], log_tail="--- stdout.log\nnot converged")
+    assert "exit code 1: not converged" in to_text(render_runs([failed], total=1), 200)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_run_ids_are_never_broken(result: CampaignResult, runs: list[Run], to_text: ToText, width: int) -> None:
+    long = "--- stderr.log\n" + "a long complaint " * 20
+    failures = tuple(replace(run, log_tail=long) for run in runs[-2:])
+    for text in (
+        to_text(render_runs(runs, total=len(runs)), width),
+        to_text(render_runs(failures, total=2), width),
+        to_text(render_campaign_result(replace(result, failures=failures)), width),
+    ):
+        assert all(run.id in text for run in failures)
+
+
+def test_local_runs_that_were_stopped_are_not_said_to_be_with_slurm(result: CampaignResult, to_text: ToText) -> None:
+    stopped = replace(result, submitted=0, stopped="2 under way were stopped; run the same command again to continue")
+    assert "Slurm" not in to_text(render_campaign_result(stopped))
+
+
+def test_what_others_and_the_budget_leave_is_told(result: CampaignResult, to_text: ToText) -> None:
+    text = to_text(
+        render_campaign_result(
+            replace(result, running_elsewhere=2, elsewhere_completed=3, elsewhere_failed=1, left=7, left_s=90.0)
+        )
+    )
+    assert "2 runs are being made by another process: 'foretell generate --wait' waits for that." in text
+    assert "Made by other processes meanwhile: 4 runs, 1 failed" in text
+    assert "Left by the budget: 7 runs, about 1 min 30 s" in text
+
+
+def test_disturbed_runs_are_told(result: CampaignResult, to_text: ToText) -> None:
+    text = to_text(render_campaign_result(replace(result, disturbed=2, repeated=1)), 200)
+    assert "1 run measured again because others had used this machine." in text
+    assert "2 runs measured while others used this machine" in text
+
+
+def test_a_plan_says_what_cannot_run(plan: Plan, to_text: ToText) -> None:
+    text = to_text(render_plan(replace(plan, obstacles={"it asks for 49 cores; a node has 48": 3})))
+    assert "Cannot run" in text
+    assert "3 runs: it asks for 49 cores; a node has 48" in text
 
 
 def test_stopped_campaign_says_how_to_go_on(result: CampaignResult, to_text: ToText) -> None:
@@ -199,3 +256,51 @@ def test_many_reasons_are_cut_short(recommendation: Recommendation, to_text: ToT
     text = to_text(render_recommendation(replace(recommendation, rejections=(*same, *many))))
     assert "and 5 more: about 25 min" in " ".join(text.split())
     assert "and for 13 other reasons" in text
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_table_breaks_a_word(
+    width: int,
+    runs: list[Run],
+    plan: Plan,
+    result: CampaignResult,
+    prediction: Prediction,
+    recommendation: Recommendation,
+    to_text: ToText,
+) -> None:
+    for renderable in (
+        render_runs(runs, total=400),
+        render_plan(plan),
+        render_campaign_result(result),
+        render_predictions([prediction, prediction]),
+        render_recommendation(recommendation),
+    ):
+        whole, narrow = (set(to_text(renderable, columns).split()) for columns in (300, width))
+        assert {word for word in whole if len(word) <= 20 and set(word) != {"─"}} <= narrow
+        assert max(map(len, to_text(renderable, width).splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("first", "retry", "shown"), [(5.2, 5.3, False), (60.0, 65.0, False), (60.0, 66.0, True), (100.0, 200.0, True)]
+)
+def test_a_next_try_is_shown_where_it_is_larger(
+    prediction: Prediction, to_text: ToText, first: float, retry: float, shown: bool
+) -> None:
+    request = Request(
+        walltime_s=first,
+        memory_bytes=int(first * 2**20),
+        retries_walltime_s=(retry,),
+        retries_memory=(int(retry * 2**20),),
+    )
+    text = to_text(render_predictions([replace(prediction, request=request)]))
+    assert ("if too small" in text) is shown
+    only_time = replace(request, walltime_s=retry / 3)
+    assert "if too small" in to_text(render_predictions([replace(prediction, request=only_time)]))
+
+
+def test_a_place_that_is_its_site_is_named_once(recommendation: Recommendation) -> None:
+    offer = recommendation.picked
+    place = replace(offer.allocation, node_type="local", partition=None)
+    local = replace(offer, site="local", prediction=replace(offer.prediction, allocation=place))
+    assert " on local for " in describe_request(local)
+    assert "at local" not in describe_request(local)

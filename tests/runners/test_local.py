@@ -1,6 +1,7 @@
 """The local runner: the common contract, and what is its own."""
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -304,9 +305,11 @@ class TestFolders:
             runner.start(SPEC, launch)
         assert runner.has_room(SPEC)
 
-    def test_full_disk(self, runner, tmp_path):
-        (tmp_path / "stdout.log").symlink_to("/dev/full")
-        (tmp_path / ".run.json.new").symlink_to("/dev/full")
+    def test_full_disk(self, runner, tmp_path, monkeypatch):
+        def fail(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr("foretell.runners._files.os.fsync", fail)
         runner.start(SPEC, python_launch(tmp_path, ""))
         wait_for(lambda: not any(thread.name == f"run {SPEC.id}" for thread in threading.enumerate()))
         (run,) = runner.poll(0)  # what was measured is not lost with the disk

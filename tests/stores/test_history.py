@@ -47,21 +47,21 @@ def history(store: RunStore) -> JobHistory:
 
 def test_adding_twice_changes_nothing(history):
     rows = gather(*map(build, range(5)))
-    assert history.add([rows], ASSIGNMENTS, {"a": "1"}) == 5
-    assert history.add([rows, rows], ASSIGNMENTS, {"a": "2"}) == 0
+    assert history.add([rows], ASSIGNMENTS, {"a": "1"}).changed == 5
+    assert history.add([rows, rows], ASSIGNMENTS, {"a": "2"}).changed == 0
     assert [(app.app, app.jobs, app.gpu_hours) for app in history.apps()] == [("x", 5, 5 / 60)]
     assert history.find_mark("a") == "2"
 
 
 def test_a_job_that_is_known_differently_is_replaced(history):
     history.add([gather(build(1), build(2))], ASSIGNMENTS, {})
-    assert history.add([gather(build(1), build(2, elapsed_s=90))], ASSIGNMENTS, {}) == 1
+    assert history.add([gather(build(1), build(2, elapsed_s=90))], ASSIGNMENTS, {}).changed == 1
     assert sorted(history.read(JobFilter(), ["elapsed_s"])["elapsed_s"]) == [60, 90]
 
 
 def test_cluster_and_moment_are_part_of_the_key(history):
     batches = [gather(build(1), build(1, submitted=5)), gather(build(1), cluster="c2")]
-    assert history.add(batches, ASSIGNMENTS, {}) == 3
+    assert history.add(batches, ASSIGNMENTS, {}).changed == 3
 
 
 def test_all_or_nothing(history):
@@ -91,6 +91,25 @@ def test_the_newest_jobs_of_an_app_in_some_states(history):
         (2, "cpu", {"n": 3}),
     ]
     assert history.count("x", states=[State.COMPLETED]) == 4
+
+
+def test_received_jobs_are_counted_where_a_model_can_learn_from_them(history):
+    rows = [build(job, state="failed" if job == 4 else "completed") for job in range(5)]
+    history.add([gather(*rows)], ASSIGNMENTS, {})
+    assert (history.received("x"), history.received("y")) == (4, 0)
+    history.add([gather(*rows)], ASSIGNMENTS, {})
+    assert history.received("x") == 4
+    history.add([gather(build(0, elapsed_s=99), build(7), build(8, kind=OTHER))], ASSIGNMENTS, {})
+    assert (history.received("x"), history.received("y")) == (6, 1)
+    history.assign({KIND.id: Assignment(app="x"), OTHER.id: Assignment(app="x")})
+    assert (history.received("x"), history.received("y")) == (7, 2)
+
+
+def test_a_value_is_never_replaced_by_an_unknown_one(history):
+    history.add([gather(build(1))], ASSIGNMENTS, {})
+    poorer = build(1)._replace(peak_memory_bytes=None, ended_at=None)
+    assert history.add([gather(poorer)], ASSIGNMENTS, {}).changed == 0
+    assert history.read(JobFilter(), ["peak_memory_bytes"])["peak_memory_bytes"].tolist() == [2**40]
 
 
 def test_jobs_by_what_they_are(history):

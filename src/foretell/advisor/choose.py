@@ -10,7 +10,7 @@ from foretell.advisor.ranking import TOO_LONG, WORKS, Floats, Ranking, build_mar
 from foretell.entities.prediction import Offer, Prediction, Recommendation, Rejection, Request
 from foretell.entities.run import Allocation
 from foretell.entities.site import NodeType, Site
-from foretell.entities.units import render_bytes, render_duration, render_money
+from foretell.entities.units import render_bytes, render_duration, render_most_money
 from foretell.errors import InfeasibleError
 
 _SECONDS_A_MINUTE = 60  # schedulers count walltime in whole minutes
@@ -37,8 +37,6 @@ def choose(choice: Choice, policy: Policy, *, rejections: Sequence[Rejection] = 
     Raises:
         InfeasibleError: if no allocation works, or none within the policy's limits.
     """
-    if not choice.options:
-        raise InfeasibleError(_nothing_works(choice, rejections))
     ranking = _rank(choice, policy)
     risk = choice.risk(ranking.walltime_s, ranking.memory)
     works = [int(row) for row in ranking.order if ranking.verdict[row] == WORKS]
@@ -46,7 +44,7 @@ def choose(choice: Choice, policy: Policy, *, rejections: Sequence[Rejection] = 
     offers = tuple(_offer(choice, ranking, row, float(risk[row])) for row in works)
     everything = (*rejections, *impossible)
     if not works:
-        raise InfeasibleError(_nothing_works(choice, everything))
+        raise InfeasibleError(describe_nothing_works(choice.app, choice.site, everything))
     if not ranking.allowed[works[0]]:
         raise InfeasibleError(_nothing_allowed(offers, policy))
     return Recommendation(
@@ -64,6 +62,7 @@ def _rank(choice: Choice, policy: Policy) -> Ranking:
     return rank(
         build_market(choice.options),
         time_s=np.array([prediction.elapsed_s.value for prediction in predictions]),
+        shortest_s=np.array([prediction.elapsed_s.low for prediction in predictions]),
         longest_s=np.array([prediction.elapsed_s.high for prediction in predictions]),
         walltime_s=np.array([_whole_minutes(prediction.request.walltime_s) for prediction in predictions]),
         memory_value=np.array([estimate.value if estimate else 0.0 for estimate in memory]),
@@ -136,30 +135,35 @@ def _explain(allowed: Sequence[Offer], policy: Policy) -> str:
     picked = allowed[0]
     alike = [offer for offer in allowed if offer.measured == picked.measured]
     which = f"the {policy.best} of {len(alike)} offers" if len(alike) > 1 else "the only offer"
-    inside = " inside what was measured" if len(alike) < len(allowed) else ""
+    inside = " inside what was measured" if picked.measured and len(alike) < len(allowed) else ""
     limits = policy.render(picked.currency)
     takes = f" that {'take' if len(alike) > 1 else 'takes'} {limits}" if limits else ""
-    doubt = "" if picked.measured else "; no such allocation was measured, so check it with one run first"
-    return which + inside + takes + doubt
+    return which + inside + takes + _warn_if_not_measured(picked, allowed)
 
 
-def _nothing_works(choice: Choice, rejections: Sequence[Rejection]) -> str:
-    reasons = dict.fromkeys(f"{rejection.allocation.node_type}: {rejection.reason}" for rejection in rejections)
-    listed = "; ".join(list(reasons)[:5])
-    return f"no allocation of site {choice.site.name!r} can run {choice.app!r}" + (f" ({listed})" if listed else "")
+def _warn_if_not_measured(picked: Offer, allowed: Sequence[Offer]) -> str:
+    if picked.measured:
+        return ""
+    if any(offer.measured for offer in allowed):
+        return "; no such allocation was measured, but its upper bound is better than the lower bound of any that was"
+    return "; no such allocation was measured, so check it with one run first"
+
+
+def describe_nothing_works(app: str, site: Site, rejections: Sequence[Rejection]) -> str:
+    """That no allocation of a site can run an app, with each reason once."""
+    nodes: dict[str, str | None] = {}
+    for rejection in rejections:
+        nodes.setdefault(rejection.reason, rejection.allocation.node_type)
+    listed = "; ".join(f"{node}: {reason}" for reason, node in list(nodes.items())[:5])
+    return f"no allocation of site {site.name!r} can run {app!r}" + (f" ({listed})" if listed else "")
 
 
 def _nothing_allowed(offers: Sequence[Offer], policy: Policy) -> str:
-    """As the limits do, this counts with the upper bound of the time."""
+    """As the limits do, this counts with the upper bound of the time and the cost of the whole request."""
     currency = offers[0].currency
     quickest = render_duration(min(offer.prediction.elapsed_s.high for offer in offers))
-    cheapest = render_money(min(_highest_cost(offer) for offer in offers), currency)
+    cheapest = render_most_money(min(offer.cost_at_request for offer in offers), currency)
     return (
         f"no allocation takes {policy.render(currency)}: the quickest takes up to {quickest}, the cheapest costs "
         f"up to {cheapest}; relax --max-time or --max-cost, or choose another site"
     )
-
-
-def _highest_cost(offer: Offer) -> float:
-    time_s = offer.prediction.elapsed_s
-    return float(offer.cost) * time_s.high / time_s.value

@@ -24,7 +24,7 @@ class Policy(Protocol):
     best: ClassVar[str]
 
     def allows(self, *, longest_s: Floats, cost: Floats) -> NDArray[np.bool_]:
-        """Where the upper bound of the time and the cost of it are within the limits."""
+        """Where the upper bound of the time, and the cost of the whole request, are within the limits."""
         ...
 
     def rank(self, *, time_s: Floats, cost: Floats) -> tuple[Floats, Floats]:

@@ -89,6 +89,7 @@ def rank(
     market: Market,
     *,
     time_s: Floats,
+    shortest_s: Floats,
     longest_s: Floats,
     walltime_s: Floats,
     memory_value: Floats,
@@ -98,23 +99,30 @@ def rank(
 ) -> Ranking:
     """Rank the market's allocations, along the last axis of all arrays; each row may be another configuration.
 
-    ``trusted`` ones lie inside what was measured; they go before the others where any of them is allowed.
+    ``trusted`` ones lie inside what was measured. They go before the others where any of them is allowed, but for those
+    that are better at their upper bound than the best of the trusted ones at its lower bound.
     """
     verdict = np.where(time_s > market.max_walltime_s, TOO_LONG, WORKS).astype(np.int8)
     verdict[memory_value > market.node_memory] = TOO_MUCH_MEMORY
     asked_memory = np.minimum(memory, market.node_memory)
-    cost = market.price_per_hour(asked_memory) * time_s / 3600
+    asked_s = np.minimum(walltime_s, market.max_walltime_s)
+    price = market.price_per_hour(asked_memory)
+    cost = price * time_s / 3600
     works = verdict == WORKS
-    allowed = works & policy.allows(longest_s=longest_s, cost=cost * longest_s / time_s)
+    allowed = works & policy.allows(longest_s=longest_s, cost=price * asked_s / 3600)
     first, second = policy.rank(time_s=time_s, cost=cost)
-    setbacks = 4 * ~works + 2 * ~allowed + ~trusted
+    at_worst, _ = policy.rank(time_s=longest_s, cost=cost * longest_s / time_s)
+    at_best, _ = policy.rank(time_s=shortest_s, cost=cost * shortest_s / time_s)
+    to_beat = np.min(np.where(trusted & allowed, at_best, np.inf), axis=-1, keepdims=True, initial=np.inf)
+    certain = trusted | (at_worst < to_beat)
+    setbacks = 4 * ~works + 2 * ~allowed + ~certain
     return Ranking(
         order=np.lexsort((second, first, setbacks)),
         verdict=verdict,
         allowed=allowed,
         pareto=works & pareto_front(np.where(works, time_s, np.inf), np.where(works, cost, np.inf)),
         cost=cost,
-        walltime_s=np.minimum(walltime_s, market.max_walltime_s),
+        walltime_s=asked_s,
         memory=asked_memory,
     )
 

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from foretell.api.bench import bench_machine, describe_machine
     from foretell.api.campaign import generate, plan
     from foretell.api.consumption import explore_consumption, predict_consumption
-    from foretell.api.exchange import import_runs, list_runs
+    from foretell.api.exchange import find_runs, import_runs, list_runs
     from foretell.api.execution import JobRequest, preview, run
     from foretell.api.explaining import explain
     from foretell.api.handed_over import cancel, status
     from foretell.api.history import group_history, import_history, list_history_apps, report_waste
-    from foretell.api.learning import ask, build, predict
+    from foretell.api.learning import build, predict
     from foretell.api.observing import observe
     from foretell.api.placed import predict_placements
     from foretell.api.places import discover_site, find_site, list_sites
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from foretell.apps.tables import Columns, read_table
     from foretell.entities.app import Submission
     from foretell.entities.consumption import Setting, Strategy
-    from foretell.stores import open_store
+    from foretell.stores import create_store, open_store
 
 __all__ = [
     "Cheapest",
@@ -45,15 +45,16 @@ __all__ = [
     "StepOptions",
     "Strategy",
     "Submission",
-    "ask",
     "bench_machine",
     "build",
     "cancel",
     "choose_policy",
+    "create_store",
     "describe_machine",
     "discover_site",
     "explain",
     "explore_consumption",
+    "find_runs",
     "find_site",
     "generate",
     "group_history",
@@ -97,10 +98,10 @@ _HOMES = {
     "foretell.api.campaign": ("generate", "plan"),
     "foretell.api.consumption": ("explore_consumption", "predict_consumption"),
     "foretell.api.execution": ("JobRequest", "preview", "run"),
-    "foretell.api.exchange": ("import_runs", "list_runs"),
+    "foretell.api.exchange": ("find_runs", "import_runs", "list_runs"),
     "foretell.api.explaining": ("explain",),
     "foretell.api.history": ("group_history", "import_history", "list_history_apps", "report_waste"),
-    "foretell.api.learning": ("ask", "build", "predict"),
+    "foretell.api.learning": ("build", "predict"),
     "foretell.api.observing": ("observe",),
     "foretell.api.placed": ("predict_placements",),
     "foretell.api.places": ("discover_site", "find_site", "list_sites"),
@@ -121,7 +122,7 @@ _HOMES = {
     "foretell.apps.tables": ("Columns", "read_table"),
     "foretell.entities.app": ("Submission",),
     "foretell.entities.consumption": ("Setting", "Strategy"),
-    "foretell.stores": ("open_store",),
+    "foretell.stores": ("create_store", "open_store"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

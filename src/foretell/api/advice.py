@@ -3,22 +3,27 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from foretell.advisor.choose import Choice, choose
+from foretell.advisor.choose import Choice, choose, describe_nothing_works
 from foretell.advisor.policy import Policy, choose_policy
 from foretell.advisor.ranking import WORKS, Ranking, build_market, rank
+from foretell.api.failures import find_failures
 from foretell.api.learning import Configuration, load_predictor, specify
 from foretell.api.places import find_site
-from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
+from foretell.api.workspace import StoreLike, directory_of, may_run, resolve_app, using_store
 from foretell.apps.command import build_launch
+from foretell.apps.where import Where
 from foretell.entities.app import App
 from foretell.entities.prediction import Offer, Recommendation, Rejection
 from foretell.entities.run import Allocation, Launch, Machine, RunSpec, State
 from foretell.entities.site import NodeType, Site
+from foretell.errors import InfeasibleError
+from foretell.features.table import MACHINE_ARCHITECTURE
 from foretell.machines.allocations import list_allocations
 from foretell.machines.local import LOCAL
 from foretell.predictor.predictor import DEFAULT_LEVEL, Predictor
@@ -26,9 +31,13 @@ from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.script import render_job_script
 from foretell.stores import RunStore
 
+_Options: TypeAlias = list[tuple[NodeType, Allocation]]
+
 _SHELL = "shell"
+_ON_REQUEST = "--extrapolate allows it"
 _NODE_COUNTS = (1, 2, 4, 8, 16)
 _RECENT = 300  # runs among which a partition's nodes are looked for
+FARTHEST = 4  # times as many cores, GPUs or nodes as in any run, or as few: beyond, only on request
 
 
 def recommend(
@@ -40,29 +49,41 @@ def recommend(
     store: StoreLike = None,
     level: float = DEFAULT_LEVEL,
     risk: float | None = None,
+    retry_cost: float | None = None,
+    extrapolate: bool = False,
 ) -> Recommendation:
     """Every allocation of the site the job could use, ranked, and the one to take.
+
+    Allocations more than ``FARTHEST`` times as large or as small as those of the runs, and nodes of another
+    architecture, are considered only with ``extrapolate``.
 
     Raises:
         InfeasibleError: if nothing works, or nothing within the policy's limits.
         NotFoundError: if there is no such app or site, or no model yet.
-        SpecError: if the configuration does not fit the app.
+        SpecError: if the configuration does not fit the app, or is one that the app excludes.
     """
     with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         predictor = load_predictor(known, opened)
         place = find_site(site) if isinstance(site, str) else site
         seen = _find_machines(known, place, opened)
-    options, rejections = _list_options(place, predictor)
-    (spec,) = specify(known, configuration, allocation=Allocation())
+        (spec,) = specify(known, configuration, allocation=Allocation())
+        failures = find_failures(known.name, [spec.parameters], opened)
+    listed = _list_options(place, predictor, extrapolate=extrapolate)
+    options, rejections = _exclude(known, spec, place, *listed)
+    if not options:
+        raise InfeasibleError(describe_nothing_works(known.name, place, rejections))
     specs = [replace(spec, allocation=allocation) for _, allocation in options]
     table = predictor.tabulate(specs, [seen.get(node.partition) or machine_of(node) for node, _ in options])
-    forecast = predictor.forecast(table, len(specs), level=level, risk=risk)
+    forecast = predictor.forecast(table, len(specs), level=level, risk=risk, retry_cost=retry_cost)
     choice = Choice(
         app=known.name,
         site=place,
         options=options,
-        predictions=predictor.explain(specs, table, forecast, level=level),
+        predictions=[
+            replace(prediction, doubts=(*prediction.doubts, *failures.values()))
+            for prediction in predictor.explain(specs, table, forecast, level=level)
+        ],
         measured=[not stretch for stretch in forecast.stretch],
         risk=lambda walltime_s, memory: predictor.risk(forecast, walltime_s=walltime_s, memory=memory),
     )
@@ -101,17 +122,24 @@ class RankedPairs:
 
 
 def rank_pairs(
-    predictor: Predictor, specs: Sequence[RunSpec], site: Site, *, policy: Policy | None = None
+    predictor: Predictor,
+    specs: Sequence[RunSpec],
+    site: Site,
+    *,
+    policy: Policy | None = None,
+    extrapolate: bool = False,
 ) -> RankedPairs:
     """Rank every allocation of a site for each of many configurations at once."""
-    options, _ = _list_options(site, predictor)
+    options, _ = _list_options(site, predictor, extrapolate=extrapolate)
     forecast = predictor.forecast_pairs(specs, [(allocation, machine_of(node)) for node, allocation in options])
     shape = len(specs), len(options)
     memory = forecast.memory
     time_s, longest_s = forecast.elapsed.value.reshape(shape), forecast.elapsed.high.reshape(shape)
+    shortest_s = forecast.elapsed.low.reshape(shape)
     ranking = rank(
         build_market(options),
         time_s=time_s,
+        shortest_s=shortest_s,
         longest_s=longest_s,
         walltime_s=forecast.elapsed.request.reshape(shape),
         memory_value=memory.value.reshape(shape) if memory else np.zeros(shape),
@@ -125,11 +153,15 @@ def rank_pairs(
 def render_script(
     app: App | str | Path, offer: Offer, site: Site, *, store: StoreLike = None, account: str | None = None
 ) -> str:
-    """The job script for an offer: for ``sbatch``, or for a shell where there is no scheduler."""
-    with using_store(store, directory_of(app)) as opened:
+    """The job script for an offer: for ``sbatch``, or for a shell where there is no scheduler.
+
+    Of an app that is only named, and in a store that others can write, the command is left out: it may be anybody's.
+    """
+    with using_store(store, directory_of(app), or_empty=True) as opened:
         known = resolve_app(app, opened)
+        is_own = may_run(app, opened)
     spec = RunSpec(app=known.name, parameters=offer.prediction.parameters, allocation=offer.allocation)
-    launch = _launch(known, spec)
+    launch = _launch(known, spec) if is_own else _leave_out_command(known)
     if site.scheduler == _SHELL:
         return render_shell_script(launch, allocation=offer.allocation)
     node = site.find_node_type(offer.allocation.node_type)
@@ -149,24 +181,64 @@ def render_script(
 def _launch(app: App, spec: RunSpec) -> Launch:
     if app.command or app.shell is not None:
         return build_launch(app, spec, run_directory=Path(app.directory) / f"{app.name}-job")
+    return _leave_out_command(app)
+
+
+def _leave_out_command(app: App) -> Launch:
     return Launch(argv=("echo", f"put the command of {app.name} here"))
 
 
-def _list_options(site: Site, predictor: Predictor) -> tuple[list[tuple[NodeType, Allocation]], list[Rejection]]:
+def _list_options(site: Site, predictor: Predictor, *, extrapolate: bool) -> tuple[_Options, list[Rejection]]:
     """The allocations to weigh. A resource that never varied in the runs stays as it was: nothing else is known."""
     cores, gpus, nodes = (predictor.measured_counts(name) for name in ("cores", "gpus", "nodes"))
-    options = list_allocations(site, cores=cores, gpus=gpus, nodes=nodes or _NODE_COUNTS)
+    listed = list_allocations(site, cores=cores, gpus=gpus, nodes=nodes or _NODE_COUNTS)
+    too_far = {} if extrapolate else {option: _why_too_far(predictor, *option) for option in listed}
+    options = [option for option in listed if not too_far.get(option)]
     served = {allocation.node_type for _, allocation in options}
     rejections = [
         Rejection(
             site=site.name,
             allocation=Allocation(cores=node.cores, gpus=node.gpus, partition=node.partition, node_type=node.name),
-            reason=_why_not(node, cores, gpus),
+            reason=next((why for (other, _), why in too_far.items() if why and other.name == node.name), "")
+            or _why_not(node, cores, gpus),
         )
         for node in site.node_types
         if node.name not in served
     ]
     return options, rejections
+
+
+def _why_too_far(predictor: Predictor, node: NodeType, allocation: Allocation) -> str:
+    """Why nothing can be said of an allocation by the runs there are; empty if something can."""
+    known = predictor.measured_levels(MACHINE_ARCHITECTURE)
+    if known and node.architecture and node.architecture not in known:
+        return f"{node.architecture} nodes; the runs were made on {' and '.join(known)} ({_ON_REQUEST})"
+    for name in ("cores", "gpus", "nodes"):
+        low, high = predictor.measured_range(name)
+        asked = getattr(allocation, name)
+        if asked > FARTHEST * high or asked * FARTHEST < low:
+            return f"{asked} {name}; the runs had {low:g} to {high:g} ({_ON_REQUEST})"
+    return ""
+
+
+def _exclude(
+    app: App, spec: RunSpec, site: Site, options: _Options, rejections: list[Rejection]
+) -> tuple[_Options, list[Rejection]]:
+    """Without the allocations that the app's ``where`` excludes, which are rejected.
+
+    Raises:
+        SpecError: if the parameters alone are excluded.
+    """
+    where = Where(app)
+    where.check_parameters(spec)
+    broken = [where.find_broken(spec.parameters, allocation) for _, allocation in options]
+    excluded = [
+        Rejection(site=site.name, allocation=allocation, reason=f"the app file excludes it: where {condition}")
+        for (_, allocation), condition in zip(options, broken, strict=True)
+        if condition is not None
+    ]
+    allowed = [option for option, condition in zip(options, broken, strict=True) if condition is None]
+    return allowed, [*rejections, *excluded]
 
 
 def _why_not(node: NodeType, cores: Collection[int] | None, gpus: Collection[int] | None) -> str:
@@ -186,7 +258,7 @@ def _find_machines(app: App, site: Site, store: RunStore) -> dict[str, Machine]:
     unnamed = {node.partition: node for node in site.node_types if not node.cpu_model}
     if not unnamed:
         return {}
-    runs = store.runs(app.name, states=[State.COMPLETED], limit=_RECENT, newest_first=True)
+    runs = store.runs(app.name, states=[State.COMPLETED], limit=_RECENT, newest_first=True, version=app.version)
     ran_on = {run.spec.allocation.partition: run.machine for run in reversed(runs)}
     return {
         partition: replace(machine_of(node), cpu_model=machine.cpu_model, cpu_mhz=machine.cpu_mhz, extra=machine.extra)
@@ -204,5 +276,5 @@ def machine_of(node: NodeType) -> Machine:
         memory_bytes=node.memory_bytes,
         gpu_model=node.gpu_model,
         gpus=node.gpus,
-        extra=node.bench,
+        extra={**({"architecture": node.architecture} if node.architecture else {}), **node.bench},
     )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from foretell.entities.job import Batch
-from foretell.entities.run import Launch, Owner, Run, RunSpec, State
+from foretell.entities.run import Claim, Launch, Owner, Run, RunSpec, State
 from foretell.errors import StoreError
 from foretell.probes.machine import OWNER
 from foretell.runners.slurm.ledger import Ledger
@@ -22,8 +22,12 @@ class Claims(abc.ABC):
         self._retry = retry
 
     @abc.abstractmethod
-    def take(self, spec: RunSpec) -> bool:
-        """Whether the run is ours to start."""
+    def take(self, spec: RunSpec, *, anew: frozenset[State] = frozenset()) -> bool:
+        """Whether the run is ours to start, or in these states to be replaced."""
+
+    @abc.abstractmethod
+    def owns(self, claim: Claim) -> bool:
+        """Whether a claim in the store is one of these."""
 
     @abc.abstractmethod
     def keep(self, runs: Collection[Run]) -> set[str]:
@@ -49,8 +53,11 @@ class OwnClaims(Claims):
         super().__init__(store, retry=retry)
         self._owner = owner
 
-    def take(self, spec: RunSpec) -> bool:
-        return self._store.claim(spec, self._owner, retry=self._retry)
+    def take(self, spec: RunSpec, *, anew: frozenset[State] = frozenset()) -> bool:
+        return self._store.claim(spec, self._owner, retry=self._retry | anew)
+
+    def owns(self, claim: Claim) -> bool:
+        return claim.owner.token == self._owner.token
 
     def keep(self, runs: Collection[Run]) -> set[str]:
         return self._store.finish_all(runs, self._owner)
@@ -74,8 +81,12 @@ class BatchClaims(Claims, Ledger):
         super().__init__(store, retry=retry)
         self._owners: dict[str, Owner] = {}
 
-    def take(self, spec: RunSpec) -> bool:
+    def take(self, spec: RunSpec, *, anew: frozenset[State] = frozenset()) -> bool:
         return True  # it is only when its batch is opened
+
+    def owns(self, claim: Claim) -> bool:
+        owner = self._owners.get(claim.spec.id)
+        return owner is not None and owner.token == claim.owner.token
 
     def keep(self, runs: Collection[Run]) -> set[str]:
         by_owner: dict[Owner, list[Run]] = defaultdict(list)

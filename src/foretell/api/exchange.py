@@ -1,6 +1,6 @@
 """Runs in from tables, and out to them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,9 +25,9 @@ def import_runs(
     """
     frame = source if isinstance(source, pd.DataFrame) else read_table(Path(source))
     table = read_runs(frame, app=app, columns=columns)
-    with using_store(store) as opened:
-        make_known(table.app, opened)
-        added = opened.add_runs(table.runs)
+    with using_store(store, create=True) as opened:
+        version = make_known(table.app, opened).version
+        added = opened.add_runs(replace(run, spec=replace(run.spec, version=version)) for run in table.runs)
     return ImportResult(
         app=app,
         read=len(frame),
@@ -38,16 +38,19 @@ def import_runs(
     )
 
 
-def make_known(app: App, store: RunStore) -> None:
-    """An app that was described keeps its description; one known from imports learns of new columns."""
+def make_known(app: App, store: RunStore) -> App:
+    """The app as it is stored: one that was described keeps its description, one from imports learns of new columns."""
     try:
         known = store.get_app(app.name)
     except NotFoundError:
         store.save_app(app)
-        return
-    if not known.command and known.shell is None:
-        merged = {parameter.name: parameter for parameter in (*known.parameters, *app.parameters)}
-        store.save_app(App(name=app.name, parameters=tuple(merged.values()), per=app.per or known.per))
+        return app
+    if known.command or known.shell is not None:
+        return known
+    merged = {parameter.name: parameter for parameter in (*known.parameters, *app.parameters)}
+    learned = replace(known, parameters=tuple(merged.values()), per=app.per or known.per)
+    store.save_app(learned)
+    return learned
 
 
 def store_repeated(run: Run, types: Mapping[str, ParameterType], store: RunStore) -> Run:
@@ -59,6 +62,16 @@ def store_repeated(run: Run, types: Mapping[str, ParameterType], store: RunStore
         run = replace(run, spec=replace(run.spec, repetition=run.spec.repetition + 1))
     store.add_runs([run])
     return run
+
+
+def find_runs(ids: Iterable[str], *, store: StoreLike = None) -> list[Run]:
+    """The runs of these ids, each written as far as it is unique; one named twice comes once.
+
+    Raises:
+        NotFoundError: if there is no such run, or several begin so.
+    """
+    with using_store(store) as opened:
+        return list({run.id: run for run in map(opened.get_run, ids)}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +89,20 @@ def list_runs(
     store: StoreLike = None,
     states: Collection[State] | None = None,
     limit: int | None = None,
+    set_aside: bool = False,
 ) -> RunsPage:
-    """Stored runs of an app, newest first.
+    """Stored runs of an app, newest first; those ``set_aside`` when it was started over, or the others.
 
     Raises:
         NotFoundError: if there is no such app.
     """
     with using_store(store, directory_of(app)) as opened:
-        name = resolve_app(app, opened).name
-        counts = opened.count_runs(name)
+        known = resolve_app(app, opened)
+        if set_aside:
+            every = opened.runs(known.name, states=states, newest_first=True)
+            runs = [run for run in every if run.spec.version != known.version]
+            return RunsPage(app=known.name, runs=tuple(runs[:limit]), total=len(runs))
+        counts = opened.count_runs(known.name, version=known.version)
         total = sum(count for state, count in counts.items() if states is None or state in states)
-        runs = opened.runs(name, states=states, limit=limit, newest_first=True)
-    return RunsPage(app=name, runs=tuple(runs), total=total)
+        runs = opened.runs(known.name, states=states, limit=limit, newest_first=True, version=known.version)
+    return RunsPage(app=known.name, runs=tuple(runs), total=total)

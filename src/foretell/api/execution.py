@@ -8,11 +8,13 @@ from pathlib import Path
 from foretell.advisor.policy import choose_policy
 from foretell.advisor.repair import Ceiling, Doubling, LeastCost, raise_request
 from foretell.api.advice import recommend
-from foretell.api.campaign import Campaign
 from foretell.api.learning import Configuration
+from foretell.api.making import Campaign
+from foretell.api.patience import Patience
 from foretell.api.places import find_site
 from foretell.api.runners import Where, check_local
-from foretell.api.workspace import StoreLike, batch_directory, directory_of, resolve_app, run_directory, using_store
+from foretell.api.versions import check_unchanged
+from foretell.api.workspace import StoreLike, batch_directory, directory_of, resolve_own_app, run_directory, using_store
 from foretell.apps.command import build_launch
 from foretell.entities.app import App, Submission
 from foretell.entities.execution import Attempt, Execution
@@ -45,9 +47,11 @@ class JobRequest:
     max_cost: Decimal | None = None
     prefer: str = "auto"
     risk: float | None = None
+    retry_cost: float | None = None
     walltime_s: float | None = None
     memory_bytes: int | None = None
     on_limit: str = ON_LIMIT[0]
+    extrapolate: bool = False
     submission: Submission = field(default_factory=Submission)
 
 
@@ -64,6 +68,7 @@ def run(
     Raises:
         InfeasibleError: if nothing works, or nothing within the limits.
         NotFoundError: if there is no such app or site, no model yet, or no such way to go on.
+        ProgramChangedError: if what the app runs is no longer what made the stored runs.
         SpecError: if there is nothing of that name to prefer, or what is said of Slurm is for a site without it.
         RunnerError: if it cannot be submitted.
     """
@@ -118,7 +123,13 @@ class _Job:
         # On this machine there is one place, and the runs of campaigns name none.
         allocation = replace(asked, partition=None, node_type=None) if self.site.scheduler == _SHELL else asked
         parameters = self.offer.prediction.parameters
-        return RunSpec(app=self.app.name, parameters=parameters, allocation=allocation, repetition=repetition)
+        return RunSpec(
+            app=self.app.name,
+            parameters=parameters,
+            allocation=allocation,
+            repetition=repetition,
+            version=self.app.version,
+        )
 
     def render(self) -> str:
         """The scripts as they would be submitted."""
@@ -130,7 +141,7 @@ class _Job:
         batch = build_batch(
             self.app.name, directory=batch_directory(self.app), submission=submission, run_ids=(spec.id,)
         )
-        allocation = replace(spec.allocation, walltime_s=find_walltime_s(launch, spec.allocation))
+        allocation = replace(spec.allocation, walltime_s=find_walltime_s(launch.time_limit_s, spec.allocation))
         array = render_array_script(batch, allocation=allocation)
         return f"{array}\n# ---- task-0.sh ----\n{render_task_script(launch, allocation=spec.allocation)}"
 
@@ -144,12 +155,22 @@ class _Job:
 def _prepare(app: App | str | Path, request: JobRequest, store: RunStore) -> _Job:
     if request.on_limit not in ON_LIMIT:
         raise NotFoundError("way to go on at a limit", request.on_limit, known=ON_LIMIT)
-    known = resolve_app(app, store)
+    known = resolve_own_app(app, store)
+    check_unchanged(known, store)
     site = find_site(request.site) if isinstance(request.site, str) else request.site
     if site.scheduler == _SHELL:
         check_local(request.submission, remedy="name a cluster with --site")
     policy = choose_policy(max_time_s=request.max_time_s, max_cost=request.max_cost, prefer=request.prefer)
-    recommendation = recommend(known, request.configuration, site=site, policy=policy, store=store, risk=request.risk)
+    recommendation = recommend(
+        known,
+        request.configuration,
+        site=site,
+        policy=policy,
+        store=store,
+        risk=request.risk,
+        retry_cost=request.retry_cost,
+        extrapolate=request.extrapolate,
+    )
     asked = recommendation.picked.allocation
     node = site.find_node_type(asked.node_type)
     assert node is not None  # the offer came from there
@@ -192,9 +213,19 @@ def _submit(job: _Job, asked: Allocation, store: RunStore, on_progress: Callable
     spec = job.specify(asked)
     while states.get(spec.id) is State.COMPLETED:  # one more repetition of what was run before
         spec = replace(spec, repetition=spec.repetition + 1)
-    with job.where.open(job.app, store, retry=RETRIABLE, only={spec.id}) as (runner, claims):
-        campaign = Campaign(app=job.app, store=store, runner=runner, claims=claims, on_progress=on_progress, total=1)
-        campaign.make([] if spec in runner.running else [spec])
+    patience = Patience(store)
+    with job.where.open(job.app, patience.store, retry=RETRIABLE, only={spec.id: spec}) as (runner, claims):
+        campaign = Campaign(
+            app=job.app,
+            store=patience.store,
+            patience=patience,
+            runner=runner,
+            claims=claims,
+            on_progress=on_progress,
+            total=1,
+        )
+        with campaign.being_patient():
+            campaign.make([] if spec in runner.running else [spec])
     if not campaign.finished:
         raise RunnerError(f"run {spec.id} of {spec.app!r} is being made by somebody else; try again when it has ended")
     return campaign.finished[-1]

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from foretell.api.learning import Configuration, load_predictor, usual_allocation
 from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
 from foretell.apps.command import build_spec
+from foretell.apps.where import Where
 from foretell.entities.app import App, ParameterType, Value
 from foretell.entities.explanation import Explanation
 from foretell.entities.run import Machine
@@ -36,6 +37,8 @@ def explain(
         predictor = load_predictor(known, opened)
     settings = {**_find_usual(known, predictor), **configuration}
     spec = build_spec(known, settings, allocation=usual_allocation(predictor, resources))
+    if configuration:  # the usual values alone are nobody's question
+        Where(known).check([spec])
     return explaining.explain(predictor, spec, machine=machine, level=level)
 
 

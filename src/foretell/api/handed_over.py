@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from foretell.api.claims import BatchClaims
-from foretell.api.runners import open_slurm
-from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
-from foretell.entities.app import App
-from foretell.entities.job import Standing
+from foretell.api.runners import list_own_batches, open_slurm
+from foretell.api.workspace import StoreLike, directory_of, may_run, resolve_app, using_store
+from foretell.entities.app import App, Submission
+from foretell.entities.job import Batch, Standing
 from foretell.entities.plan import CampaignStatus, Cancellation
 from foretell.runners.slurm.runner import SlurmRunner
 from foretell.stores import RunStore
@@ -24,14 +24,14 @@ def status(app: App | str | Path, *, store: StoreLike = None) -> CampaignStatus:
         known = resolve_app(app, opened)
         collected = 0
         batches: list[Standing] = []
-        notes: list[str] = []
-        for runner, claims in _open_each(known, opened):
+        own, notes = _list_batches(app, known, opened)
+        for runner, claims in _open_each(known, opened, own):
             collected += len(claims.keep(runner.look()))
             batches += runner.list_standings()
             notes += runner.take_notes()
         return CampaignStatus(
             app=known.name,
-            counts=opened.count_runs(known.name),
+            counts=opened.count_runs(known.name, version=known.version),
             batches=tuple(batches),
             collected=collected,
             notes=tuple(notes),
@@ -49,18 +49,33 @@ def cancel(app: App | str | Path, *, store: StoreLike = None) -> Cancellation:
         known = resolve_app(app, opened)
         collected = released = 0
         jobs: list[str] = []
-        for runner, claims in _open_each(known, opened):
+        own, notes = _list_batches(app, known, opened)
+        for runner, claims in _open_each(known, opened, own):
             collected += len(claims.keep(runner.look()))
             batches = [standing.batch for standing in runner.list_standings()]
             runner.stop()
             jobs += [batch.job_id for batch in batches if batch.job_id]
             released += sum(opened.release_all(batch.owner) for batch in batches)
-        return Cancellation(app=known.name, jobs=tuple(jobs), cancelled=released, collected=collected)
+        return Cancellation(
+            app=known.name, jobs=tuple(jobs), cancelled=released, collected=collected, notes=tuple(notes)
+        )
 
 
-def _open_each(app: App, store: RunStore) -> Iterator[tuple[SlurmRunner, BatchClaims]]:
-    """A runner for each cluster that has runs of the app, with these followed."""
-    clusters = {batch.submission.cluster: batch.submission for batch in store.batches(app.name)}
+def _list_batches(app: App | str | Path, known: App, store: RunStore) -> tuple[list[Batch], list[str]]:
+    """Batches to follow, and notes on those that are left alone."""
+    if may_run(app, store):
+        return list_own_batches(known, store)
+    count = len(store.batches(known.name))
+    reason = "others can write this store: name the app file to store what ended, or to cancel"
+    return [], [f"{count} batches of {known.name!r} are left alone: {reason}"] if count else []
+
+
+def _open_each(app: App, store: RunStore, batches: list[Batch]) -> Iterator[tuple[SlurmRunner, BatchClaims]]:
+    """A runner for each cluster that has runs of the app, with these followed; it submits nothing."""
+    clusters = {batch.submission.cluster: batch.submission for batch in batches}
     for submission in clusters.values():
-        with open_slurm(app, store, submission) as (runner, claims):
+        where = Submission(
+            partition=submission.partition, cluster=submission.cluster, without=submission.without, sample=False
+        )
+        with open_slurm(app, store, where, batches=batches) as (runner, claims):
             yield runner, claims

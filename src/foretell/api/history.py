@@ -1,7 +1,7 @@
 """A cluster's own accounting: read into the store, grouped into applications, lent to builds, and its waste told."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,7 +10,7 @@ from foretell.api.workspace import StoreLike, using_store
 from foretell.entities.history import Assignment, HistoryApp, HistoryImport, JobKind, JobRows, Mark, WasteReport
 from foretell.entities.site import Site
 from foretell.errors import ImportDataError
-from foretell.history.files import STDIN, open_file, print_file, read_blocks, read_head
+from foretell.history.files import open_file, print_file, read_blocks, read_head
 from foretell.history.fold import Folder
 from foretell.history.layout import Layout
 from foretell.history.lines import Complaints, read_lines
@@ -21,6 +21,7 @@ from foretell.stores.history import JobFilter, JobHistory
 
 _BATCH = 20_000
 _RULES = "rules"
+UNDECIDED = "several stored jobs could be it; give the columns Cluster, Submit and Start, or name the cluster"
 _EPOCH = datetime(1970, 1, 1)
 _DEFAULT_SPAN = timedelta(days=365)
 
@@ -48,7 +49,7 @@ def import_history(
         SpecError: with every mistake in the rules.
         NotFoundError: if a file does not exist.
     """
-    with using_store(store) as opened:
+    with using_store(store, create=True) as opened:
         history = JobHistory(opened)
         reader = _Importer(history=history, rules=_find_rules(rules, history), cluster=cluster or "", tell=on_progress)
         if sources:
@@ -162,7 +163,7 @@ class _Importer:
         self.sources.append(source)
         with open_file(source) as file:
             layout = read_head(file, source=source)
-            start = Mark(position=0 if source == STDIN else file.tell(), lines=1)
+            start = Mark(position=file.tell() if file.seekable() else 0, lines=1)
             left = self._find_mark(key)
             if left is not None and left.position > start.position:
                 file.seek(left.position)
@@ -178,35 +179,40 @@ class _Importer:
                 self.read_before += 1
                 continue
             self.tell(f"{window.start:%Y-%m-%d}")
-            known = len(self.complaints.found)
+            left_out = self.complaints.total
             with window.open() as blocks:
                 self._read(blocks, Layout(FIELDS), Mark(), None)
-            if window.is_past(now) and len(self.complaints.found) == known:
+            if window.is_past(now) and self.complaints.total == left_out:
                 self.history.set_mark(window.key, "read")
 
     def _read(self, blocks: Iterator[bytes], layout: Layout, start: Mark, key: str | None) -> None:
-        folder = Folder(layout, self.complaints, cluster=self.cluster)
+        folder = Folder(layout, self.complaints, cluster=self.cluster, raw_ids=self.history.has_raw_ids())
         waiting: list[JobRows] = []
-        upto = start
+        upto, left_out = start, self.complaints.total
         for lines in read_lines(blocks, layout, self.complaints, start=start):
             waiting += folder.fold(lines)
             upto = lines.upto
             if sum(len(rows.rows) for rows in waiting) >= _BATCH:
-                self._keep(waiting, key, upto)
+                self._keep(waiting, self._build_marks(key, upto, left_out))
                 waiting = []
-        self._keep(waiting, key, upto)
+        self._keep(waiting, self._build_marks(key, upto, left_out))
         self.lines += upto.lines - start.lines
         self.unfinished += folder.unfinished
 
-    def _keep(self, waiting: Sequence[JobRows], key: str | None, upto: Mark) -> None:
+    def _build_marks(self, key: str | None, upto: Mark, left_out: int) -> dict[str, str]:
+        """How far a file was read. What was not understood may be by a later version: it is read again."""
+        return {key: _render_mark(upto)} if key is not None and self.complaints.total == left_out else {}
+
+    def _keep(self, waiting: Sequence[JobRows], marks: Mapping[str, str]) -> None:
         kinds: dict[int, JobKind] = {}
         for rows in waiting:
             kinds |= rows.kinds
         assignments: dict[int, Assignment] = {number: self.rules.assign(kind) for number, kind in kinds.items()}
-        # What was not understood today may be tomorrow: then it has to be read again.
-        marks = {key: _render_mark(upto)} if key is not None and not self.complaints.found else {}
-        self.changed += self.history.add(waiting, assignments, marks)
-        self.jobs += sum(len(rows.rows) for rows in waiting)
+        added = self.history.add(waiting, assignments, marks)
+        self.changed += added.changed
+        self.jobs += sum(len(rows.rows) for rows in waiting) - added.undecided
+        if added.undecided:
+            self.complaints.add(UNDECIDED, count=added.undecided)
         self.tell(f"{self.jobs:,} jobs")
 
     def _find_mark(self, key: str | None) -> Mark | None:

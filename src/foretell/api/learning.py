@@ -12,14 +12,18 @@ import numpy as np
 import pandas as pd
 
 from foretell.api.exchange import make_known
+from foretell.api.failures import add_failure_warnings
+from foretell.api.newer import count_evidence, list_newer
 from foretell.api.past import Past, find_past
+from foretell.api.versions import warn_of_changes
 from foretell.api.workspace import StoreLike, directory_of, looks_like_a_file, resolve_app, using_store
 from foretell.apps.command import build_spec
 from foretell.apps.tables import build_specs
+from foretell.apps.where import Where
 from foretell.entities.app import App, Value
 from foretell.entities.learned import ModelCard, ModelRecord
 from foretell.entities.prediction import Prediction
-from foretell.entities.run import Allocation, RunSpec, State
+from foretell.entities.run import TEACHING, Allocation, RunSpec
 from foretell.errors import Mistake, NotEnoughRunsError, NotFoundError, SpecError, StoreError
 from foretell.features.table import RunTable, build_table
 from foretell.models.recipes import DEFAULT
@@ -32,7 +36,6 @@ from foretell.stores import RunStore
 Configuration: TypeAlias = Mapping[str, str | Value]
 Configurations: TypeAlias = Configuration | Sequence[Configuration] | pd.DataFrame
 
-_TEACHING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
 _FORMAT = "2"
 
 
@@ -59,17 +62,18 @@ def build(
     with using_store(store, directory_of(app)) as opened:
         past = _find_past(app, opened)
         known = resolve_app(app, opened)
-        runs = opened.runs(known.name, states=_TEACHING)
+        evidence = count_evidence(known, opened)
+        runs = opened.runs(known.name, states=TEACHING, version=known.version)
         table = _stand_alone(build_table([*runs, *past.runs])) if past.runs else build_table(runs)
         how = _How(policy=policy, candidates=candidates, seed=seed, progress=on_progress)
         predictor = how.borrow(known, table, borrow, opened) if borrow else how.learn(known, table)
         record = ModelRecord(
             app=known.name,
-            card=replace(predictor.card, notes=(*past.notes, *predictor.card.notes)),
+            card=replace(predictor.card, notes=(*warn_of_changes(known, opened), *past.notes, *predictor.card.notes)),
             blob=predictor.dump(),
             run_ids=table.run_ids,
             created_at=datetime.now(UTC),
-            extra={"format": _FORMAT, "runs": str(len(runs))},
+            extra={"format": _FORMAT, "version": str(known.version), **{name: str(n) for name, n in evidence.items()}},
         )
         opened.save_model(record)
         return record.card
@@ -115,17 +119,18 @@ class _How:
     def _find_lenders(self, app: App, table: RunTable, store: RunStore) -> Iterator[Lender]:
         """Every other app with something in common, and runs enough to learn from."""
         for name in store.app_names():
-            runs = build_table(store.runs(name, states=_TEACHING)) if name != app.name else None
+            other = store.get_app(name)
+            runs = _build_own_table(other, store) if name != app.name else None
             if runs is not None and is_similar(table, runs):
                 with contextlib.suppress(NotEnoughRunsError):
-                    yield self._build_lender(store.get_app(name), runs, store)
+                    yield self._build_lender(other, runs, store)
 
     def _get_lender(self, name: str, app: App, store: RunStore) -> Lender:
         if name == app.name:
             expected = "another app in the store than the one that is built"
             raise SpecError("options", [Mistake(place="borrow", found=repr(name), expected=expected)])
         other = resolve_app(name, store)
-        return self._build_lender(other, build_table(store.runs(other.name, states=_TEACHING)), store)
+        return self._build_lender(other, _build_own_table(other, store), store)
 
     def _build_lender(self, app: App, table: RunTable, store: RunStore) -> Lender:
         self.progress(f"what is known of {app.name}")
@@ -142,6 +147,10 @@ class _How:
             return None
 
 
+def _build_own_table(app: App, store: RunStore) -> RunTable:
+    return build_table(store.runs(app.name, states=TEACHING, version=app.version))
+
+
 def predict(
     app: App | str | Path,
     configurations: Configurations,
@@ -150,47 +159,26 @@ def predict(
     resources: Mapping[str, int] = MappingProxyType({}),
     level: float = DEFAULT_LEVEL,
     risk: float | None = None,
+    retry_cost: float | None = None,
 ) -> list[Prediction]:
     """Time and memory of configurations, none of which need have been run.
 
-    ``resources`` are cores, gpus and nodes where they are not as in most runs. ``risk`` fixes the chance that a first
-    request is too small; without it the least expected cost decides.
+    ``resources`` are cores, gpus and nodes where they are not as in most runs. ``risk`` is the chance that a first
+    request is too small, in time or in memory; without it, at most 10 %. ``retry_cost`` is what a failed try costs in
+    addition to its request, in multiples of the prediction (1 if not given).
 
     Raises:
         NotFoundError: if there is no such app, or no model of it yet.
-        SpecError: if a configuration lacks a parameter, has an unknown one, or a value of the wrong type.
+        SpecError: if a configuration lacks a parameter, has an unknown one, a value of the wrong type, or is one that
+            the app excludes.
     """
-    answer = ask(app, configurations, store=store, resources=resources, level=level, risk=risk)
-    return list(answer.predictions)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """Predictions, and how many runs have come in since their model was built."""
-
-    predictions: tuple[Prediction, ...]
-    new_runs: int
-
-
-def ask(
-    app: App | str | Path,
-    configurations: Configurations,
-    *,
-    store: StoreLike = None,
-    resources: Mapping[str, int] = MappingProxyType({}),
-    level: float = DEFAULT_LEVEL,
-    risk: float | None = None,
-) -> Answer:
-    """As :func:`predict`, with word of runs the model does not know."""
     with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
-        record = find_record(known, opened)
-        counts = opened.count_runs(known.name)
-    predictor = Predictor.load(record.blob, record.card)
-    specs = specify(known, configurations, allocation=usual_allocation(predictor, resources))
-    new = sum(counts.get(state, 0) for state in _TEACHING) - int(record.extra["runs"])
-    predictions = predictor.predict(specs, level=level, risk=risk) if specs else ()
-    return Answer(predictions=tuple(predictions), new_runs=new)
+        predictor = load_predictor(known, opened)
+        specs = specify(known, configurations, allocation=usual_allocation(predictor, resources))
+        Where(known).check(specs)
+        predictions = predictor.predict(specs, level=level, risk=risk, retry_cost=retry_cost) if specs else []
+        return add_failure_warnings(known.name, predictions, opened)
 
 
 def specify(app: App, configurations: Configurations, *, allocation: Allocation) -> list[RunSpec]:
@@ -203,13 +191,14 @@ def specify(app: App, configurations: Configurations, *, allocation: Allocation)
 
 
 def load_predictor(app: App, store: RunStore) -> Predictor:
-    """The predictor built last.
+    """The predictor built last; its predictions say if there is more to learn from by now.
 
     Raises:
         NotFoundError: if none was built.
     """
     record = find_record(app, store)
-    return Predictor.load(record.blob, record.card)
+    warnings = (*warn_of_changes(app, store), *list_newer(app, store, known=record.extra))
+    return replace(Predictor.load(record.blob, record.card), warnings=warnings)
 
 
 def find_record(app: App, store: RunStore) -> ModelRecord:

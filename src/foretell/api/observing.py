@@ -60,7 +60,7 @@ def observe(
         OutputError, StoreError: if what was seen cannot be kept.
     """
     _check(command, pids, job, interval_s=interval_s)
-    with using_store(store):
+    with using_store(store, create=True):
         _make_room(folder / OBSERVATIONS)  # where nothing can be kept, that is said before the job runs
     began = datetime.now(UTC)
     if command:
@@ -80,7 +80,7 @@ def observe(
         exit_code=watched.exit_code,
         notes=(*watched.recorded.notes, *_list_doubts(watched.recorded, cycles)),
     )
-    with using_store(store) as opened:
+    with using_store(store, create=True) as opened:
         run = store_repeated(_build_run(observation, watched, job=job, began=began), _TYPES, opened)
     path = _keep(observation, folder / OBSERVATIONS / f"{run.id}.json")
     return replace(observation, run_id=run.id, path=str(path))

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 from foretell.apps.tables import Columns, read_runs
 from foretell.entities.app import App
-from foretell.entities.run import Run, State
+from foretell.entities.run import TEACHING, Run
 from foretell.errors import NotFoundError
 from foretell.history.frame import build_frame
 from foretell.stores import RunStore
 from foretell.stores.history import find_history
 
 MOST_JOBS = 3000  # of an application: what ran last tells most of what will run next, and building stays quick
-_TEACHING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
 _COLUMNS = Columns(elapsed="elapsed_s", memory="peak_memory_bytes", state="state")
 
 
@@ -37,11 +36,11 @@ def find_past(app: str | App, store: RunStore) -> Past:
     name = app.name if isinstance(app, App) else app
     described = _find_described(app, store)
     history = find_history(store)
-    rows = history.newest(name, states=_TEACHING, most=MOST_JOBS) if history and history.has_app(name) else []
+    rows = history.newest(name, states=TEACHING, most=MOST_JOBS) if history and history.has_app(name) else []
     if history is None or not rows:
         return Past()
     read = read_runs(build_frame(rows, described), app=name, columns=_COLUMNS)
-    return Past(runs=read.runs, jobs=history.count(name, states=_TEACHING), app=read.app)
+    return Past(runs=read.runs, jobs=history.count(name, states=TEACHING), app=read.app)
 
 
 def _find_described(app: str | App, store: RunStore) -> Collection[str] | None:

@@ -1,12 +1,16 @@
 """Which runs a campaign makes, and in which order."""
 
-from collections.abc import Collection, Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.apps.combinations import count_runs
 from foretell.apps.sweep import build_sweep, pick_within
+from foretell.apps.where import Where
 from foretell.entities.app import App, Scale
 from foretell.entities.plan import Ending, Plan
 from foretell.entities.run import RETRIABLE, Run, RunSpec, State
@@ -31,16 +35,21 @@ def plan_campaign(
     made: Collection[str] = (),
 ) -> Plan:
     """All that is left to make, within the budget; ``made`` runs of this campaign are not made again."""
-    sweep = _build_sweep(app, runner)
+    sweep = list_specs(app, runner)
     states = store.known_ids(app.name)
-    wanted = [spec for spec in sweep if spec.id not in made and _is_wanted(states.get(spec.id), retry_failed)]
-    failed = sum(states.get(spec.id) in RETRIABLE - UNASKED for spec in sweep)
-    running = sum(states.get(spec.id) is State.RUNNING for spec in sweep)
-    seconds = estimate_durations(recent_runs(app, store), wanted) if wanted else None
-    chosen = _order(wanted, seconds, budget_s=budget_s, at_once=runner.width)
-    known = dict(zip((spec.id for spec in wanted), seconds, strict=True)) if seconds is not None else {}
-    total_s = sum(float(known[spec.id]) * spec.allocation.cores for spec in chosen) if known else None
-    limit_s = app.time_limit_s
+    counts = Counter(states.get(run_id) for run_id in sweep)
+    wanted = {
+        run_id: spec
+        for run_id, spec in sweep.items()
+        if run_id not in made and _is_wanted(states.get(run_id), retry_failed)
+    }
+    failed, running = sum(counts[state] for state in RETRIABLE - UNASKED), counts[State.RUNNING]
+    specs = list(wanted.values())
+    seconds = estimate_durations(recent_runs(app, store), specs) if specs else None
+    chosen = _order(specs, seconds, budget_s=budget_s, runner=runner)
+    known = dict(zip(wanted, seconds, strict=True)) if seconds is not None else {}
+    core_s = sum(float(known[spec.id]) * _count_cores(spec) for spec in chosen) if known else None
+    obstacles = Counter(runner.find_obstacle(spec, time_limit_s=app.time_limit_s) for spec in chosen)
     return Plan(
         app=app.name,
         specs=tuple(chosen),
@@ -48,11 +57,13 @@ def plan_campaign(
         failed=failed,
         running_elsewhere=running,
         left_out=len(wanted) - len(chosen),
+        excluded=count_runs(app) - len(sweep),
         at_once=runner.width,
-        expected_s=total_s / runner.width if total_s is not None else None,
-        limit_s=limit_s * len(chosen) / runner.width if limit_s is not None else None,
-        core_h=total_s / 3600 if total_s is not None else None,
+        expected_s=expect_duration(chosen, known, runner) if known else None,
+        limit_s=None if app.time_limit_s is None else _bound_duration(chosen, app.time_limit_s, runner),
+        core_h=core_s / 3600 if core_s is not None else None,
         partition=runner.partition,
+        obstacles={obstacle: count for obstacle, count in obstacles.items() if obstacle is not None},
     )
 
 
@@ -70,16 +81,17 @@ def plan_round(
     from foretell.predictor.adaptive import list_questions, propose  # other campaigns need no models
 
     whole = plan_campaign(app, store, runner, budget_s=None, retry_failed=retry_failed, made=made)
-    impossible = [spec for spec in whole.specs if not runner.fits(spec)]
+    impossible = [spec for spec in whole.specs if not runner.fits(spec, time_limit_s=app.time_limit_s)]
     if impossible:  # first, because its error costs nothing yet
         return replace(whole, specs=tuple(impossible), undecided=len(whole.specs) - len(impossible))
     if not whole.specs:
         return replace(whole, undecided=0, ending=Ending.NOTHING_LEFT)
     options = {spec.id for spec in whole.specs}
+    where, questions = Where(app), list_questions(app)
     proposal = propose(
-        [run for run in store.runs(app.name, states=_FINAL) if run.id not in options],
+        [run for run in store.runs(app.name, states=_FINAL, version=app.version) if run.id not in options],
         whole.specs,
-        list_questions(app),
+        [spec for spec in questions if where.allows(spec)] or questions,
         pending=[claim.spec for claim in store.claims(app.name)],
         at_once=runner.width,
         budget_s=budget_s,
@@ -99,7 +111,29 @@ def plan_round(
 
 
 def recent_runs(app: App, store: RunStore) -> list[Run]:
-    return store.runs(app.name, states=[State.COMPLETED], limit=_RECENT, newest_first=True)
+    return store.runs(app.name, states=[State.COMPLETED], limit=_RECENT, newest_first=True, version=app.version)
+
+
+def list_specs(app: App, runner: Runner) -> dict[str, RunSpec]:
+    """Every run that the app file asks for there, by its id, which is dear to make: once for each of a million."""
+    return {spec.id: spec for spec in _build_sweep(app, runner)}
+
+
+def expect_duration(specs: Sequence[RunSpec], seconds: Mapping[str, float], runner: Runner) -> float:
+    """Until all of these have run, as many side by side as fit."""
+    shares = [float(seconds[spec.id]) / runner.fit_at_once(spec) for spec in specs]
+    return max(sum(shares), max((float(seconds[spec.id]) for spec in specs), default=0.0))
+
+
+def _bound_duration(specs: Sequence[RunSpec], limit_s: float, runner: Runner) -> float:
+    """The most it can take until all of these have run, each up to its limit: size by size, in full rounds."""
+    sizes = Counter(spec.allocation for spec in specs)
+    places = {spec.allocation: runner.fit_at_once(spec) for spec in specs}
+    return limit_s * sum(math.ceil(count / places[size]) for size, count in sizes.items())
+
+
+def _count_cores(spec: RunSpec) -> int:
+    return spec.allocation.cores * spec.allocation.nodes
 
 
 def _build_sweep(app: App, runner: Runner) -> Sequence[RunSpec]:
@@ -115,14 +149,15 @@ def _is_wanted(state: State | None, retry_failed: bool) -> bool:
 
 
 def _order(
-    specs: Sequence[RunSpec], seconds: NDArray[np.float64] | None, *, budget_s: float | None, at_once: int
+    specs: Sequence[RunSpec], seconds: NDArray[np.float64] | None, *, budget_s: float | None, runner: Runner
 ) -> Sequence[RunSpec]:
     """Cheap first, and within the budget; scaled-down first while nothing is known."""
     if seconds is None:
         return sorted(specs, key=_size)
     if budget_s is None:
         return [spec for _, spec in sorted(zip(seconds, specs, strict=True), key=lambda pair: pair[0])]
-    return pick_within(specs, seconds.tolist(), budget_s=budget_s, at_once=at_once)
+    sizes = [runner.width / runner.fit_at_once(spec) for spec in specs]
+    return pick_within(specs, seconds.tolist(), budget_s=budget_s, at_once=runner.width, sizes=sizes)
 
 
 def _size(spec: RunSpec) -> tuple[bool, float]:

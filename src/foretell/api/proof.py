@@ -8,7 +8,9 @@ from pathlib import Path
 from foretell.api.advice import recommend
 from foretell.api.campaign import make_run
 from foretell.api.learning import Configuration, find_record, load_predictor, specify, usual_allocation
-from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
+from foretell.api.versions import check_unchanged
+from foretell.api.workspace import StoreLike, directory_of, resolve_app, resolve_own_app, using_store
+from foretell.apps.where import Where
 from foretell.entities.app import App
 from foretell.entities.learned import ModelCard
 from foretell.entities.plan import Verification
@@ -28,14 +30,17 @@ def verify(
 
     Raises:
         NotFoundError: if there is no such app, or no model of it yet.
+        ProgramChangedError: if what it runs is no longer what made the stored runs.
         SpecError: if the configuration does not fit the app, or the app has no command.
         RunnerError: if it cannot run here.
     """
     with using_store(store, directory_of(app)) as opened:
-        known = resolve_app(app, opened)
+        known = resolve_own_app(app, opened)
+        check_unchanged(known, opened)
         predictor = load_predictor(known, opened)
         allocation = usual_allocation(predictor, {"cores": cores} if cores is not None else {})
         (spec,) = specify(known, configuration, allocation=allocation)
+        Where(known).check([spec])
         taken = opened.known_ids(known.name)
         while spec.id in taken:  # one more repetition of what was run before
             spec = replace(spec, repetition=spec.repetition + 1)
@@ -60,13 +65,13 @@ def summarise(app: App | str | Path, configuration: Configuration, *, site: Site
     with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         record = find_record(known, opened)
-        runs = opened.runs(known.name, limit=_MOST_RUNS, newest_first=True)
+        runs = opened.runs(known.name, limit=_MOST_RUNS, newest_first=True, version=known.version)
         asked = configuration or _last_full_scale(known, runs)
         return Summary(
             app=known,
             card=record.card,
             runs=tuple(runs),
-            counts=opened.count_runs(known.name),
+            counts=opened.count_runs(known.name, version=known.version),
             recommendation=_try_recommend(known, asked, site, opened) if asked else None,
             created_at=datetime.now(UTC),
         )

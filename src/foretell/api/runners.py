@@ -1,22 +1,24 @@
 """Where an app's runs are made: the runner, and who takes runs on there."""
 
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from foretell.api.claims import BatchClaims, Claims, OwnClaims
-from foretell.api.planning import UNASKED
-from foretell.api.workspace import batch_directory, run_directory
+from foretell.api.planning import UNASKED, list_specs
+from foretell.api.workspace import batch_directory, make_work_folder, run_directory
 from foretell.apps.command import build_launch
 from foretell.entities.app import RUNNERS, App, Submission
+from foretell.entities.job import Batch
 from foretell.entities.run import RunSpec, State
-from foretell.errors import Mistake, NotFoundError, SpecError
+from foretell.errors import Mistake, NotFoundError, RunnerError, SpecError
 from foretell.probes.machine import build_owner
 from foretell.runners import Runner
 from foretell.runners.local import LocalRunner
 from foretell.runners.slurm.collect import Task
 from foretell.runners.slurm.runner import SlurmRunner
+from foretell.runners.slurm.stored import check_batch
 from foretell.stores import RunStore
 
 AT_WORK: set[str] = set()  # tokens of the owners under way in this process
@@ -37,7 +39,7 @@ class Where:
         store: RunStore,
         *,
         retry: frozenset[State] = frozenset(),
-        only: Collection[str] | None = None,
+        only: Mapping[str, RunSpec] | None = None,
     ) -> Iterator[tuple[Runner, Claims]]:
         """The runner, and claims on the app's runs; ``retry`` are states to make again beside those made unasked.
 
@@ -46,8 +48,9 @@ class Where:
         Raises:
             NotFoundError: if there is no runner or partition of that name.
             SpecError: if what is said of Slurm is for runs on this machine.
-            RunnerError: if it cannot be used here.
+            RunnerError: if it cannot be used here, or there is no place for what runs leave.
         """
+        make_work_folder(app)
         name = self.runner or app.runner
         if name not in RUNNERS:
             raise NotFoundError("runner", name, known=RUNNERS)
@@ -58,7 +61,10 @@ class Where:
                 yield runner, claims
         else:
             submission = self.submission.over(app.submission)
-            with open_slurm(app, store, submission, retry=anew, only=only) as (runner, claims):
+            batches, notes = list_own_batches(app, store)
+            with open_slurm(app, store, submission, batches=batches, retry=anew, only=only) as (runner, claims):
+                for note in notes:
+                    runner.note(note)
                 yield runner, claims
 
 
@@ -108,25 +114,73 @@ def open_slurm(
     store: RunStore,
     submission: Submission,
     *,
+    batches: Iterable[Batch],
     retry: frozenset[State] = UNASKED,
-    only: Collection[str] | None = None,
+    only: Mapping[str, RunSpec] | None = None,
 ) -> Iterator[tuple[SlurmRunner, BatchClaims]]:
-    """The runner, with what was handed to Slurm before already followed."""
+    """The runner, with those of the ``batches`` followed that its cluster has; if runs are named, ``only`` these."""
     claims = BatchClaims(store, retry=retry)
     with SlurmRunner(submission, directory=batch_directory(app), ledger=claims) as runner:
-        unfinished = {
-            claim.spec.id: claim.spec
-            for claim in store.claims(app.name)
-            if claim.owner.is_batch and (only is None or claim.spec.id in only)
-        }
-        for batch in store.batches(app.name):
-            if batch.submission.cluster != submission.cluster:
-                continue
-            claims.adopt(batch)
-            tasks = {run_id: _build_task(app, unfinished[run_id]) for run_id in batch.run_ids if run_id in unfinished}
-            if tasks:
-                runner.adopt(batch, tasks)
+        _adopt(app, store, runner, claims, batches=batches, only=only)
         yield runner, claims
+
+
+def adopt_batches(app: App, store: RunStore, runner: Runner, claims: Claims) -> None:
+    """Follow what others have handed to the scheduler since, where there is one."""
+    if isinstance(runner, SlurmRunner) and isinstance(claims, BatchClaims):
+        _adopt(app, store, runner, claims, batches=list_own_batches(app, store)[0])
+
+
+def _adopt(
+    app: App,
+    store: RunStore,
+    runner: SlurmRunner,
+    claims: BatchClaims,
+    *,
+    batches: Iterable[Batch],
+    only: Mapping[str, RunSpec] | None = None,
+) -> None:
+    unfinished = {
+        claim.spec.id: claim.spec for claim in store.claims(app.name) if claim.owner.is_batch and not claims.owns(claim)
+    }
+    for batch in batches:
+        if batch.submission.cluster == runner.cluster:
+            claims.adopt(batch)
+            _follow(batch, app, runner, unfinished, only)
+
+
+def list_own_batches(app: App, store: RunStore) -> tuple[list[Batch], list[str]]:
+    """The app's batches that this user submitted from this app file, and why others in the store are left alone."""
+    own: list[Batch] = []
+    notes: list[str] = []
+    for batch in store.batches(app.name):
+        try:
+            own.append(check_batch(batch, app=app.name, directory=batch_directory(app)))
+        except RunnerError as exc:
+            notes.append(str(exc))
+    return own, notes
+
+
+def _follow(
+    batch: Batch,
+    app: App,
+    runner: SlurmRunner,
+    unfinished: Mapping[str, RunSpec],
+    only: Mapping[str, RunSpec] | None,
+) -> None:
+    specs = {run_id: unfinished[run_id] for run_id in batch.run_ids if run_id in unfinished}
+    may_submit = True
+    if not batch.job_id:  # it may have to be submitted again: then by what the app file or the user asks for
+        if only is not None and not only.keys() >= specs.keys():
+            return  # 'foretell generate' finds out what became of it
+        asked = list_specs(app, runner) if only is None else only
+        may_submit = asked.keys() >= specs.keys()
+        specs = {run_id: asked.get(run_id, spec) for run_id, spec in specs.items()}
+    elif only is not None:
+        specs = {run_id: spec for run_id, spec in specs.items() if run_id in only}
+    if specs:
+        tasks = {run_id: _build_task(app, spec) for run_id, spec in specs.items()}
+        runner.adopt(batch, tasks, may_submit=may_submit)
 
 
 def _build_task(app: App, spec: RunSpec) -> Task:

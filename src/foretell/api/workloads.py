@@ -160,7 +160,7 @@ def profile_workload(
 
     _check_batch(batch)
     began = datetime.now(UTC)
-    with using_store(store) as opened:
+    with using_store(store, create=True) as opened:
         given = _read_arguments(arguments)
         loaded = load_model(source, arguments=given, on_meta=False)
         chosen = resize(_read_inputs(inputs) or loaded.inputs, batch)

@@ -50,15 +50,19 @@ class CommandReader:
         self.used.update(holes)
         return word
 
-    def read_environment(self, entry: Entry) -> dict[str, str]:
-        environment = {}
+    def read_environment(self, entry: Entry) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Variables with their words, and the names without one: those are passed on as they are."""
+        environment, inherited = {}, []
         for name, value in entry.read_fields(expected="a mapping of names to text").items():
             if not IDENTIFIER.fullmatch(name):
                 value.note("letters, digits and _, not starting with a digit", found=f"the name {name!r}")
             elif name.startswith("PARAM_"):
                 value.note("another name: PARAM_… are the parameters", found=f"the name {name!r}")
-            environment[name] = self.read_word(value)
-        return environment
+            if value.is_empty:
+                inherited.append(name)
+            else:
+                environment[name] = self.read_word(value)
+        return environment, tuple(inherited)
 
     def read_working_directory(self, entry: Entry) -> str:
         folder = self.read_word(entry)

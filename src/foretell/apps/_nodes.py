@@ -15,6 +15,7 @@ LARGEST_FILE = 256 * 1024  # bytes; the parser takes seconds for more, and no ap
 _NOTHING = frozenset({"", "~", "null", "Null", "NULL"})
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))
 _SHOWN = 60
+_VALID_YAML = "valid YAML, indented by spaces"
 
 
 class _UnreadError(yaml.MarkedYAMLError):
@@ -52,6 +53,10 @@ class Entry:
     @property
     def is_list(self) -> bool:
         return isinstance(self.node, yaml.SequenceNode)
+
+    @property
+    def is_empty(self) -> bool:
+        return isinstance(self.node, yaml.ScalarNode) and not self.is_quoted and self.node.value in _NOTHING
 
     @property
     def is_quoted(self) -> bool:
@@ -109,7 +114,7 @@ class Entry:
         if not isinstance(self.node, yaml.ScalarNode):
             hole = self._find_unquoted_hole()
             self.note(f'quotes around it: "{hole}"' if hole else expected, found=hole)
-        elif not self.is_quoted and self.node.value in _NOTHING:
+        elif self.is_empty:
             self.note(expected)
         elif not is_plain_text(self.node.value):
             self.note(f"{expected} without NUL and surrogates")
@@ -163,12 +168,15 @@ def compose_entry(text: str, mistakes: list[Mistake]) -> Entry | None:
 
 def _translate(exc: Exception) -> Mistake:
     if isinstance(exc, yaml.MarkedYAMLError) and exc.problem_mark is not None:
+        problem = (exc.problem or "").removeprefix(
+            "found "
+        )  # as in "found character '\\t' that cannot start any token"
         refused = isinstance(exc, _UnreadError)
         return Mistake(
             place="file",
-            found=exc.problem or "a syntax error",
-            expected="the value itself: aliases and tags are not read" if refused else "valid YAML",
+            found=problem if refused else f"a syntax error ({problem})",
+            expected="the value itself: aliases and tags are not read" if refused else _VALID_YAML,
             line=exc.problem_mark.line + 1,
         )
     found = f"the character {chr(exc.character)!r}" if isinstance(exc, yaml.reader.ReaderError) else str(exc)
-    return Mistake(place="file", found=found, expected="valid YAML")
+    return Mistake(place="file", found=found, expected=_VALID_YAML)

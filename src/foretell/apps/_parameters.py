@@ -13,6 +13,13 @@ from foretell.entities.units import parse_bytes
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
+_TYPES = {kind.value: kind for kind in ParameterType} | {
+    "int": ParameterType.INTEGER,
+    "float": ParameterType.NUMBER,
+    "str": ParameterType.TEXT,
+    "string": ParameterType.TEXT,
+    "bool": ParameterType.BOOLEAN,
+}
 _LARGEST_COUNT = 1_000_000
 _LARGEST_MEMORY = 2**60
 _LOWEST = {"cores": 1, "gpus": 0, "nodes": 1}
@@ -62,9 +69,9 @@ def _first(domains: Mapping[str, Domain], *keys: str) -> Domain:
 
 
 def _parse_type(text: str) -> ParameterType:
-    if text not in list(ParameterType):
-        raise ValueError(render_known(text, ParameterType))
-    return ParameterType(text)
+    if text not in _TYPES:
+        raise ValueError(render_known(text, _TYPES))
+    return _TYPES[text]
 
 
 def _find_type(entry: Entry, uses: Iterable[Entry]) -> ParameterType | None:
@@ -109,5 +116,5 @@ def _parse_memory(text: str) -> int:
     except (ValueError, OverflowError):
         size = _LARGEST_MEMORY + 1
     if size > _LARGEST_MEMORY:
-        raise ValueError("a size such as 512M, 4GB or 1.5GiB")
+        raise ValueError("a size with its unit, such as 512M, 4GB or 1.5GiB")
     return size

@@ -105,7 +105,7 @@ def is_plain_text(text: str) -> bool:
 
 def render_known(name: str, known: Iterable[str]) -> str:
     """What to write instead of an unknown name: one of the known, and which is nearest."""
-    names = list(dict.fromkeys(known))
+    names = [str(name) for name in dict.fromkeys(known)]  # an enumeration's repr is not its name
     if not names:
         return "none: there is nothing to name"
     near = difflib.get_close_matches(name, names, n=1)

@@ -22,11 +22,13 @@ def build_launch(app: App, spec: RunSpec, *, run_directory: Path) -> Launch:
         return Launch(
             argv=_fill_words(app.command, values) if app.shell is None else ("bash", "-c", app.shell),
             environment=_build_environment(app, values),
+            inherited=app.inherited,
             working_directory=fill_holes(app.working_directory, values),
             run_directory=values["run_dir"],
             setup=tuple(_fill_words(words, values) for words in app.setup),
             cleanup=tuple(_fill_words(words, values) for words in app.cleanup),
             time_limit_s=_find_time_limit(app, spec.allocation),
+            log_limit_bytes=app.log_limit_bytes,
         )
     except KeyError as exc:
         hole = exc.args[0]
@@ -103,7 +105,7 @@ def build_spec(app: App, settings: Mapping[str, str | Value], *, allocation: All
             mistakes.extend(exc.mistakes)
     if mistakes:
         raise SpecError(f"configuration of {app.name}", mistakes)
-    return RunSpec(app=app.name, parameters=values, allocation=allocation)
+    return RunSpec(app=app.name, parameters=values, allocation=allocation, version=app.version)
 
 
 def find_program_problem(app: App) -> str | None:

@@ -1,8 +1,7 @@
 """An app file → App, with every mistake in it at once."""
 
-import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,15 +12,19 @@ from foretell.apps._phases import read_estimate, read_per, read_phases
 from foretell.apps._slurm import read_runner, read_submission
 from foretell.apps._values import parse_count
 from foretell.apps._words import RUN_FOLDER
-from foretell.entities.app import App, Domain, ResourceSweep
-from foretell.entities.units import parse_duration
+from foretell.apps.combinations import count_runs, has_allowed
+from foretell.apps.where import read_where
+from foretell.entities.app import LOG_LIMIT_BYTES, App
+from foretell.entities.units import parse_bytes, parse_duration
 from foretell.errors import Mistake, NotFoundError, SpecError
 
 MOST_RUNS = 1_000_000
+_LEAST_LOG = 64 << 10
 
 _KEYS = (
     "name", "command", "shell", "parameters", "resources", "environment", "working_directory",
-    "setup", "cleanup", "repetitions", "time_limit", "phases", "estimate", "per", "runner", "slurm",
+    "setup", "cleanup", "repetitions", "time_limit", "log_limit", "phases", "estimate", "per", "where",
+    "runner", "slurm",
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -70,6 +73,7 @@ def _read_app(root: Entry, directory: Path) -> App | None:
     phases = read_phases(fields.get("phases"), parameters=parameters)
     has_memory = (scaled_down.memory_bytes, full_scale.memory_bytes) != ((None,), (None,))
     reader = CommandReader(parameters=parameters, has_memory=has_memory, directory=directory)
+    environment, inherited = reader.read_environment(fields["environment"]) if "environment" in fields else ({}, ())
     app = App(
         name=_read_name(root, fields.get("name")),
         command=reader.read_words(fields["command"]) if "command" in fields else (),
@@ -79,14 +83,17 @@ def _read_app(root: Entry, directory: Path) -> App | None:
         parameters=parameters,
         scaled_down_resources=scaled_down,
         full_scale_resources=full_scale,
-        environment=reader.read_environment(fields["environment"]) if "environment" in fields else {},
+        environment=environment,
+        inherited=inherited,
         setup=reader.read_steps(fields["setup"]) if "setup" in fields else (),
         cleanup=reader.read_steps(fields["cleanup"]) if "cleanup" in fields else (),
         repetitions=_read_repetitions(fields.get("repetitions")),
         time_limit_s=fields["time_limit"].read(_parse_time_limit) if "time_limit" in fields else None,
+        log_limit_bytes=_read_log_limit(fields.get("log_limit")),
         phases=phases,
         estimate=read_estimate(fields.get("estimate"), phases=phases, parameters=parameters),
         per=read_per(fields.get("per"), parameters=parameters),
+        where=read_where(fields.get("where"), parameters, has_memory=has_memory),
         runner=read_runner(fields.get("runner")),
         submission=read_submission(fields.get("slurm")),
     )
@@ -95,7 +102,7 @@ def _read_app(root: Entry, directory: Path) -> App | None:
         _check_unused(described, reader.used)
     if app.working_directory.startswith(RUN_FOLDER):
         _check_files(fields, reader)
-    _check_size(fields.get("parameters", root), app)
+    _check_size(fields, root, app)
     return app
 
 
@@ -123,7 +130,21 @@ def _parse_time_limit(text: str) -> float:
     try:
         return parse_duration(text)
     except (ValueError, OverflowError):
-        raise ValueError("a duration such as 90s, 10m, 1h30m or 02:30:00") from None
+        raise ValueError("a duration with its unit, such as 90s, 10m, 1h30m or 02:30:00") from None
+
+
+def _read_log_limit(entry: Entry | None) -> int:
+    return LOG_LIMIT_BYTES if entry is None else entry.read(_parse_log_limit) or LOG_LIMIT_BYTES
+
+
+def _parse_log_limit(text: str) -> int:
+    try:
+        size = parse_bytes(text)
+    except (ValueError, OverflowError):
+        size = 0
+    if size < _LEAST_LOG:
+        raise ValueError("a size of at least 64KB, such as 64MB or 1GB")
+    return size
 
 
 def _check_command(root: Entry, fields: Mapping[str, Entry]) -> None:
@@ -147,15 +168,10 @@ def _check_files(fields: Mapping[str, Entry], reader: CommandReader) -> None:
             reader.check_files(Entry(step, f"{setup.place}, item {number}", setup.mistakes))
 
 
-def _check_size(entry: Entry, app: App) -> None:
-    runs = app.repetitions * (
-        _count(app.scaled_down_resources, (parameter.scaled_down for parameter in app.parameters))
-        + _count(app.full_scale_resources, (parameter.full_scale for parameter in app.parameters))
-    )
+def _check_size(fields: Mapping[str, Entry], root: Entry, app: App) -> None:
+    runs = count_runs(app)
     if runs > MOST_RUNS:
-        entry.note(f"at most {MOST_RUNS:,}: fewer values or repetitions", found=f"a sweep of {runs:,} runs")
-
-
-def _count(resources: ResourceSweep, domains: Iterable[Domain]) -> int:
-    sizes = [len(resources.cores), len(resources.memory_bytes), len(resources.gpus), len(resources.nodes)]
-    return math.prod([*sizes, *(len(domain.values) for domain in domains)])
+        expected = f"at most {MOST_RUNS:,}: fewer values or repetitions"
+        fields.get("parameters", root).note(expected, found=f"a sweep of {runs:,} runs")
+    elif "where" in fields and not root.mistakes and not has_allowed(app):
+        fields["where"].note("conditions that some of the values meet", found="conditions that exclude every run")

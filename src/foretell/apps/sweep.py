@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.app import App, ResourceSweep, Scale, Value
-from foretell.entities.run import Allocation, RunSpec
+from foretell.apps.combinations import list_configurations
+from foretell.entities.app import App, Scale, Value
+from foretell.entities.run import RunSpec
 
 _FULL_SCALE_SHARE = 1 / 3
 _SHORTEST_S = 1e-3  # what a run costs at least, when weighed against what it adds
@@ -15,44 +16,37 @@ _SHORTEST_S = 1e-3  # what a run costs at least, when weighed against what it ad
 
 def build_sweep(app: App) -> tuple[RunSpec, ...]:
     """Every scaled-down run, then every full-scale one; a configuration in both is full-scale."""
-    full_scale = {_key(spec): spec for spec in _expand(app, Scale.FULL_SCALE)}
-    scaled_down = {_key(spec): spec for spec in _expand(app, Scale.SCALED_DOWN)}
-    return (*(spec for key, spec in scaled_down.items() if key not in full_scale), *full_scale.values())
-
-
-def _key(spec: RunSpec) -> tuple[object, ...]:
-    return (*spec.parameters.values(), spec.allocation, spec.repetition)
-
-
-def _expand(app: App, scale: Scale) -> Iterator[RunSpec]:
-    is_full = scale is Scale.FULL_SCALE
-    allocations = list(_expand_resources(app.full_scale_resources if is_full else app.scaled_down_resources))
-    domains = [parameter.full_scale if is_full else parameter.scaled_down for parameter in app.parameters]
-    names = app.parameter_names()
-    for values in itertools.product(*(domain.values for domain in domains)):
-        parameters = dict(zip(names, values, strict=True))
-        for allocation, repetition in itertools.product(allocations, range(app.repetitions)):
-            yield RunSpec(
-                app=app.name, parameters=parameters, allocation=allocation, scale=scale, repetition=repetition
-            )
-
-
-def _expand_resources(resources: ResourceSweep) -> Iterator[Allocation]:
-    combinations = itertools.product(resources.cores, resources.memory_bytes, resources.gpus, resources.nodes)
-    for cores, memory_bytes, gpus, nodes in combinations:
-        yield Allocation(cores=cores, memory_bytes=memory_bytes, gpus=gpus, nodes=nodes)
+    return tuple(
+        RunSpec(
+            app=app.name,
+            parameters=parameters,
+            allocation=allocation,
+            scale=scale,
+            repetition=repetition,
+            version=app.version,
+        )
+        for scale in (Scale.SCALED_DOWN, Scale.FULL_SCALE)
+        for parameters, allocation in list_configurations(app, scale)
+        for repetition in range(app.repetitions)
+    )
 
 
 def pick_within(
-    specs: Sequence[RunSpec], seconds: Sequence[float], *, budget_s: float, at_once: int
+    specs: Sequence[RunSpec],
+    seconds: Sequence[float],
+    *,
+    budget_s: float,
+    at_once: int,
+    sizes: Sequence[float] | None = None,
 ) -> tuple[RunSpec, ...]:
     """A space-filling part of a sweep that fits the budget, cheap runs first.
 
-    ``seconds`` are what each run is expected to take. A third of the budget is kept for full-scale runs, more if
+    ``seconds`` are what each run is expected to take, ``sizes`` how many of the places for runs ``at_once`` it takes
+    meanwhile, if that is not one. A third of the budget is kept for full-scale runs, more if
     their cheapest needs more, less if the cheapest other one does; what one scale leaves over, the other may use.
     """
     expected = np.asarray(seconds, dtype=float)
-    costs = np.where(expected <= budget_s, expected, np.inf)
+    costs = np.where(expected <= budget_s, expected * np.asarray(1.0 if sizes is None else sizes), np.inf)
     order = np.argsort(costs, kind="stable")  # so that ties go to the cheaper run
     ordered = [specs[index] for index in order]
     full = np.array([spec.scale is Scale.FULL_SCALE for spec in ordered], dtype=bool)

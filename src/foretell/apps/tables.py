@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from foretell.entities.run import (
     State,
     Usage,
 )
+from foretell.entities.units import parse_bytes, parse_duration
 from foretell.errors import ImportDataError, MissingExtraError, Mistake, SpecError
 
 _RESOURCES = ("cores", "gpus", "nodes")
@@ -35,6 +36,7 @@ _STATES = {state.value: state for state in State if state.final} | {
 _MOST_VALUES = 50  # distinct values remembered of an imported parameter
 _MOST_SHOWN = 5
 _LARGEST = 1e15
+_UNREADABLE = -np.inf
 _NUMERIC = (ParameterType.INTEGER, ParameterType.NUMBER)
 _COUNTS = ("cores", "gpus", "nodes")
 
@@ -43,7 +45,8 @@ _COUNTS = ("cores", "gpus", "nodes")
 class Columns:
     """Which column of a table of runs says what; every other one is a parameter.
 
-    ``per`` is a formula of numeric parameters and resources that the time is known to be in proportion to.
+    ``per`` is a formula of numeric parameters and resources that the time is known to be in proportion to. Plain
+    numbers are in ``elapsed_unit_s`` and ``memory_unit_bytes``; texts such as ``1-02:30:00`` or ``4GB`` have their own.
     """
 
     elapsed: str
@@ -257,8 +260,8 @@ class _RunReader:
         self._seen: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[Run]:
-        elapsed = _numbers(self.frame[self.columns.elapsed]) * self.columns.elapsed_unit_s
-        memory = self._column_or_nan(self.columns.memory) * self.columns.memory_unit_bytes
+        elapsed = _measures(self.frame[self.columns.elapsed], unit=self.columns.elapsed_unit_s, parse=parse_duration)
+        memory = self._read_memory()
         cells = {parameter.name: self.frame[parameter.name].tolist() for parameter in self.parameters}
         resources = {name: _numbers(self.frame[name]) for name in _RESOURCES if name in self.frame.columns}
         scales, states = self._words(self.columns.scale), self._words(self.columns.state)
@@ -268,8 +271,10 @@ class _RunReader:
             except _Unusable as exc:
                 self.skipped.setdefault(str(exc), []).append(row + 1)
 
-    def _column_or_nan(self, name: str | None) -> Any:
-        return np.full(len(self.frame), np.nan) if name is None else _numbers(self.frame[name])
+    def _read_memory(self) -> Any:
+        if self.columns.memory is None:
+            return np.full(len(self.frame), np.nan)
+        return _measures(self.frame[self.columns.memory], unit=self.columns.memory_unit_bytes, parse=parse_bytes)
 
     def _words(self, name: str | None) -> list[str | None]:
         if name is None:
@@ -287,7 +292,11 @@ class _RunReader:
         state: str | None,
     ) -> Run:
         if not (np.isfinite(elapsed) and 0 < elapsed < _LARGEST):
-            raise _Unusable(f"{self.columns.elapsed} is not a positive number")
+            raise _Unusable(
+                f"{self.columns.elapsed} is not a positive number or a time such as 90s, 1.5h or 1-02:30:00"
+            )
+        if memory == _UNREADABLE:
+            raise _Unusable(f"{self.columns.memory} is not a number or a size such as 512M or 4GB")
         spec = RunSpec(
             app=self.app,
             parameters=self._parameters(row, cells),
@@ -349,6 +358,23 @@ def _count(value: float, name: str) -> int:
     if not np.isfinite(value) or value < (0 if name == "gpus" else 1) or value > 1e9:
         raise _Unusable(f"{name} is not a count")
     return int(value)
+
+
+def _measures(column: "pd.Series[Any]", *, unit: float, parse: Callable[[str], float]) -> Any:
+    """Numbers in a unit, or texts with their own; ``nan`` for empty cells."""
+    if pd.api.types.is_timedelta64_dtype(column):
+        return column.dt.total_seconds().to_numpy(dtype=float)
+    values = _numbers(column) * unit
+    for place in np.flatnonzero(np.isnan(values) & column.notna().to_numpy()):
+        values[place] = _parse_measure(str(column.iloc[place]), parse)
+    return values
+
+
+def _parse_measure(text: str, parse: Callable[[str], float]) -> float:
+    try:
+        return parse(text) if text.strip() else np.nan
+    except ValueError:
+        return _UNREADABLE
 
 
 def _numbers(column: "pd.Series[Any]") -> Any:

@@ -3,14 +3,16 @@
 import itertools
 import math
 import re
-from collections.abc import Container, Iterable, Sequence
+import shlex
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
 from foretell.apps._values import guess_type, is_plain_text, parse_as, render_value
-from foretell.apps._words import RESERVED_NAMES, escape_braces, is_on_path, names_file
+from foretell.apps._words import RESERVED_NAMES, escape_braces, fill_holes, find_holes, is_on_path, names_file
+from foretell.apps.command_line import CommandLine, Token
 from foretell.entities.app import ParameterType
 from foretell.errors import Mistake, SpecError
 
@@ -20,13 +22,27 @@ _LARGEST_SWEPT = 2**53
 _PLAIN_WORD = re.compile(r"-{0,2}[A-Za-z_./][A-Za-z0-9_./+-]*")
 _OPTION = re.compile(r"(--?[A-Za-z][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL)
 _LITERAL_OPTIONS = frozenset({"-m", "-c"})  # python -m package, bash -c text: no parameters
+_FILE_NAME = re.compile(r"/|\.[A-Za-z][A-Za-z0-9]{0,4}$")  # of what is read or written: no size of the problem
+_SEED = re.compile(r"(.*_)?(seed|random_state|rng)(_.*)?", re.IGNORECASE)
+_RESOURCE_OPTIONS = {
+    **dict.fromkeys(("cores", "ncores", "num_cores", "cpus", "ncpus", "num_cpus"), "cores"),
+    **dict.fromkeys(("threads", "nthreads", "n_threads", "num_threads", "parallel", "n_jobs", "nproc", "np"), "cores"),
+    **dict.fromkeys(("gpus", "ngpus", "num_gpus", "n_gpus"), "gpus"),
+    **dict.fromkeys(("nodes", "nnodes", "num_nodes", "n_nodes"), "nodes"),
+}
+_THREAD_VARIABLES = frozenset(
+    f"{library}_NUM_THREADS" for library in ("OMP", "MKL", "OPENBLAS", "BLIS", "NUMEXPR", "NUMBA", "RAYON", "JULIA")
+)
+_LAUNCHERS = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "aprun", "ibrun"})
+_LAUNCHER_OPTIONS = {
+    **dict.fromkeys(("-n", "-np", "--np", "--n", "--ntasks"), "cores"),
+    **dict.fromkeys(("-N", "--nodes"), "nodes"),
+}
 _FILE = """\
 # What to run, with which values, on what. 'foretell check' names every mistake in this file.
 name: {name}
 
-# The command, word by word. Each parameter below fills the hole of its name; further holes are
-# {{app_dir}} (this file's folder), {{run_dir}} (each run's own), {{cores}}, {{memory_mb}}, {{gpus}}, {{nodes}}.
-command: {command}
+{command}
 
 # sd: values for many quick, scaled-down runs; fs: for a few full-scale ones; values: for both.
 # A range works too: {{from: 16, to: 256, count: 5, spacing: log}}.
@@ -46,7 +62,7 @@ repetitions: 1
 
 # Variables for each run; where it starts (by default in a folder of its own); commands before and
 # after it, which are not measured.
-# environment: {{OMP_NUM_THREADS: "{{cores}}"}}
+{environment}
 # working_directory: "{{app_dir}}"
 # setup: [[mkdir, -p, data]]
 # cleanup: [[rm, -rf, data]]
@@ -59,34 +75,102 @@ repetitions: 1
 # estimate: startup + epochs * epoch
 """
 
+_COMMAND = """\
+# The command, word by word. Each parameter below fills the hole of its name; further holes are
+# {{app_dir}} (this file's folder), {{run_dir}} (each run's own), {{cores}}, {{memory_mb}}, {{gpus}}, {{nodes}}.
+command: {words}"""
+_SHELL = """\
+# The command, for a shell. Each parameter below is a variable in it, $PARAM_name; further ones are
+# $PARAM_app_dir (this file's folder), $PARAM_run_dir (each run's own), $PARAM_cores, $PARAM_gpus, $PARAM_nodes.
+shell: {text}"""
+_ENVIRONMENT = '# environment: {OMP_NUM_THREADS: "{cores}"}'
+
 _SCRIPTS = (".py", ".sh", ".jl", ".R", ".pl", ".m")
 
 
-def suggest_name(command: Sequence[str]) -> str:
+def suggest_name(command: CommandLine) -> str:
     """A name for the app: that of its script, else of its program."""
-    files = [Path(word).stem for word in command if Path(word).suffix in _SCRIPTS]
-    return files[0] if files else Path(command[0]).name
+    words = command.words or [token.word for token in command.shell if token.kind == "word"]
+    files = [Path(word).stem for word in words if Path(word).suffix in _SCRIPTS]
+    files += [word for word, before in _pair(words) if before == "-m"]
+    launched = words[_find_program(words) :] if words and Path(words[0]).name in _LAUNCHERS else ()
+    return next((name for name in (*files, *(Path(word).name for word in (*launched, *words))) if name), "app")
 
 
-def render_template(command: Sequence[str], *, name: str, directory: Path) -> str:
+def render_template(command: CommandLine | Sequence[str], *, name: str, directory: Path) -> str:
     """An app file for that command; what a name cannot hold becomes ``-``.
 
     Raises:
         SpecError: if there is no command, or a word of it is no text.
     """
-    unfit = [word for word in command if not is_plain_text(word)]
-    if not command or unfit:
+    typed = command if isinstance(command, CommandLine) else CommandLine(words=tuple(command))
+    words = typed.words or [token.source for token in typed.shell]
+    unfit = [word for word in (*words, *typed.environment.values()) if not is_plain_text(word)]
+    if not words or unfit:
         found = repr(unfit[0]) if unfit else "nothing"
         expected = "words of text, such as: python train.py --epochs 100"
         raise SpecError("command", [Mistake(place="command", found=found, expected=expected)])
     draft = _Draft(directory)
-    words = [draft.add_word(word, before) for word, before in zip(command, [None, *command], strict=False)]
     return _FILE.format(
+        environment=_render_environment(typed.environment, draft),
+        command=_render_words(typed.words, draft) if typed.words else _render_shell(typed.shell, draft),
         name=_quote(re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:100] or "app"),
-        command=_render_list([_quote(word) for word in words], indent=len("command: [")),
         parameters="".join(f"\n  {parameter}: {values}" for parameter, values in draft.parameters.items()) or " {}",
         **draft.resources,
     )
+
+
+def _render_environment(environment: Mapping[str, str], draft: "_Draft") -> str:
+    pairs = (f"{name}: {_quote(draft.add_variable(name, value))}" for name, value in environment.items())
+    return f"environment: {{{', '.join(pairs)}}}" if environment else _ENVIRONMENT
+
+
+def _render_words(command: Sequence[str], draft: "_Draft") -> str:
+    program = _find_program(command) if Path(command[0]).name in _LAUNCHERS else 0
+    words = [
+        *draft.add_launcher(command[:program]),
+        *(draft.add_word(word, before) for word, before in _pair(command[program:])),
+    ]
+    return _COMMAND.format(words=_render_list([_quote(word) for word in words], indent=len("command: [")))
+
+
+def _pair(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Each word with the one before it."""
+    return zip(words, [None, *words], strict=False)
+
+
+def _find_program(command: Sequence[str]) -> int:
+    """Where a launcher's own words end: at the first one that is neither an option nor may be an option's value."""
+    for number, (word, before) in enumerate(_pair(command)):
+        if number and not word.startswith("-") and not (before or "").startswith("-"):
+            return number
+        if number and (before or "").startswith("-") and (is_on_path(word) or word.startswith(("./", "/"))):
+            return number  # after a flag; a number or a word is the value of an option
+    return len(command)
+
+
+def _render_shell(tokens: Sequence[Token], draft: "_Draft") -> str:
+    text, before, read_from = "", None, ""
+    for token in tokens:
+        part = token.source
+        if token.kind == "operator":
+            before = None
+        elif token.kind == "redirection":
+            read_from = token.source
+        elif token.kind == "word":
+            kept = token.needs_shell or ">" in read_from
+            word = escape_braces(token.word) if kept else draft.add_word(token.word, before)
+            part = token.source if word == escape_braces(token.word) else _render_shell_word(word)
+            before, read_from = token.word, ""
+        text += part
+    return _SHELL.format(text=_quote(text) if "\n" in text or not text.isprintable() else f"|-\n  {text}")
+
+
+def _render_shell_word(word: str) -> str:
+    """A word with holes as a shell has it: each hole is a variable."""
+    parts = fill_holes(word, {hole: f"\0{hole}\0" for hole in find_holes(word)}).split("\0")
+    quoted = (f'"$PARAM_{part}"' if number % 2 else part and shlex.quote(part) for number, part in enumerate(parts))
+    return "".join(quoted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +181,37 @@ class _Draft:
     parameters: dict[str, str] = field(default_factory=dict)
     resources: dict[str, str] = field(default_factory=lambda: {"cores": "1", "gpus": "0", "nodes": "1"})
 
+    def add_variable(self, name: str, value: str) -> str:
+        """The value of a variable that is set for the command; a number of threads is the number of cores."""
+        if name in _THREAD_VARIABLES and self._take_resource("cores", value):
+            return "{cores}"
+        return escape_braces(value)
+
+    def add_launcher(self, words: Sequence[str]) -> list[str]:
+        """``mpirun -n 4`` or ``srun -n 4``: how many tasks and nodes it starts is what a run gets."""
+        typed = [self._keep(word) for word in words]
+        filled = [self._add_launcher_word(word, before) for word, before in _pair(words)]
+        nodes, tasks = int(self.resources["nodes"]), int(self.resources["cores"])
+        if nodes == 1:
+            return filled
+        self.resources["cores"] = str(math.ceil(tasks / nodes))  # of each node, while -n counts those of all
+        return typed
+
+    def _add_launcher_word(self, word: str, before: str | None) -> str:
+        option = _OPTION.fullmatch(word)
+        if option and option.group(2) and self._take_resource(_LAUNCHER_OPTIONS.get(option.group(1)), option.group(2)):
+            return f"{option.group(1)}={{{_LAUNCHER_OPTIONS[option.group(1)]}}}"
+        if before is not None and self._take_resource(_LAUNCHER_OPTIONS.get(before), word):
+            return f"{{{_LAUNCHER_OPTIONS[before]}}}"
+        return self._keep(word)
+
+    def _take_resource(self, resource: str | None, text: str) -> bool:
+        """Whether it is a count of a resource, which is then what runs get."""
+        if resource is None or not re.fullmatch(r"[1-9]\d{0,3}", text):
+            return False
+        self.resources[resource] = text
+        return True
+
     def add_word(self, word: str, before: str | None) -> str:
         """The word as the app file has it; ``before`` is the word in front of it."""
         if before is None and is_on_path(word):
@@ -104,7 +219,7 @@ class _Draft:
         option, follows = _OPTION.fullmatch(word), _OPTION.fullmatch(before or "")
         if option and option.group(2):
             return f"{option.group(1)}={self._add_value(option.group(2), option.group(1))}"
-        if option or before is None or before in _LITERAL_OPTIONS:
+        if option or before is None or before in _LITERAL_OPTIONS or _is_short_option(word, before):
             return self._keep(word)
         return self._add_value(word, follows.group(1) if follows and not follows.group(2) else None)
 
@@ -117,12 +232,14 @@ class _Draft:
     def _add_value(self, text: str, option: str | None) -> str:
         kind = guess_type(text)
         is_number = kind in (ParameterType.INTEGER, ParameterType.NUMBER)
-        if names_file(text, self.directory) or not (option or is_number):
+        if names_file(text, self.directory) or not (option or is_number) or (not is_number and _FILE_NAME.search(text)):
             return self._keep(text)
         name = re.sub(r"[^A-Za-z0-9_]", "_", (option or "value").lstrip("-"))
-        if name in self.resources and kind is ParameterType.INTEGER and 1 <= int(text) <= 1024:
-            self.resources[name] = text
-            return f"{{{name}}}"
+        if _SEED.fullmatch(name):
+            return self._keep(text)  # another seed is no other size
+        resource = _RESOURCE_OPTIONS.get(name.lower())
+        if self._take_resource(resource, text):
+            return f"{{{resource}}}"
         return f"{{{self._add_parameter(name, text)}}}"
 
     def _add_parameter(self, name: str, text: str) -> str:
@@ -130,6 +247,11 @@ class _Draft:
         unique = _find_free(name, {*self.parameters, *RESERVED_NAMES})
         self.parameters[unique] = _render_values(text, sweep=swept < _MOST_SWEPT)
         return unique
+
+
+def _is_short_option(word: str, before: str) -> bool:
+    """``-9`` of ``xz -k -9``; after ``--offset`` it is a number."""
+    return bool(re.fullmatch(r"-\d+", word)) and not before.startswith("--")
 
 
 def _find_free(name: str, taken: Container[str]) -> str:

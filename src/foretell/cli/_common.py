@@ -1,7 +1,10 @@
 """Options and helpers that several commands share."""
 
 import os
+import pwd
 import re
+import stat
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-APP_FILE, FOLDER = "foretell.yaml", ".foretell"
+APP_FILE = "foretell.yaml"
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 _AN_OPTION = "NAME=VALUE with the long name of an option of sbatch, for example qos=long; NAME alone for a flag"
 _NAME_LINE = re.compile(r"^name\s*:\s*['\"]?([^'\"#\s]+)", re.MULTILINE)
@@ -50,8 +53,23 @@ PreferOption = Annotated[
 RiskOption = Annotated[
     str | None,
     typer.Option(
-        help="Fix the chance that the first request is too small, such as 5%; default: the least expected cost.",
+        help="The chance that the first request is too small, in time or memory, such as 5%; default: at most 10%.",
         show_default=False,
+    ),
+]
+RetryCostOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="What a failed try costs in addition to its request, in multiples of the prediction; default: 1.",
+        show_default=False,
+    ),
+]
+ExtrapolateOption = Annotated[
+    bool,
+    typer.Option(
+        "--extrapolate",
+        help="Also consider more than 4 times the cores, GPUs or nodes of the runs, and other architectures.",
     ),
 ]
 SiteFileOption = Annotated[
@@ -83,8 +101,10 @@ def build_submission(
     """
     from foretell.entities.app import OWN_OPTIONS, Submission
 
-    further = {name: value for name, _, value in (word.partition("=") for word in options or ())}
-    mistakes = [
+    pairs = [word.partition("=") for word in options or ()]
+    further = {name: value for name, _, value in pairs}
+    mistakes = _list_repeated("--option", (name for name, _, _ in pairs))
+    mistakes += [
         Mistake(place="--option", found=repr(name), expected=OWN_OPTIONS.get(name, _AN_OPTION))
         for name in further
         if name in OWN_OPTIONS or not _OPTION.fullmatch(name)
@@ -95,9 +115,35 @@ def build_submission(
 
 
 def find_app_file(start: Path | None = None) -> Path | None:
-    """The nearest foretell.yaml, here or in a folder above."""
+    """The nearest foretell.yaml, here or in a folder above.
+
+    Raises:
+        SpecError: if anybody can write it, or it lies above and belongs to somebody else.
+    """
     here = (start or Path.cwd()).absolute()
-    return next((folder / APP_FILE for folder in (here, *here.parents) if (folder / APP_FILE).is_file()), None)
+    found = next((folder / APP_FILE for folder in (here, *here.parents) if (folder / APP_FILE).is_file()), None)
+    if found is not None:
+        _check_trusted(found, is_here=found.parent == here)
+    return found
+
+
+def _check_trusted(path: Path, *, is_here: bool) -> None:
+    """Nobody named the file, and its command will be run: it must not be one that anybody could leave there."""
+    file, folder = path.stat(), path.parent.stat()
+    if file.st_mode & stat.S_IWOTH:
+        mistake = Mistake(place="file", found="one that anybody can write", expected=f"chmod o-w {path}")
+        raise SpecError(str(path), [mistake])
+    is_open = bool(folder.st_mode & stat.S_IWOTH)
+    if file.st_uid not in (os.geteuid(), 0) and (is_open or not is_here):
+        found = f"one that belongs to {_name_user(file.st_uid)}, in a folder you did not name"
+        raise SpecError(str(path), [Mistake(place="file", found=found, expected=f"its name, to use it: {path}")])
+
+
+def _name_user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 def find_app(argument: str | None) -> str:
@@ -116,18 +162,25 @@ def find_app(argument: str | None) -> str:
 
 
 def find_store(explicit: str | None, app: str | None = None) -> str:
-    """The store's address: as said, from the environment, or beside the app file."""
+    """The store's address: as said, from the environment, or in the work folder of the app file."""
     said = explicit or os.environ.get("FORETELL_STORE")
     if said:
         return said
     path = Path(app) if app is not None and app.endswith((".yaml", ".yml")) else find_app_file()
-    return str((path.parent if path else Path.cwd()) / FOLDER / "store.db")
+    return str(find_work_folder(path.parent if path else Path.cwd()) / "store.db")
+
+
+def find_work_folder(directory: Path) -> Path:
+    """Where Foretell's files of the apps in a folder are."""
+    from foretell.api.workspace import work_folder
+
+    return work_folder(directory)
 
 
 def find_kept_folder(explicit: str | None) -> Path:
     """The folder of what is kept beside the store; a database has none, so it is the one here then."""
     address = find_store(explicit)
-    return Path(address).parent if "://" not in address else Path(FOLDER)
+    return Path(address).parent if "://" not in address else find_work_folder(Path())
 
 
 def find_site_files(explicit: Iterable[Path] | None) -> list[Path]:
@@ -145,7 +198,7 @@ def parse_settings(settings: Iterable[str] | None) -> dict[str, str]:
     """``name=value`` words as a mapping.
 
     Raises:
-        SpecError: with every word that is none.
+        SpecError: with every word that is none, and every name that is given twice.
     """
     pairs = [(word, *word.partition("=")) for word in settings or ()]
     mistakes = [
@@ -153,9 +206,19 @@ def parse_settings(settings: Iterable[str] | None) -> dict[str, str]:
         for word, name, equals, _ in pairs
         if not (equals and name)
     ]
+    mistakes += _list_repeated("--set", (name.strip() for _, name, _, _ in pairs))
     if mistakes:
         raise SpecError("options", mistakes)
     return {name.strip(): value for _, name, _, value in pairs}
+
+
+def _list_repeated(option: str, names: Iterable[str]) -> list[Mistake]:
+    """Names that an option was given more than once: which of the values was meant is anybody's guess."""
+    return [
+        Mistake(place=option, found=f"{name!r} {times} times", expected="each name once")
+        for name, times in Counter(names).items()
+        if times > 1
+    ]
 
 
 def parse_option(name: str, parse: Callable[[str], T], text: str) -> T:
@@ -207,7 +270,19 @@ def show_json(record: Any) -> None:
 
 def note(text: str) -> None:
     """Say something beside the result."""
-    open_console(stderr=True).print(text, markup=False, style="dim")
+    open_console(stderr=True).print(clean_text(text), markup=False, style="dim")
+
+
+def say(text: str) -> None:
+    """Print a result that is a sentence."""
+    typer.echo(clean_text(text))
+
+
+def clean_text(text: object) -> str:
+    """Text whose names and values may come from anywhere: what would control the terminal is spelled out."""
+    from foretell.reports.words import clean_line
+
+    return "\n".join(clean_line(line) for line in str(text).split("\n"))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from foretell.cli._common import open_console
+from foretell.cli._common import clean_text, open_console
 
 if TYPE_CHECKING:
     from foretell.entities.plan import Progress
@@ -38,7 +38,7 @@ class Display:
         if progress.last is not None and (self._live is None or progress.last.state != "completed"):
             self._console.print(render_outcome(progress.last))
         if progress.note and _kind(progress.note) not in self._told:
-            self._console.print(f"Note: {progress.note}", style="yellow", markup=False)
+            self._console.print(f"Note: {clean_text(progress.note)}", style="yellow", markup=False)
             self._told.add(_kind(progress.note))
 
 

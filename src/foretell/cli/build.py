@@ -11,6 +11,7 @@ from foretell.cli._common import (
     StoreOption,
     find_app,
     find_store,
+    find_work_folder,
     make_folder,
     note,
     open_console,
@@ -47,6 +48,7 @@ def build(
     """Fit and judge models on the stored runs; keep the best."""
     from foretell import api
     from foretell.reports.records import build_card_record
+    from foretell.reports.tables import build_line
     from foretell.reports.text_models import render_model_card
 
     name = find_app(app)
@@ -59,7 +61,7 @@ def build(
             candidates=candidates,
             seed=seed,
             borrow=borrow_from or borrow,
-            on_progress=lambda step: status.update(f"Judging {step}"),
+            on_progress=lambda step: status.update(build_line(f"Judging {step}")),
         )
     written = _write_plots(card, plots or _plots_folder(name))
     if as_json:
@@ -71,7 +73,7 @@ def build(
 
 def _plots_folder(name: str) -> Path:
     base = Path(name).parent if name.endswith((".yaml", ".yml")) else Path.cwd()
-    return base / ".foretell" / "plots"
+    return find_work_folder(base) / "plots"
 
 
 def _write_plots(card: "ModelCard", folder: Path) -> list[Path]:

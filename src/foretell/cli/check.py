@@ -1,12 +1,17 @@
 """The command ``foretell check``."""
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli._common import APP_FILE, JsonOption, find_app_file, note, show_json
+from foretell.cli._common import APP_FILE, JsonOption, find_app_file, note, say, show_json
 from foretell.errors import NotFoundError, SpecError
+
+if TYPE_CHECKING:
+    from foretell.api.checking import AppCheck
 
 EXAMPLES = "Example: foretell check examples/fcnet/foretell.yaml"
 
@@ -15,10 +20,9 @@ def check(
     file: Annotated[Path | None, typer.Argument(help="The app file; default: foretell.yaml.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Name every mistake in an app file, each with its line."""
-    from foretell.apps.command import find_program_problem
+    """Name every mistake in an app file, each with its line; count its runs, and those that cannot be made here."""
+    from foretell.api.checking import check_app
     from foretell.apps.spec import load_app
-    from foretell.apps.sweep import build_sweep
 
     path = file or find_app_file()
     if path is None:
@@ -30,13 +34,22 @@ def check(
             raise
         show_json({"ok": False, "file": str(path), "mistakes": exc.mistakes})
         raise typer.Exit(1) from None
-    sweep = build_sweep(app)
-    small = sum(spec.scale == "SD" for spec in sweep)
-    problem = find_program_problem(app)
+    found = check_app(app)
     if as_json:
-        counts = {"scaled_down_runs": small, "full_scale_runs": len(sweep) - small}
-        show_json({"ok": True, "file": str(path), "app": app.name, **counts, "warning": problem})
+        show_json({"ok": True, "file": str(path), **asdict(found)})
         return
-    typer.echo(f"{path}: app {app.name!r} is fine; {small} scaled-down and {len(sweep) - small} full-scale runs.")
-    if problem:
-        note(f"But {problem}")
+    excluded = f"; {found.excluded_runs:,} excluded by where" if found.excluded_runs else ""
+    runs = f"{found.scaled_down_runs:,} scaled-down and {found.full_scale_runs:,} full-scale runs{excluded}"
+    say(f"{path}: app {app.name!r} is fine; {runs}.")
+    for warning in _list_warnings(found):
+        note(f"But {warning}")
+
+
+def _list_warnings(found: "AppCheck") -> Iterator[str]:
+    if found.warning:
+        yield found.warning
+    for obstacle, runs in found.impossible_here.items():
+        yield (
+            f"{runs:,} of them cannot be made on this machine ({obstacle.replace('it asks', 'asked', 1)}): 'foretell "
+            "generate' will refuse. Ask for less under resources, or make them with --runner slurm."
+        )

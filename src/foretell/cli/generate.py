@@ -16,6 +16,7 @@ from foretell.cli._common import (
     build_submission,
     find_app,
     find_store,
+    parse_option,
     parse_optional,
     show,
     show_json,
@@ -56,8 +57,21 @@ def generate(
     sample: SampleOption = False,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="Follow the jobs until they have ended; without it, they go on by themselves."),
+        typer.Option("--wait", help="Stay until all runs have ended, those with Slurm or of other processes included."),
     ] = False,
+    keep_runs: Annotated[
+        bool, typer.Option("--keep-runs", help="The program has changed, but its stored runs still count.")
+    ] = False,
+    start_over: Annotated[
+        bool, typer.Option("--start-over", help="Set the stored runs aside: the program is another one now.")
+    ] = False,
+    wait_quiet: Annotated[
+        str,
+        typer.Option(
+            help="Wait up to so long until others leave this machine alone, and repeat runs they disturbed; or no.",
+            envvar="FORETELL_WAIT_QUIET",
+        ),
+    ] = "1m",
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -77,18 +91,22 @@ def generate(
         "until": parse_optional("--until", parse_share, until),
         "runner": runner,
         "submission": build_submission(partition=partition, account=account, options=option, sample=sample),
+        "keep_runs": keep_runs,
+        "start_over": start_over,
     }
+    quiet_s = 0.0 if wait_quiet == "no" else parse_option("--wait-quiet", parse_duration, wait_quiet)
     if dry_run or not as_json:
         planned = api.plan(name, **asked)
         if as_json:
             show_json(build_plan_record(planned))
         else:
             show([render_plan(planned)])
-    if dry_run:
-        return
+        if dry_run:
+            raise typer.Exit(1 if planned.obstacles else 0)
     display = Display() if not as_json else None
     with display or nullcontext():
-        result = api.generate(name, **asked, wait=wait, on_progress=display.update if display else lambda _: None)
+        on_progress = display.update if display else lambda _: None
+        result = api.generate(name, **asked, wait=wait, wait_quiet_s=quiet_s, on_progress=on_progress)
     if as_json:
         show_json(build_result_record(result))
     else:
@@ -99,5 +117,6 @@ def generate(
 def _exit_as(result: "CampaignResult") -> None:
     if result.stopped:
         raise typer.Exit(130)
-    if result.failed and not result.completed:
+    failed = result.failed + result.elsewhere_failed
+    if failed and not result.completed + result.elsewhere_completed:
         raise typer.Exit(1)

@@ -49,6 +49,7 @@ def import_history(
 ) -> None:
     """Read past jobs from accounting. Reading them again changes nothing; what was read is not read again."""
     from foretell import api
+    from foretell.reports.tables import build_line
     from foretell.reports.text_history import render_history_import
 
     with open_console(stderr=True).status("Reading…") as status:
@@ -61,7 +62,7 @@ def import_history(
             cluster=cluster,
             rules=rules,
             store=find_store(store),
-            on_progress=lambda step: status.update(f"Reading: {step}"),
+            on_progress=lambda step: status.update(build_line(f"Reading: {step}")),
         )
     if as_json:
         show_json(result)
@@ -78,11 +79,12 @@ def group_history(
 ) -> None:
     """Group all jobs anew by rules, which later imports follow; without any, by names and commands alone."""
     from foretell import api
+    from foretell.reports.tables import build_line
     from foretell.reports.text_history import render_history_apps
 
     with open_console(stderr=True).status("Grouping…") as status:
         apps = api.group_history(
-            rules, store=find_store(store), on_progress=lambda step: status.update(f"Grouping: {step}")
+            rules, store=find_store(store), on_progress=lambda step: status.update(build_line(f"Grouping: {step}"))
         )
     if as_json:
         show_json(apps)

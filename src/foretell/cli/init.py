@@ -1,14 +1,16 @@
 """The command ``foretell init``."""
 
-import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli._common import APP_FILE, JsonOption, note, show_json, write_text
+from foretell.cli._common import APP_FILE, JsonOption, note, say, show_json, write_text
 from foretell.errors import Mistake, OutputError, SpecError
+
+if TYPE_CHECKING:
+    from foretell.apps.command_line import CommandLine
 
 EXAMPLES = "Example: foretell init --command 'python train.py --epochs 100 --batch-size 64'"
 
@@ -26,13 +28,17 @@ def init(
     path = directory / APP_FILE
     if path.exists() and not force:
         raise OutputError(f"{path} exists already; pass --force to replace it")
-    words = _split(command if command is not None else _ask())
-    chosen = name or suggest_name(words)
-    write_text(path, render_template(words, name=chosen, directory=directory))
+    typed = _read(command if command is not None else _ask())
+    chosen = name or suggest_name(typed)
+    write_text(path, render_template(typed, name=chosen, directory=directory))
     if as_json:
-        show_json({"app": chosen, "file": str(path)})
+        show_json({"app": chosen, "file": str(path), "notes": typed.notes})
         return
-    typer.echo(f"Wrote {path}.")
+    say(f"Wrote {path}.")
+    for left_out in typed.notes:
+        note(f"Note: {left_out}.")
+    if typed.shell:
+        note("Note: this needs a shell (a pipe, a variable, or input from a file), so it is written as shell.")
     note("Next: look it over, then 'foretell check' and 'foretell generate --dry-run'.")
 
 
@@ -43,13 +49,14 @@ def _ask() -> str:
     return str(typer.prompt("The command, as you would type it at full scale"))
 
 
-def _split(command: str) -> list[str]:
+def _read(command: str) -> "CommandLine":
+    from foretell.apps.command_line import read_command_line
+
     try:
-        words = shlex.split(command)
+        typed = read_command_line(command)
     except ValueError as exc:
-        raise SpecError(
-            "options", [Mistake(place="--command", found=repr(command), expected=f"words ({exc})")]
-        ) from None
-    if not words:
+        mistake = Mistake(place="--command", found=repr(command), expected=f"a command ({exc})")
+        raise SpecError("options", [mistake]) from None
+    if not typed.words and not typed.shell:
         raise SpecError("options", [Mistake(place="--command", found=repr(command), expected="at least one word")])
-    return words
+    return typed

@@ -23,9 +23,11 @@ from foretell.cli import (
     runs,
     sites,
     status,
+    store,
     verify,
     workload,
 )
+from foretell.cli._common import clean_text
 from foretell.errors import ForetellError
 
 app = typer.Typer(
@@ -54,6 +56,7 @@ app.command(epilog=observe.EXAMPLES, context_settings={"allow_interspersed_args"
 app.add_typer(runs.app, name="runs")
 app.add_typer(history.app, name="history")
 app.add_typer(sites.app, name="sites")
+app.add_typer(store.app, name="store")
 app.add_typer(machine.app, name="machine")
 app.add_typer(workload.app, name="workload")
 app.add_typer(device.app, name="device")
@@ -76,12 +79,13 @@ def main() -> None:
     try:
         app()
     except ForetellError as exc:
-        typer.echo(f"Error: {exc}", err=True)
+        typer.echo(clean_text(f"Error: {exc}"), err=True)  # it may quote a file or a store
         sys.exit(1)
     except BrokenPipeError:  # the reader has gone, as in `foretell runs list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as exc:
         where = f"{exc.filename}: " if exc.filename else ""
-        typer.echo(f"Error: {where}{exc.strerror or exc}; check the path, its permissions and the free space", err=True)
+        why = f"Error: {where}{exc.strerror or exc}; check the path, its permissions and the free space"
+        typer.echo(clean_text(why), err=True)
         sys.exit(1)

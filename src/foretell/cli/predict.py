@@ -9,12 +9,12 @@ from foretell.cli._common import (
     AppArgument,
     JsonOption,
     LevelOption,
+    RetryCostOption,
     RiskOption,
     SetOption,
     StoreOption,
     find_app,
     find_store,
-    note,
     parse_option,
     parse_optional,
     parse_settings,
@@ -43,6 +43,7 @@ def predict(
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes; default: as most runs.")] = None,
     level: LevelOption = "90%",
     risk: RiskOption = None,
+    retry_cost: RetryCostOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -59,18 +60,16 @@ def predict(
     configurations: pd.DataFrame | dict[str, str]
     configurations = api.read_table(source) if source is not None else parse_settings(settings)
     asked = {"cores": cores, "gpus": gpus, "nodes": nodes}
-    answer = api.ask(
+    predictions = api.predict(
         name,
         configurations,
         store=find_store(store, name),
         resources={name: count for name, count in asked.items() if count is not None},
         level=parse_option("--level", parse_share, level),
         risk=parse_optional("--risk", parse_share, risk),
+        retry_cost=retry_cost,
     )
     if as_json:
-        show_json([build_prediction_record(prediction) for prediction in answer.predictions])
+        show_json([build_prediction_record(prediction) for prediction in predictions])
         return
-    show([render_predictions(answer.predictions)])
-    if answer.new_runs > 0:
-        came = "1 run has come" if answer.new_runs == 1 else f"{answer.new_runs} runs have come"
-        note(f"{came} in since the model was built; 'foretell build' learns from it.")
+    show([render_predictions(predictions)])

@@ -7,10 +7,12 @@ import typer
 
 from foretell.cli._common import (
     AppArgument,
+    ExtrapolateOption,
     JsonOption,
     LevelOption,
     MaxTimeOption,
     PreferOption,
+    RetryCostOption,
     RiskOption,
     SetOption,
     SiteFileOption,
@@ -25,8 +27,9 @@ from foretell.cli._common import (
     parse_settings,
     show,
     show_json,
-    write_text,
 )
+from foretell.cli._generated import ForceOption, write_generated
+from foretell.errors import OutputError
 
 EXAMPLES = "Example: foretell recommend myapp --set epochs=100 --site osc --max-time 2h --max-cost 5"
 
@@ -43,9 +46,12 @@ def recommend(
     output: Annotated[
         Path | None, typer.Option(help="The job script; default: job.sbatch, or job.sh for local.")
     ] = None,
+    force: ForceOption = False,
     rows: Annotated[int, typer.Option(min=1, help="Offers to show.")] = 12,
     level: LevelOption = "90%",
     risk: RiskOption = None,
+    retry_cost: RetryCostOption = None,
+    extrapolate: ExtrapolateOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,13 +76,28 @@ def recommend(
         store=address,
         level=parse_option("--level", parse_share, level),
         risk=parse_optional("--risk", parse_share, risk),
+        retry_cost=retry_cost,
+        extrapolate=extrapolate,
     )
     script = api.render_script(name, recommendation.picked, place, store=address, account=account)
     path = output or Path("job.sh" if place.scheduler == "shell" else "job.sbatch")
-    write_text(path, script)
+    kept = _write(path, script, force=force)
     if as_json:
-        show_json({**build_recommendation_record(recommendation), "script": str(path)})
+        show_json({**build_recommendation_record(recommendation), "script": None if kept else str(path)})
+    else:
+        show([render_recommendation(recommendation, rows=rows)])
+    if kept:  # not 0: who writes "&& sbatch job.sbatch" behind it must not submit the file that was there before
+        raise kept
+    if as_json:
         return
-    show([render_recommendation(recommendation, rows=rows)])
     start = "bash" if place.scheduler == "shell" else "sbatch"
     note(f"Wrote {path}; start it with: {start} {path}")
+
+
+def _write(path: Path, script: str, *, force: bool) -> OutputError | None:
+    """Why the script was not written, if so; the recommendation is worth printing all the same."""
+    try:
+        write_generated(path, script, force=force)
+    except OutputError as exc:
+        return exc
+    return None

@@ -15,9 +15,10 @@ from foretell.cli._common import (
     find_site_files,
     find_store,
     parse_settings,
+    say,
     show_json,
-    write_text,
 )
+from foretell.cli._generated import ForceOption, write_generated
 
 EXAMPLES = "Example: foretell report myapp --site osc --set epochs=100 --output report.html"
 
@@ -28,6 +29,7 @@ def report(
     site: Annotated[str, typer.Option(help="Whose offers to show.")] = "local",
     site_file: SiteFileOption = None,
     output: Annotated[Path | None, typer.Option(help="Default: APP-report.html.")] = None,
+    force: ForceOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -42,7 +44,7 @@ def report(
     place = api.find_site(site, files=find_site_files(site_file))
     content = api.summarise(name, parse_settings(settings), site=place, store=find_store(store, name))
     path = output or Path(f"{content.app.name}-report.html")
-    write_text(
+    write_generated(
         path,
         render_page(
             app=content.app,
@@ -52,8 +54,9 @@ def report(
             recommendation=content.recommendation,
             created_at=content.created_at,
         ),
+        force=force,
     )
     if as_json:
         show_json({"app": content.app.name, "file": str(path)})
     else:
-        typer.echo(f"Wrote {path}.")
+        say(f"Wrote {path}.")

@@ -8,9 +8,11 @@ import typer
 from foretell.cli._common import (
     AccountOption,
     AppArgument,
+    ExtrapolateOption,
     JsonOption,
     MaxTimeOption,
     PreferOption,
+    RetryCostOption,
     RiskOption,
     SampleOption,
     SbatchOption,
@@ -63,6 +65,8 @@ def run(
         bool, typer.Option("--dry-run", help="Show the script that would be submitted, and stop.")
     ] = False,
     risk: RiskOption = None,
+    retry_cost: RetryCostOption = None,
+    extrapolate: ExtrapolateOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -80,6 +84,8 @@ def run(
         max_cost=parse_optional("--max-cost", parse_money, max_cost),
         prefer=prefer,
         risk=parse_optional("--risk", parse_share, risk),
+        retry_cost=retry_cost,
+        extrapolate=extrapolate,
         walltime_s=parse_optional("--time", parse_duration, time),
         memory_bytes=parse_optional("--memory", parse_bytes, memory),
         on_limit=on_limit,

@@ -13,22 +13,31 @@ from foretell.cli._common import (
     find_store,
     note,
     parse_option,
+    say,
     show,
     show_json,
 )
 from foretell.errors import Mistake, SpecError
 
 if TYPE_CHECKING:
-    from foretell.entities.run import State
+    from collections.abc import Sequence
+
+    from foretell.entities.run import Run, State
 
 app = typer.Typer(help="List, show, export, import and delete stored runs.", no_args_is_help=True)
 StateOption = Annotated[list[str] | None, typer.Option("--state", help="Only runs in this state; repeatable.")]
+FailedOption = Annotated[
+    bool, typer.Option("--failed", help="Only runs that did not complete: failed, stopped at a limit, cancelled.")
+]
+SetAsideOption = Annotated[bool, typer.Option("--set-aside", help="The runs that 'generate --start-over' set aside.")]
 
 
-@app.command("list", epilog="Example: foretell runs list myapp --state failed")
+@app.command("list", epilog="Example: foretell runs list myapp --failed")
 def list_runs(
     name: AppArgument = None,
     state: StateOption = None,
+    failed: FailedOption = False,
+    set_aside: SetAsideOption = False,
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -39,7 +48,13 @@ def list_runs(
     from foretell.reports.text_runs import render_runs
 
     app_name = find_app(name)
-    page = api.list_runs(app_name, store=find_store(store, app_name), states=_parse_states(state), limit=limit)
+    page = api.list_runs(
+        app_name,
+        store=find_store(store, app_name),
+        states=_parse_states(state, failed=failed),
+        limit=limit,
+        set_aside=set_aside,
+    )
     if as_json:
         show_json({"total": page.total, "runs": [build_run_record(run) for run in page.runs]})
     else:
@@ -53,11 +68,11 @@ def show_run(
     as_json: JsonOption = False,
 ) -> None:
     """Show one run with all that was measured, and the end of its log."""
-    from foretell import api
+    from foretell.api.workspace import using_store
     from foretell.reports.records import build_run_record
     from foretell.reports.text_runs import render_run
 
-    with api.open_store(find_store(store)) as opened:
+    with using_store(find_store(store)) as opened:
         run = opened.get_run(run_id)
     if as_json:
         show_json(build_run_record(run))
@@ -70,6 +85,7 @@ def export_runs(
     name: AppArgument = None,
     output: Annotated[Path | None, typer.Option(help="A .csv or .parquet file; default: CSV here.")] = None,
     state: StateOption = None,
+    set_aside: SetAsideOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -79,7 +95,9 @@ def export_runs(
     from foretell.reports.tables_out import save_frame
 
     app_name = find_app(name)
-    page = api.list_runs(app_name, store=find_store(store, app_name), states=_parse_states(state), limit=None)
+    page = api.list_runs(
+        app_name, store=find_store(store, app_name), states=_parse_states(state), limit=None, set_aside=set_aside
+    )
     if as_json:
         show_json([build_run_record(run) for run in page.runs])
         return
@@ -131,38 +149,62 @@ def import_runs(
         show([render_import(result)])
 
 
-@app.command("delete", epilog="Example: foretell runs delete myapp --state failed")
+@app.command("delete", epilog="Examples: foretell runs delete 3f2a 91c0 | foretell runs delete --app myapp --failed")
 def delete_runs(
-    name: AppArgument = None,
+    run_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Ids of runs, or how they begin.", show_default=False)
+    ] = None,
+    name: Annotated[str | None, typer.Option("--app", help="All runs of this app instead.")] = None,
     state: StateOption = None,
+    failed: FailedOption = False,
+    set_aside: SetAsideOption = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget stored runs of an app, all or those in a state."""
+    """Forget stored runs: those named, or those of an app, all or some of them. Runs under way stay."""
     from foretell import api
+    from foretell.api.workspace import using_store
 
-    app_name = find_app(name)
+    kinds = bool(name or state or failed or set_aside)
+    if bool(run_ids) == kinds:
+        found = "with ids of runs" if run_ids else "nothing to delete"
+        expected = "ids of runs, or else --app, --state, --failed or --set-aside"
+        raise SpecError("options", [Mistake(place="runs delete", found=found, expected=expected)])
+    app_name = find_app(name) if kinds else None
     address = find_store(store, app_name)
-    page = api.list_runs(app_name, store=address, states=_parse_states(state), limit=None)
-    if not yes:
-        typer.confirm(f"Forget {len(page.runs)} runs of {page.app}?", abort=True)
-    with api.open_store(address) as opened:
-        deleted = opened.delete_runs(run.id for run in page.runs)
+    with using_store(address) as opened:
+        if app_name is None:
+            runs = tuple(api.find_runs(run_ids or (), store=opened))
+        else:
+            states = _parse_states(state, failed=failed)
+            runs = api.list_runs(app_name, store=opened, states=states, set_aside=set_aside).runs
+        going = [run for run in runs if run.state.final]
+        if going and not yes:
+            typer.confirm(f"Forget {_count(going)}?", abort=True)
+        deleted = opened.delete_runs(run.id for run in going)
+    kept = len(runs) - len(going)
     if as_json:
-        show_json({"app": page.app, "deleted": deleted})
-    else:
-        typer.echo(f"Forgot {deleted} runs of {page.app}.")
+        show_json({"deleted": deleted, "ids": [run.id for run in going], "under_way": kept})
+        return
+    say(f"Forgot {_count(going)}.")
+    if kept:
+        note(f"{kept} still under way: they stay. 'foretell cancel' cancels those that Slurm has.")
 
 
-def _parse_states(words: list[str] | None) -> "list[State] | None":
-    from foretell.entities.run import State
+def _count(runs: "Sequence[Run]") -> str:
+    apps = ", ".join(sorted({run.spec.app for run in runs}))
+    return f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}{f' of {apps}' if apps else ''}"
 
-    if not words:
-        return None
+
+def _parse_states(words: list[str] | None, *, failed: bool = False) -> "list[State] | None":
+    from foretell.entities.run import RETRIABLE, State
+
     known = {state.value: state for state in State}
     expected = f"one of {', '.join(known)}"
-    mistakes = [Mistake(place="--state", found=repr(word), expected=expected) for word in words if word not in known]
+    mistakes = [
+        Mistake(place="--state", found=repr(word), expected=expected) for word in words or () if word not in known
+    ]
     if mistakes:
         raise SpecError("options", mistakes)
-    return [known[word] for word in words]
+    return [*(known[word] for word in words or ()), *(RETRIABLE if failed else ())] or None

@@ -1,5 +1,6 @@
 """The command ``foretell workload``."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -133,7 +134,7 @@ def profile_workload(
             arguments=parse_settings(settings),
             options=options,
             batch=batch,
-            seconds=parse_option("--seconds", parse_duration, seconds),
+            seconds=parse_option("--seconds", parse_duration, _add_unit(seconds)),
             store=find_store(store),
             folder=find_kept_folder(store),
         )
@@ -221,6 +222,11 @@ def build_options(
         accumulation=accumulation,
         checkpointing=checkpointing,
     )
+
+
+def _add_unit(seconds: str) -> str:
+    """A number alone has its unit in the option's name."""
+    return f"{seconds}s" if re.fullmatch(r"[\d.]+", seconds) else seconds
 
 
 def _read_batches(text: str) -> tuple[int, ...]:

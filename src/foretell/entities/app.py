@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 Value = bool | int | float | str
 
+LOG_LIMIT_BYTES = 64 << 20
+
 RESOURCES = ("cores", "memory_bytes", "gpus", "nodes")
 
 
@@ -90,12 +92,19 @@ OWN_OPTIONS = {
     "cpus-per-task": "resources.cores in the app file",
     "error": "nothing: what a run prints is in its own directory",
     "gpus-per-node": "resources.gpus in the app file",
+    "help": "nothing: it submits no job; see 'sbatch --help'",
     "job-name": "nothing: batches are found by the names they are given",
     "mem": "resources.memory in the app file, or --memory of foretell run",
     "nodes": "resources.nodes in the app file",
     "output": "nothing: what a run prints is in its own directory",
+    "parsable": "nothing: what sbatch answers is read by Foretell, not shown",
     "partition": "the partition: slurm.partition in the app file (or --partition of generate)",
+    "test-only": "--dry-run: sbatch submits no job with it",
     "time": "time_limit in the app file, or --time of foretell run",
+    "usage": "nothing: it submits no job; see 'sbatch --usage'",
+    "version": "nothing: it submits no job; see 'sbatch --version'",
+    "wait": "--wait of foretell generate; foretell run always waits",
+    "wrap": "command or shell in the app file",
 }
 
 
@@ -139,8 +148,13 @@ class App:
 
     ``command`` is a list of words with ``{parameter}`` holes. ``shell`` is the explicit opt-in for a shell string:
     it has no holes; parameters reach it as environment variables ``PARAM_name``, so that no value is ever spliced
-    into a shell. An app that came from imported runs has neither. ``per`` is a formula that the time is known to be in
-    proportion to. ``runner`` says where its runs are made, one of :data:`RUNNERS`.
+    into a shell. An app that came from imported runs has neither. ``inherited`` are variables of Foretell's own, such
+    as the store's password, that its runs get from the user's environment, too. ``per`` is a formula that the time is
+    known to be in proportion to. ``where`` are conditions that every configuration must meet. ``runner`` says where its
+    runs are made, one of :data:`RUNNERS`. ``log_limit_bytes`` is how much is kept of each log of a run.
+
+    ``version`` counts how often the user started over because the program had changed: runs of earlier versions stay
+    stored, and are not used. It is kept by the store, not by the app file.
     """
 
     name: str
@@ -152,15 +166,19 @@ class App:
     scaled_down_resources: ResourceSweep = field(default_factory=ResourceSweep)
     full_scale_resources: ResourceSweep = field(default_factory=ResourceSweep)
     environment: Mapping[str, str] = field(default_factory=dict)
+    inherited: tuple[str, ...] = ()
     setup: tuple[tuple[str, ...], ...] = ()
     cleanup: tuple[tuple[str, ...], ...] = ()
     repetitions: int = 1
     time_limit_s: float | None = None
+    log_limit_bytes: int = LOG_LIMIT_BYTES
     phases: tuple[Phase, ...] = ()
     estimate: str | None = None
     per: str | None = None
+    where: tuple[str, ...] = ()
     runner: str = "local"
     submission: Submission = field(default_factory=Submission)
+    version: int = 0
 
     def parameter_names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)

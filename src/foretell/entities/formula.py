@@ -26,7 +26,7 @@ _LARGEST = 1e300
 class Formula:
     """Numbers, names, ``+ - * / **`` and parentheses.
 
-    Raises (on :meth:`parse`):
+    Raises (on :meth:`parse`, and wherever it is used):
         ValueError: if the text holds anything else.
     """
 
@@ -35,7 +35,7 @@ class Formula:
     @classmethod
     def parse(cls, text: str) -> "Formula":
         formula = cls(text)
-        formula._check(formula._body)
+        assert formula._body  # it raises
         return formula
 
     @cached_property
@@ -48,13 +48,9 @@ class Formula:
 
     @cached_property
     def _body(self) -> ast.expr:
-        if len(self.text) > _LONGEST:
-            raise ValueError(f"a formula of {len(self.text)} characters; at most {_LONGEST} are read")
-        try:
-            with warnings.catch_warnings(action="ignore"):  # Python's advice on text that is no Python
-                return ast.parse(self.text.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise ValueError(f"{self.text!r} is no formula; write for example: startup + epochs * epoch") from None
+        body = parse_expression(self.text, what="formula", example="startup + epochs * epoch")
+        self._check(body)
+        return body
 
     def _check(self, node: ast.expr, depth: int = 0) -> None:
         if depth > _DEEPEST:
@@ -64,7 +60,7 @@ class Formula:
             self._check(node.right, depth + 1)
         elif isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
             self._check(node.operand, depth + 1)
-        elif not (isinstance(node, ast.Name) or _is_number(node)):
+        elif not (isinstance(node, ast.Name) or is_number(node)):
             part = ast.get_source_segment(self.text.strip(), node)
             raise ValueError(f"{part!r} in the formula {self.text!r}; only numbers, names, + - * / ** and () are read")
 
@@ -76,9 +72,9 @@ class Formula:
         if isinstance(node, ast.UnaryOp):
             return _UNARY[type(node.op)](self._evaluate(node.operand, values))
         if isinstance(node, ast.Name):
-            return values[node.id]
+            return _combine(operator.mul, values[node.id], 1.0)  # whole numbers would grow without end: n ** n ** n
         assert isinstance(node, ast.Constant)
-        return float(node.value)  # type: ignore[arg-type]  # _is_number has seen to it
+        return float(node.value)  # type: ignore[arg-type]  # is_number has seen to it
 
 
 def _combine(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
@@ -90,6 +86,22 @@ def _combine(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any
     return math.nan if isinstance(value, complex) else value
 
 
-def _is_number(node: ast.expr) -> bool:
+def parse_expression(text: str, *, what: str, example: str) -> ast.expr:
+    """What the text is as an expression, not yet checked for what may be in it.
+
+    Raises:
+        ValueError: if it is too long, or none.
+    """
+    if len(text) > _LONGEST:
+        raise ValueError(f"a {what} of {len(text)} characters; at most {_LONGEST} are read")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # Python's advice on text that is no Python
+            return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ValueError(f"{text!r} is no {what}; write for example: {example}") from None
+
+
+def is_number(node: ast.expr) -> bool:
+    """Whether it is a finite number as it is written, not too large to count with."""
     value = node.value if isinstance(node, ast.Constant) else None
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST

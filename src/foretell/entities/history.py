@@ -32,7 +32,9 @@ class JobRow(NamedTuple):
     """A job of the past with its steps folded in: numbers only, ``None`` where accounting does not know.
 
     Moments are seconds of the cluster's own clock since 1970, as it showed them: accounting knows no time zones.
-    ``job`` and ``task`` are the raw job id and -1, or an array's id and an element's where the raw id was not told.
+    ``job`` and ``task`` are those of ``JobID``: ``12_3`` and ``12+3`` are 12 and 3, all others have the task -1.
+    ``submitted_at`` is the start where the submission is unknown, and 0 where both are. Every attempt of a requeued job
+    has its own.
     ``cores``, ``gpus`` and ``memory_bytes`` are what was allocated on all nodes, ``peak_memory_bytes`` what was used
     of one.
     """
@@ -58,11 +60,17 @@ class JobRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRows:
-    """Jobs of one cluster, each as a :class:`JobRow` or a plain tuple like it; and kinds not handed on before."""
+    """Jobs of one cluster, each as a :class:`JobRow` or a plain tuple like it; and kinds not handed on before.
+
+    ``missing`` are the fields that their text does not have. ``raw_ids`` are Slurm's own numbers of array elements by
+    job, task and submission, as far as they were asked for.
+    """
 
     cluster: str
     rows: Sequence[tuple[Any, ...]]
     kinds: Mapping[int, JobKind]
+    missing: frozenset[str] = frozenset()
+    raw_ids: Mapping[tuple[int, int, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +91,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """Lines that were left out for one reason, with the first of them."""
+    """Lines that were left out for one reason, with the first of them; its number is 0 where that is not known."""
 
     reason: str
     count: int

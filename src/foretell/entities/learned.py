@@ -36,8 +36,8 @@ class Judgement:
 
     ``leaderboard`` is best first by the policy. ``expected`` is the error to expect of the winner, from rows that
     neither its fit nor its choice saw. ``pairs`` are (measured, predicted) for those rows. ``between`` is the error to
-    expect where a question's values lie between those measured, by ``between_winner``; ``None`` if that could not be
-    judged.
+    expect where a question's values lie between those measured, by ``between_winner``, and ``beyond`` where they lie
+    outside them, by ``beyond_winner``; ``None`` if that could not be judged.
     """
 
     quantity: str
@@ -52,6 +52,8 @@ class Judgement:
     censored_rows: int
     between: Scores | None = None
     between_winner: str = ""
+    beyond: Scores | None = None
+    beyond_winner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,7 @@ class ModelCard:
     judgements: Mapping[str, Judgement]
     uses_custom: bool
     uses_custom_between: bool = False
+    uses_custom_beyond: bool = False
     notes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     borrowed: Borrowing | None = None

@@ -23,9 +23,10 @@ class Plan:
     """The runs a campaign will make, in order.
 
     ``stored`` runs need not be made again; ``failed`` ones are stored too and wait for ``--retry-failed``;
-    ``left_out`` ones do not fit the budget. ``expected_s`` is the likely duration with ``at_once`` runs side by side,
-    ``None`` before any run of the app was measured; ``limit_s`` is the most it can be, if runs have a limit.
-    ``core_h`` is the expected cost in core-hours. Runs of a scheduler are made in ``partition``.
+    ``left_out`` ones do not fit the budget; ``excluded`` ones do not meet the app's ``where``. ``expected_s`` is the
+    likely duration with ``at_once`` runs side by side, ``None`` before any run of the app was measured; ``limit_s``
+    is the most it can be, if runs have a limit. ``core_h`` is the expected cost in core-hours. Runs of a scheduler are
+    made in ``partition``. ``obstacles`` say why runs can never be made there, and how many.
 
     An adaptive plan has only the next runs; ``undecided`` ones may follow, and ``expected_s`` and ``core_h`` are of
     all of them. ``width`` is the mean half-width of the answers' 90 % interval as a share of them, as the stored runs
@@ -42,12 +43,14 @@ class Plan:
     expected_s: float | None
     limit_s: float | None
     core_h: float | None
+    excluded: int = 0
     busy_cores: float = 0.0
     partition: str | None = None
     undecided: int | None = None
     width: float | None = None
     width_after: float | None = None
     ending: Ending | None = None
+    obstacles: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +78,12 @@ class Progress:
 class CampaignResult:
     """What a campaign did. ``completed`` and ``failed`` count this campaign's runs only.
 
-    ``submitted`` ones are with the scheduler, as ``jobs``; ``held_back`` ones it would not take yet. An adaptive one
-    says why it ended, and how wide the answers are then.
+    ``submitted`` ones are with the scheduler, as ``jobs``; ``held_back`` ones it would not take yet. Of those asked
+    for, another process is making ``running_elsewhere`` ones; for ``elsewhere_completed`` and ``elsewhere_failed`` ones
+    this campaign waited. ``left`` ones did not fit the budget, and should take ``left_s``. ``disturbed`` ones were
+    measured while others used the machine, after ``repeated`` ones were measured again in quiet.
+
+    An adaptive one says why it ended, and how wide the answers are then.
     """
 
     app: str
@@ -92,6 +99,13 @@ class CampaignResult:
     held_back: int = 0
     jobs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    running_elsewhere: int = 0
+    elsewhere_completed: int = 0
+    elsewhere_failed: int = 0
+    left: int = 0
+    left_s: float | None = None
+    disturbed: int = 0
+    repeated: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +127,7 @@ class Cancellation:
     jobs: tuple[str, ...]
     cancelled: int
     collected: int
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,8 @@ class Prediction:
 class Offer:
     """An allocation with what it would take, cost and risk.
 
-    ``cost`` is for the expected time, ``cost_at_request`` for the whole request. ``risk`` is the chance that the
+    ``cost`` is for the expected time, ``cost_at_request`` for the whole request: the most that the first try can cost,
+    which is what a limit on the cost is compared with. ``risk`` is the chance that the
     request is too small (time or memory). ``pareto`` marks offers that no other beats in both time and cost.
     """
 

@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Mapping
@@ -34,7 +35,13 @@ def to_record(value: Any) -> Any:
 
 
 def from_record(cls: type[T], record: Mapping[str, Any]) -> T:
-    """The value of that class; fields the record lacks take their defaults, fields the class lacks are ignored."""
+    """The value of that class; fields the record lacks take their defaults, fields the class lacks are ignored.
+
+    Raises:
+        TypeError: if a value is of another type than its field, or a field without default is missing.
+        ValueError: if a text is none of those that its field may have.
+    """
+    _check_type(record, Mapping)
     hints = _hints(typing.cast("Any", cls))
     return cls(**{name: _restore(hint, record[name]) for name, hint in hints.items() if name in record})
 
@@ -47,25 +54,56 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 def _restore(hint: Any, value: Any) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if value is None:
-        return math.nan if hint is float else None
     if origin in (types.UnionType, typing.Union):
-        known = [argument for argument in arguments if argument is not type(None)]
-        return _restore(known[0], value) if len(known) == 1 else value
+        return _restore_one_of(arguments, value)
+    if value is None and hint is float:
+        return math.nan
     if origin is tuple:
+        _check_type(value, list | tuple)
         if len(arguments) == 2 and arguments[1] is Ellipsis:
             return tuple(_restore(arguments[0], item) for item in value)
         return tuple(_restore(argument, item) for argument, item in zip(arguments, value, strict=True))
     if origin is not None and issubclass(origin, Mapping):
+        _check_type(value, Mapping)
         return {key: _restore(arguments[1], item) for key, item in value.items()}
     return _restore_plain(hint, value)
+
+
+def _restore_one_of(hints: tuple[Any, ...], value: Any) -> Any:
+    known = [hint for hint in hints if hint is not type(None)]
+    if value is None and (len(known) < len(hints) or float in known):
+        return None if len(known) < len(hints) else math.nan
+    if len(known) == 1:
+        return _restore(known[0], value)
+    _check_type(value, *known)
+    return value
 
 
 def _restore_plain(hint: Any, value: Any) -> Any:
     if dataclasses.is_dataclass(hint):
         return from_record(typing.cast("type[Any]", hint), value)
-    if isinstance(hint, type) and issubclass(hint, enum.Enum | Decimal):
+    if hint is Decimal:
+        return _parse_decimal(value)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return hint(value)
     if hint is datetime:
         return datetime.fromisoformat(value)
-    return float(value) if hint is float else value
+    if hint in (int, float):
+        _check_type(value, int, float)
+        return float(value) if hint is float else value
+    if hint in (str, bool):
+        _check_type(value, hint)
+    return value
+
+
+def _parse_decimal(value: Any) -> Decimal:
+    try:
+        return Decimal(value)
+    except ArithmeticError:
+        raise ValueError(f"{value!r} is no decimal number") from None
+
+
+def _check_type(value: Any, *hints: Any) -> None:
+    if not isinstance(value, hints):
+        expected = " or ".join(getattr(hint, "__name__", str(hint)) for hint in hints)
+        raise TypeError(f"{reprlib.repr(value)} instead of {expected}")

@@ -3,6 +3,7 @@
 import enum
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +31,12 @@ class State(enum.StrEnum):
         return self not in (State.QUEUED, State.RUNNING)
 
 
+TEACHING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
+_LONGEST_LINE = 120  # characters
+_LOG_HEAD = re.compile(r"^--- ", re.MULTILINE)  # before each log in the tail of several
+_TELLING_LOGS = ("stderr.log", "setup.log", "stdout.log")
+ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")  # colours, cursor
+
 RETRIABLE = frozenset({State.FAILED, State.TIMED_OUT, State.OUT_OF_MEMORY, State.CANCELLED, State.INTERRUPTED})
 
 
@@ -51,13 +58,14 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """One configuration on one allocation, to be run."""
+    """One configuration on one allocation, to be run by one ``version`` of the app's program (:class:`App`)."""
 
     app: str
     parameters: Mapping[str, Value]
     allocation: Allocation = field(default_factory=Allocation)
     scale: Scale = Scale.FULL_SCALE
     repetition: int = 0
+    version: int = 0
 
     @property
     def configuration(self) -> str:
@@ -65,7 +73,9 @@ class RunSpec:
         allocation = self.allocation
         size = [allocation.cores, allocation.memory_bytes, allocation.gpus, allocation.nodes]
         resources = [*size, allocation.partition, allocation.node_type]
-        text = json.dumps([self.app, sorted(self.parameters.items()), resources], ensure_ascii=True, default=str)
+        version = [self.version] if self.version else []  # so that ids of a first version are as they always were
+        key = [self.app, sorted(self.parameters.items()), resources, *version]
+        text = json.dumps(key, ensure_ascii=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -183,6 +193,18 @@ class Run:
     def id(self) -> str:
         return self.spec.id
 
+    @property
+    def last_line(self) -> str:
+        """The last line that it wrote to its stderr, or else to another log: of a run that failed, mostly why."""
+        tail = ESCAPE_SEQUENCE.sub("", self.log_tail)
+        heads = [part.partition("\n") for part in _LOG_HEAD.split(tail)[1:]]
+        parts: dict[str, str] = {name: text for name, _, text in heads} or {"": tail}
+        for name in (*_TELLING_LOGS, *parts):
+            lines = [line.strip() for line in parts.get(name, "").splitlines() if line.strip()]
+            if lines:
+                return lines[-1][-_LONGEST_LINE:]
+        return ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
@@ -195,15 +217,20 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A run specification made ready to start: words, environment, folders. Nothing in it needs a shell."""
+    """A run specification made ready to start: words, environment, folders. Nothing in it needs a shell.
+
+    ``inherited`` are variables of this process that the run gets although they are Foretell's own.
+    """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    inherited: tuple[str, ...] = ()
     working_directory: str = "."
     run_directory: str = "."
     setup: tuple[tuple[str, ...], ...] = ()
     cleanup: tuple[tuple[str, ...], ...] = ()
     time_limit_s: float | None = None
+    log_limit_bytes: int | None = None
 
 
 # A run as a row of a table: the names of its columns beside its parameters, ``phase_`` and ``machine_`` ones.

@@ -40,6 +40,7 @@ class NodeType:
     gpu_memory_bytes: int | None = None
     cpu_model: str = ""
     cpu_mhz: float | None = None
+    architecture: str | None = None  # as `uname -m` prints it
     max_nodes: int = 1
     max_walltime_s: float | None = None
     whole_node: bool = False

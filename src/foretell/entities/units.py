@@ -2,11 +2,11 @@
 
 import math
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
 
-_SECONDS = {"": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800, "ms": 0.001}
+_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800, "ms": 0.001}
 _BYTES = {
-    "": 1, "b": 1,
+    "b": 1,
     "k": 2**10, "kb": 2**10, "kib": 2**10,
     "m": 2**20, "mb": 2**20, "mib": 2**20,
     "g": 2**30, "gb": 2**30, "gib": 2**30,
@@ -16,11 +16,15 @@ _BYTES = {
 _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
 _RATE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kKMGT]?)(bit|b|B)(?:/s|ps)?\s*")
 _THOUSANDS = {"": 1e0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BARE_NUMBER = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
+_MINUTES = re.compile(r"(\d+):(\d{1,2}(?:\.\d+)?)")  # "MM:SS", as Slurm reads it
 
 
 def parse_duration(text: str | float) -> float:
-    """Seconds from ``90``, ``"10m"``, ``"1h30m"``, ``"02:30:00"`` or ``"1-00:00:00"``.
+    """Seconds from ``90``, ``"90s"``, ``"10m"``, ``"1h30m"``, ``"02:30:00"`` or ``"1-00:00:00"``.
+
+    A text needs a unit: to Slurm ``"20"`` are minutes, to most programs seconds.
 
     Raises:
         ValueError: if it is none of these, or not positive and finite.
@@ -30,17 +34,20 @@ def parse_duration(text: str | float) -> float:
     except (KeyError, OverflowError, ValueError):
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError(f"{text!r} is no duration; write for example 90s, 10m, 1h30m or 02:30:00")
+        number = _find_bare_number(text)
+        examples = "90s, 10m, 1h30m or 02:30:00" if number is None else f"{number}s, {number}m or {number}h"
+        raise ValueError(f"{text!r} is no duration{_render_need(number)}; write for example {examples}")
     return seconds
 
 
 def _parse_duration_text(text: str) -> float:
     text = text.strip()
+    short = _MINUTES.fullmatch(text)
+    if short:
+        return int(short[1]) * 60 + float(short[2])
     clock = _CLOCK.fullmatch(text)
     if clock:
         days, first, second, third = clock.groups()
-        if third is None and days is None:  # "MM:SS", as Slurm reads it
-            return int(first) * 60 + int(second)
         return int(days or 0) * 86400 + int(first) * 3600 + int(second) * 60 + float(third or 0)
     parts = [_NUMBER_AND_UNIT.fullmatch(part) for part in re.findall(r"[\d.\s]+[a-zA-Z]*", text)]
     whole = "".join(part.group(0) for part in parts if part)
@@ -52,6 +59,8 @@ def _parse_duration_text(text: str) -> float:
 def parse_bytes(text: str | float) -> int:
     """Bytes from ``1024``, ``"512M"``, ``"4GB"`` or ``"1.5 GiB"``; K, M, G and T are powers of 1024, as in Slurm.
 
+    A text needs a unit: nobody who writes ``"4"`` means four bytes.
+
     Raises:
         ValueError: if it is none of these, or not positive and finite.
     """
@@ -60,7 +69,9 @@ def parse_bytes(text: str | float) -> int:
     except (KeyError, OverflowError, ValueError):
         size = math.nan
     if not (math.isfinite(size) and size > 0):
-        raise ValueError(f"{text!r} is no size; write for example 512M, 4GB or 1.5GiB")
+        number = _find_bare_number(text)
+        examples = "512M, 4GB or 1.5GiB" if number is None else f"{number}GB or {number}MB"
+        raise ValueError(f"{text!r} is no size{_render_need(number)}; write for example {examples}")
     return math.ceil(size)
 
 
@@ -69,6 +80,16 @@ def _parse_bytes_text(text: str) -> float:
     if not match:
         raise ValueError(text)
     return float(match.group(1)) * _BYTES[match.group(2).lower()]
+
+
+def _find_bare_number(text: str | float) -> str | None:
+    """The number, if that is all a text is."""
+    match = _BARE_NUMBER.fullmatch(text) if isinstance(text, str) else None
+    return match[1][:20] if match else None
+
+
+def _render_need(number: str | None) -> str:
+    return "" if number is None else " with a unit"
 
 
 def parse_rate(text: str) -> float:
@@ -177,3 +198,9 @@ def render_money(amount: Decimal | float, currency: str = "USD") -> str:
     digits = 2 if abs(value) >= 1 or value == 0 else min(9, 1 - math.floor(math.log10(abs(value))))
     number = f"{value:,.{digits}f}"
     return f"${number}" if currency == "USD" else f"{number} {currency}"
+
+
+def render_most_money(amount: Decimal, currency: str = "USD") -> str:
+    """As :func:`render_money`, rounded up: who sets it as a limit has set enough."""
+    step = Decimal(1).scaleb(max(-9, min(-2, amount.adjusted() - 1)))
+    return render_money(amount.quantize(step, rounding=ROUND_CEILING), currency)

@@ -11,7 +11,7 @@ from foretell.features.table import MACHINE_PREFIX, Column, Columns, render_leve
 _MOST_LEVELS = 32
 _MOST_GRID = 64  # numbers with more distinct values than this were not swept over a grid
 _SAME = 1 - 1e-9
-_NOTHING = 1e-9  # as far below a positive range as anything is taken to be; zero has no logarithm
+_FARTHEST_BELOW = 4.0  # ranges below a positive one: no number is farther, zero and negative ones are just there
 _LARGEST = 1e30  # what is beyond, infinity too, counts as this: squares and products of columns stay finite
 
 
@@ -86,14 +86,15 @@ class Encoder:
                 count += ~np.isin(_texts(columns[field.name]), np.array(field.levels, dtype=object))
         return count
 
-    def off_grid(self, columns: Columns, rows: int) -> NDArray[np.bool_]:
-        """Which rows have a number that no run had, where runs had only a few."""
-        off = np.zeros(rows, dtype=bool)
+    def regime(self, columns: Columns, rows: int) -> NDArray[np.int8]:
+        """0 for rows with every number as measured, 1 with one between measured ones, 2 with one outside the range."""
+        found = np.zeros(rows, dtype=np.int8)
         for field in self._asked_for():
-            if field.grid and field.name in columns:
+            if field.levels is None and field.name in columns:
                 numbers = _numbers(columns[field.name])
-                off |= ~(np.isin(numbers, field.grid) | np.isnan(numbers))
-        return off
+                measured = np.isnan(numbers) | (np.isin(numbers, field.grid) if field.grid else True)
+                found = np.maximum(found, np.where(_beyond(numbers, field) > 0, 2, np.where(measured, 0, 1)))
+        return found.astype(np.int8)
 
     def doubts(self, row: Mapping[str, Column]) -> tuple[str, ...]:
         """For one row, in plain words: what was never measured."""
@@ -178,7 +179,13 @@ def _is_copy(one: Column, other: Column) -> bool:
 def _filled(column: Column, field: Field) -> NDArray[np.float64]:
     numbers = _numbers(column)
     missing = np.isnan(numbers)
-    return np.where(missing, field.fill, numbers) if missing.any() else numbers
+    numbers = np.where(missing, field.fill, numbers) if missing.any() else numbers
+    return np.where(_has_no_meaning(numbers, field), field.low, numbers)
+
+
+def _has_no_meaning(numbers: NDArray[np.float64], field: Field) -> NDArray[np.bool_]:
+    """Zero and below, for what was positive in every run: no law of powers goes there, so it counts as the least."""
+    return np.asarray((numbers <= 0) & (field.low > 0) | (numbers < 0) & (field.low == 0))
 
 
 def _numbers(column: Column) -> NDArray[np.float64]:
@@ -199,11 +206,14 @@ def _number(value: object) -> float:
 
 def _beyond(column: Column, field: Field) -> NDArray[np.float64]:
     low, high = field.low, field.high
+    meaningless = _has_no_meaning(column, field)
     if low > 0:
-        column, low, high = np.log(np.maximum(column, low * _NOTHING)), float(np.log(low)), float(np.log(high))
+        column, low, high = np.log(np.where(meaningless, low, column)), float(np.log(low)), float(np.log(high))
     span = max(high - low, abs(high) * 1e-9, np.log(2.0))
-    distance = np.maximum(np.maximum(low - column, column - high), 0) / span
-    return np.where(np.isnan(distance) | (distance < 1e-9), 0.0, distance)
+    below = np.minimum((low - column) / span, _FARTHEST_BELOW if field.low > 0 else np.inf)
+    distance = np.maximum(np.maximum(below, (column - high) / span), 0)
+    distance = np.where(np.isnan(distance) | (distance < 1e-9), 0.0, distance)
+    return np.where(meaningless & (field.low > 0), _FARTHEST_BELOW, distance)
 
 
 def _doubt(field: Field, value: object) -> str | None:
@@ -217,7 +227,10 @@ def _doubt(field: Field, value: object) -> str | None:
         return None
     if field.constant:
         return f"{field.name} was always {field.low:g} in the runs; what {number:g} does to it is not known"
-    return f"{field.name} = {number:g} lies outside the runs, which had {field.low:g} to {field.high:g}"
+    outside = f"{field.name} = {number:g} lies outside the runs, which had {field.low:g} to {field.high:g}"
+    if _has_no_meaning(np.array([number]), field)[0]:
+        return f"{outside}; it is predicted as {field.low:g}, because no law of powers reaches it"
+    return outside
 
 
 def _encoded_names(field: Field) -> tuple[str, ...]:

@@ -1,14 +1,14 @@
 """Runs and configurations as columns."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretell.entities.app import Value
-from foretell.entities.run import Machine, Run, RunSpec, State
+from foretell.entities.run import TEACHING, Machine, Run, RunSpec, State
 
 Column: TypeAlias = NDArray[Any]
 Columns: TypeAlias = Mapping[str, Column]
@@ -16,7 +16,7 @@ Columns: TypeAlias = Mapping[str, Column]
 _RESOURCES = ("cores", "gpus", "nodes")
 MACHINE_PREFIX = "machine_"
 MACHINE_CPU = f"{MACHINE_PREFIX}cpu"
-_TEACHING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
+MACHINE_ARCHITECTURE = f"{MACHINE_PREFIX}architecture"
 _NUMERIC = (bool, int, float, np.number, np.bool_)
 _MHZ_STEP = 50.0  # clock rates are read with some noise; a finer figure would look like a feature
 
@@ -26,7 +26,8 @@ class RunTable:
     """What runs teach: their configurations as columns, and what came of them.
 
     ``censored`` marks runs that were stopped: what was measured of them is a lower bound of the truth.
-    ``group`` numbers the configurations: repetitions of one share a number.
+    ``group`` numbers the configurations: repetitions of one share a number. ``load`` is how many cores others used
+    during the run, ``nan`` where that is not known; left out, it is known of none.
     """
 
     columns: Columns
@@ -37,6 +38,11 @@ class RunTable:
     censored: NDArray[np.bool_]
     group: NDArray[np.int64]
     run_ids: tuple[str, ...]
+    load: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        if len(self.load) != len(self.run_ids):
+            object.__setattr__(self, "load", np.full(len(self.run_ids), np.nan))
 
     def __len__(self) -> int:
         return len(self.run_ids)
@@ -51,12 +57,13 @@ class RunTable:
             censored=self.censored[rows],
             group=self.group[rows],
             run_ids=tuple(self.run_ids[row] for row in rows),
+            load=self.load[rows],
         )
 
 
 def build_table(runs: Iterable[Run]) -> RunTable:
     """The table of the runs that may teach: completed ones, and stopped ones as lower bounds. Failed ones never do."""
-    kept = [run for run in runs if run.state in _TEACHING and run.usage is not None and run.usage.elapsed_s > 0]
+    kept = [run for run in runs if run.state in TEACHING and run.usage is not None and run.usage.elapsed_s > 0]
     usages = [run.usage for run in kept if run.usage is not None]
     names = sorted({name for run in kept for name in run.phases})
     group = np.unique([run.spec.configuration for run in kept], return_inverse=True)[1]
@@ -69,6 +76,7 @@ def build_table(runs: Iterable[Run]) -> RunTable:
         censored=np.array([run.state is not State.COMPLETED for run in kept], dtype=bool),
         group=np.asarray(group, dtype=np.int64),
         run_ids=tuple(run.id for run in kept),
+        load=np.array([np.nan if run.machine.load is None else run.machine.load for run in kept], dtype=float),
     )
 
 

@@ -3,21 +3,24 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from foretell.entities.run import State
 from foretell.errors import SchedulerError
 from foretell.history.layout import Layout
 from foretell.history.lines import Lines, Places, split_fields
-from foretell.history.numbers import Read, as_list, read_figures
+from foretell.history.numbers import LARGEST, LARGEST_COUNT, Read, as_list, read_figures, read_ids
 from foretell.probes.slurm.fields import count_gpus, parse_clock, parse_size, parse_tres
 from foretell.probes.slurm.states import parse_state
 
 Texts = Sequence[str]
 Problems = dict[int, str]
+Number = TypeVar("Number", int, float)
 
-_PROBLEM = (ValueError, OverflowError)
+_PROBLEM = (ValueError, OverflowError, OSError)
 _MOST_TEXTS = 5000
-_LARGEST = 2**62  # what every database holds
+_SHOWN = 60
+_LONGEST_ID = 18
 _EPOCH = datetime(1970, 1, 1)  # the cluster's own clock, which tells no zone
 _UNKNOWN_MOMENTS = frozenset({"", "Unknown", "None", "N/A"})
 _MINUTE = 60
@@ -109,6 +112,20 @@ class Figures:
         return found
 
 
+class JobIds:
+    """The ids of jobs and their tasks, read from the bytes as :class:`Figures` are."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._at = layout.job_id
+
+    def read(self, lines: Lines, rows: Places, problems: Problems) -> tuple[list[int], list[int]]:
+        found = read_ids(lines, self._at, rows)
+        jobs, tasks = found.jobs.tolist(), found.tasks.tolist()
+        for place, fields in zip(found.unread.tolist(), lines.split(rows[found.unread]), strict=True):
+            jobs[place], tasks[place] = _try(parse_id, fields[self._at], place, problems) or (0, -1)
+        return jobs, tasks
+
+
 class Fields:
     """Several fields that only together mean something; what recurs is read once."""
 
@@ -152,6 +169,10 @@ def _try(parse: Callable[[Any], Any], text: Any, place: int, problems: Problems)
         return None
 
 
+# Accounting has this word only for an attempt that ended: its job's next attempt is another record.
+_ENDED_ATTEMPTS = {"REQUEUED": State.INTERRUPTED}
+
+
 class Given(NamedTuple):
     """What a job had on all its nodes."""
 
@@ -168,9 +189,9 @@ def parse_final(text: str) -> tuple[str, bool]:
         ValueError: if it is none we know.
     """
     try:
-        state = parse_state(text)
+        state = _ENDED_ATTEMPTS.get(text) or parse_state(text)
     except SchedulerError:
-        raise ValueError(f"Slurm's state {text!r} is none we know; please report it") from None
+        raise ValueError(f"Slurm's state {quote(text)} is unknown; please report it") from None
     return state.value, state.final
 
 
@@ -179,21 +200,25 @@ def parse_id(text: str) -> tuple[int, int]:
     base, _, task = text.replace("+", "_").partition("_")
     if not base.isdecimal():
         raise ValueError("not understood")
-    return _bounded(int(base)), _bounded(int(task)) if task.isdecimal() else -1
+    return _bounded(int(base)), _bounded(int(task), LARGEST_COUNT) if task.isdecimal() else -1
+
+
+def parse_raw_id(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) <= _LONGEST_ID else None
 
 
 def parse_count(text: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal():
-        raise ValueError(f"{text!r} is no whole number")
-    return _bounded(int(text))
+        raise ValueError(f"{quote(text)} is no whole number")
+    return _bounded(int(text), LARGEST_COUNT)
 
 
 def parse_seconds(text: str) -> float | None:
     """A clock's time; no limit is not known."""
     seconds = parse_clock(text)
-    return None if seconds == float("inf") else seconds
+    return None if seconds is None or seconds == float("inf") else _bounded(seconds)
 
 
 def parse_minutes(text: str) -> float | None:
@@ -203,12 +228,14 @@ def parse_minutes(text: str) -> float | None:
 def parse_moment(text: str) -> int | None:
     if text in _UNKNOWN_MOMENTS:
         return None
-    if text.isdecimal():  # SLURM_TIME_FORMAT=%s
-        return (datetime.fromtimestamp(int(text)) - _EPOCH) // timedelta(seconds=1)
-    try:
-        return (datetime.fromisoformat(text).replace(tzinfo=None) - _EPOCH) // timedelta(seconds=1)
-    except ValueError:
-        raise ValueError(f"{text!r} is no moment as sacct writes them, for example 2025-01-31T12:00:00") from None
+    try:  # SLURM_TIME_FORMAT=%s makes it a number
+        moment = datetime.fromtimestamp(int(text)) if text.isdecimal() else datetime.fromisoformat(text)
+        seconds = (moment.replace(tzinfo=None) - _EPOCH) // timedelta(seconds=1)
+    except _PROBLEM:
+        seconds = -1
+    if seconds < 0:
+        raise ValueError(f"{quote(text)} is no moment as sacct writes them, for example 2025-01-31T12:00:00")
+    return seconds
 
 
 GIVEN_FIELDS = (
@@ -231,10 +258,16 @@ def parse_given(texts: tuple[str, ...]) -> Given:
         # Older Slurms ask for memory per core (4Gc) or per node (4Gn); a bare number is in megabytes.
         size = parse_size(memory, unit="M")
         size = size and size * {"c": all_cores, "n": all_nodes}.get(memory[-1], 1)
-    return Given(nodes=all_nodes, cores=all_cores, gpus=count_gpus(tres), memory_bytes=size and _bounded(size))
+    gpus = _bounded(count_gpus(tres), LARGEST_COUNT)
+    return Given(nodes=all_nodes, cores=all_cores, gpus=gpus, memory_bytes=size and _bounded(size))
 
 
-def _bounded(number: int) -> int:
-    if number >= _LARGEST:
-        raise ValueError(f"{number} is beyond all bounds")
+def _bounded(number: Number, limit: int = LARGEST) -> Number:
+    if not 0 <= number < limit:
+        raise ValueError(f"{number:.6g} is out of range; expected 0 to {limit:.2g}")
     return number
+
+
+def quote(text: str) -> str:
+    """A text for a message: control characters escaped, and not long."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

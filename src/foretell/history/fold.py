@@ -9,13 +9,20 @@ import numpy as np
 
 from foretell.entities.history import JobKind, JobRows
 from foretell.history import fields
-from foretell.history.fields import Columns, Field, Fields, Figures, Given, Problems, Taken
+from foretell.history.fields import Columns, Field, Fields, Figures, Given, JobIds, Problems, Taken
 from foretell.history.layout import Layout
-from foretell.history.lines import Complaints, Lines, Places
+from foretell.history.lines import LONGEST_TEXT, Complaints, Lines, Places
 from foretell.history.numbers import Floats, as_list, belong, has_dot, read_clocks, read_figures, read_moments
 
 _TEXTS = ("Cluster", "User", "Account", "Partition", "JobName", "WorkDir", "SubmitLine")
-_LONGEST_TEXT = 4000
+_TRES = ("AllocTRES", "ReqTRES")
+# Fields of a row that have a value even where the text does not give one, and the columns that give it.
+_SOURCES = {
+    "submitted_at": ("Submit",),
+    "nodes": (*_TRES, "AllocNodes", "NNodes"),
+    "cores": (*_TRES, "AllocCPUS", "NCPUS", "ReqCPUS"),
+    "gpus": _TRES,
+}
 _MOST_KINDS = 200_000
 _NOTHING = Given(nodes=1, cores=1, gpus=0, memory_bytes=None)
 _LEFT_OUT = "", False
@@ -32,10 +39,15 @@ class _Parts(NamedTuple):
 
 
 class Folder:
-    """Folds the lines of one layout; counts the jobs that are not finished, which come with a later import."""
+    """Folds the lines of one layout; counts the jobs that are not finished, which come with a later import.
 
-    def __init__(self, layout: Layout, complaints: Complaints, *, cluster: str = "") -> None:
+    ``raw_ids`` asks for Slurm's own numbers of array elements, where the layout has them.
+    """
+
+    def __init__(self, layout: Layout, complaints: Complaints, *, cluster: str = "", raw_ids: bool = False) -> None:
         self.unfinished = 0
+        self._missing = _find_missing(layout)
+        self._raw_ids = Figures(layout, "JobIDRaw", parse=fields.parse_raw_id) if raw_ids else None
         self._layout = layout
         self._complaints = complaints
         self._jobs = _JobFields(layout)
@@ -43,15 +55,16 @@ class Folder:
         self._kinds = _KindFields(layout, cluster)
         self._columns = Columns([*self._jobs.places, *self._kinds.places])
 
-    def fold(self, lines: Lines) -> list[JobRows]:
+    def fold(self, lines: Lines) -> Iterator[JobRows]:
         """The finished jobs among the lines, by cluster; of several with one key the last counts."""
         parts = self._split(lines)
         if not len(parts.jobs):
-            return []
+            return
         problems: Problems = {}
         jobs = self._columns.read(lines, parts.jobs)
-        states, (ids, submitted, *rest) = self._jobs.read(lines, parts.jobs, jobs, problems)
+        states, (ids, tasks, submitted, *rest) = self._jobs.read(lines, parts.jobs, jobs, problems)
         usages = self._steps.add_up(lines, parts, problems)
+        raw_ids = self._raw_ids.read(lines, parts.jobs, problems) if self._raw_ids else []
         for place, reason in sorted(problems.items()):
             states[place] = _LEFT_OUT
             ((row, texts),) = zip(parts.jobs[[place]], lines.split(parts.jobs[[place]]), strict=True)
@@ -60,8 +73,11 @@ class Folder:
         words, kept = zip(*states, strict=True)
         self.unfinished += kept.count(False) - len(problems)
         clusters, kinds, new = self._kinds.read(jobs)
-        rows = zip(*_part(ids), submitted, kinds, words, *rest, *usages, strict=True)
-        return list(_gather(list(compress(clusters, kept)), list(compress(rows, kept)), new))
+        rows = zip(ids, tasks, submitted, kinds, words, *rest, *usages, strict=True)
+        keys = zip(ids, tasks, submitted, strict=True) if raw_ids else ()
+        known = {key: raw for key, raw in zip(keys, raw_ids, strict=True) if key[1] >= 0 and raw}
+        for cluster, found in _gather(list(compress(clusters, kept)), list(compress(rows, kept))).items():
+            yield JobRows(cluster=cluster, rows=found, kinds=new, missing=self._missing, raw_ids=known)
 
     def _split(self, lines: Lines) -> _Parts:
         """A step belongs to the job before it, or else to any of its name among the lines."""
@@ -88,23 +104,20 @@ class Folder:
         return np.array(owners, dtype=np.intp)
 
 
-def _part(ids: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """Raw ids have no task; all others come with theirs."""
-    jobs, tasks = [*ids], [-1] * len(ids)
-    for place in [place for place, number in enumerate(ids) if isinstance(number, tuple)]:
-        jobs[place], tasks[place] = ids[place]
-    return jobs, tasks
+def _find_missing(layout: Layout) -> frozenset[str]:
+    lacking = {name for name, columns in _SOURCES.items() if layout.find(*columns) is None}
+    return frozenset(lacking | ({"kind"} if any(layout.find(name) is None for name in _TEXTS[1:]) else set()))
 
 
-def _gather(clusters: Sequence[str], rows: Sequence[tuple[Any, ...]], new: dict[int, JobKind]) -> Iterator[JobRows]:
+def _gather(clusters: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[tuple[Any, ...]]]:
+    """Rows by cluster; of several with one key the last."""
     found: dict[str, dict[tuple[int, int, int], tuple[Any, ...]]] = {cluster: {} for cluster in clusters}
     if len(found) == 1:
         found[clusters[0]] = {row[:3]: row for row in rows}
     else:
         for cluster, row in zip(clusters, rows, strict=True):
             found[cluster][row[:3]] = row
-    for cluster, jobs in found.items():
-        yield JobRows(cluster=cluster, rows=list(jobs.values()), kinds=new)
+    return {cluster: list(jobs.values()) for cluster, jobs in found.items()}
 
 
 class _KindFields:
@@ -133,7 +146,7 @@ class _KindFields:
 
 
 def _build_kind(texts: tuple[str, ...]) -> JobKind:
-    cluster, user, account, partition, name, folder, command = (text[:_LONGEST_TEXT] for text in texts)
+    cluster, user, account, partition, name, folder, command = (text[:LONGEST_TEXT] for text in texts)
     return JobKind(
         cluster=cluster,
         user=user,
@@ -149,7 +162,7 @@ class _JobFields:
     """What the line of a job itself tells."""
 
     def __init__(self, layout: Layout) -> None:
-        self._id = Figures(layout, "JobIDRaw", "JobID", parse=fields.parse_id)
+        self._ids = JobIds(layout)
         self._state = Field(layout, "State", parse=fields.parse_final)
         self._moments = tuple(
             Figures(layout, name, parse=fields.parse_moment, read=read_moments) for name in ("Submit", "Start", "End")
@@ -176,8 +189,8 @@ class _JobFields:
         elapsed, limits = self._elapsed.read(lines, rows, problems), self._limit.read(jobs, problems)
         given = [one or _NOTHING for one in self._given.read(jobs, problems)]
         figures = [
-            self._id.read(lines, rows, problems),
-            [moment or 0 for moment in submitted],
+            *self._ids.read(lines, rows, problems),
+            [moment or start or 0 for moment, start in zip(submitted, started, strict=True)],
             started,
             ended,
             [int(time or 0) for time in elapsed],
@@ -217,7 +230,9 @@ def _read_steps(lines: Lines, parts: _Parts, problems: Problems, column: int | N
         return np.full(len(parts.steps), np.nan)
     values, unread = read_figures(lines, column, parts.steps)
     for place, texts in zip(unread, lines.split(parts.steps[unread]), strict=True):
-        problems[int(parts.owners[place])] = f"{texts[column]!r} is no size as Slurm writes them, for example 3120K"
+        problems[int(parts.owners[place])] = (
+            f"{fields.quote(texts[column])} is no size as Slurm writes them, for example 3120K"
+        )
     return values
 
 

@@ -1,5 +1,6 @@
 """Which application a kind of jobs is of, told by its texts where no rule says so; and the options of its command."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -106,4 +107,5 @@ def read_value(text: str) -> Value:
         return words[text.lower()]
     if not _NUMBER.fullmatch(text) or len(text) > _LONGEST_NUMBER:
         return text[:_LONGEST_VALUE]
-    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+    number = int(text) if text.lstrip("+-").isdecimal() else float(text)
+    return number if math.isfinite(number) else text

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
+from math import comb
 
 from foretell.errors import ImportDataError
 
@@ -31,7 +32,8 @@ _SHAPES = {
     "": re.compile(""),  # what follows the last separator of --parsable
 }
 _STARTERS = ("sbatch", "srun", "salloc")
-_MOST_SURPLUS = 40  # separators in the free texts of one line; a command with more is not worth the search
+MOST_SURPLUS = 40  # separators in the free texts of one line; a command with more is not worth the search
+_MOST_WAYS = 1000  # to share them among the free texts
 _HINT = "save it with: sacct --parsable2 --format=JobID,JobIDRaw,State,Submit,ElapsedRaw,… > FILE"
 
 
@@ -65,10 +67,10 @@ class Layout:
         fields = line.split("|", self.job_id + 1)
         return len(fields) > self.job_id and _JOB_ID.fullmatch(fields[self.job_id]) is not None
 
-    def starts_job(self, line: str) -> bool:
-        """Whether it is of a job itself, not of a step."""
+    def starts_job(self, line: str, *, whole: bool = True) -> bool:
+        """Whether it is of a job itself, not of a step; one that is not ``whole`` must at least have all of its id."""
         fields = line.split("|", self.job_id + 1)
-        found = len(fields) > self.job_id and _JOB_ID.fullmatch(fields[self.job_id])
+        found = len(fields) > self.job_id + (not whole) and _JOB_ID.fullmatch(fields[self.job_id])
         return bool(found) and "." not in fields[self.job_id]
 
     def fit(self, line: str) -> list[str] | None:
@@ -77,7 +79,9 @@ class Layout:
         surplus = len(fields) - self.width
         if surplus == 0:
             return fields if _JOB_ID.fullmatch(fields[self.job_id]) else None
-        if not 0 < surplus <= _MOST_SURPLUS or not self._free:
+        if not 0 < surplus <= MOST_SURPLUS or not self._free:
+            return None
+        if comb(surplus + len(self._free) - 1, surplus) > _MOST_WAYS:
             return None
         possible = [found for found in self._regroup(fields, surplus) if self._looks_right(found)]
         numbers = {tuple(text for place, text in enumerate(found) if place not in self._free) for found in possible}

@@ -1,40 +1,50 @@
-"""Blocks of bytes → lines with the places of their fields. What free texts broke is mended, what is no line told."""
+"""Blocks of bytes → lines with the places of their fields. Lines that free texts broke apart are joined again."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foretell.entities.history import Complaint, Mark
-from foretell.history.layout import Layout
+from foretell.history.layout import MOST_SURPLUS, Layout
 
 Places = NDArray[np.intp]
 
 BLOCK = 2**20
-_MOST_HELD = 64 * 2**20
+LONGEST_LINE = 2**20
+LONGEST_TEXT = 4000  # characters of a free text that are kept
+_MOST_HELD = 8 * 2**20  # of one job with its steps
 _SHOWN = 80
+_LONGEST_REASON = 200
+_MOST_REASONS = 20
 _SEPARATOR, _NEWLINE = ord("|"), ord("\n")
 # What stands in for separators and newlines within a text, as long as its line is one of many.
 _STAND_INS = {"|": "\ue07c", "\n": "\ue00a"}
 _HIDE, _SHOW = str.maketrans(_STAND_INS), str.maketrans({value: key for key, value in _STAND_INS.items()})
 
 NOT_UNDERSTOOD = "not understood"
-CUT_OFF = "the text ends within a line, so its job is left out"
+CUT_OFF = "the text ends without a newline, so its last line may not be whole and its job is left out"
+TOO_LONG = f"longer than {LONGEST_LINE:,} bytes"
+OTHER = "for other reasons"
 
 
 @dataclass(slots=True)
 class Complaints:
-    """What was left out and why, by reason; only the first of each is remembered."""
+    """What was left out and why, by reason; only the first of each is remembered, and not more than some reasons."""
 
     found: dict[str, Complaint] = field(default_factory=dict)
 
-    def add(self, reason: str, *, line: int, text: str) -> None:
-        known = self.found.get(reason)
-        first = (known.line, known.text) if known else (line, text[:_SHOWN])
-        count = known.count + 1 if known else 1
-        self.found[reason] = Complaint(reason=reason, count=count, line=first[0], text=first[1])
+    @property
+    def total(self) -> int:
+        return sum(complaint.count for complaint in self.found.values())
+
+    def add(self, reason: str, *, line: int = 0, text: str = "", count: int = 1) -> None:
+        reason = reason[:_LONGEST_REASON]
+        reason = reason if reason in self.found or len(self.found) < _MOST_REASONS else OTHER
+        known = self.found.get(reason) or Complaint(reason=reason, count=0, line=line, text=text[:_SHOWN])
+        self.found[reason] = replace(known, count=known.count + count)
 
 
 @dataclass(frozen=True)
@@ -80,30 +90,77 @@ def split_fields(data: bytes) -> list[str]:
 
 
 def read_lines(blocks: Iterable[bytes], layout: Layout, complaints: Complaints, *, start: Mark) -> Iterator[Lines]:
-    """The lines of a text, block by block; a job and its steps are never parted."""
-    reader, mark, held = _Reader(layout, complaints), start, b""
+    """The lines of a text, block by block, in bounded memory; a job and its steps stay together."""
+    reader = _Reader(layout, complaints)
+    held = _Held(layout, start)
     for block in blocks:
-        held += block
-        cut = _find_last_job(held, layout)
+        held.add(block)
+        cut = held.find_cut()
         if cut:
-            lines = reader.read(held[:cut], mark)
-            mark, held = lines.upto, held[cut:]
-            yield lines
-    if held and not held.endswith(b"\n"):
-        last = held.decode("utf-8", "replace").splitlines()[-1]
-        complaints.add(CUT_OFF, line=mark.lines + held.count(b"\n") + 1, text=last)
-    elif held:
-        yield reader.read(held, mark)
+            yield reader.read(*held.take(cut))
+        if held.is_too_long:
+            complaints.add(TOO_LONG, line=held.mark.lines + 1, text=held.skip_line())
+    number, rest = held.mark.lines + held.data.count(b"\n") + 1, held.data[held.whole :].decode("utf-8", "replace")
+    if held.whole and (not rest or layout.starts_job(rest, whole=False)):
+        yield reader.read(*held.take(held.whole))
+    if rest:
+        complaints.add(CUT_OFF, line=number, text=rest)
 
 
-def _find_last_job(data: bytes, layout: Layout) -> int:
-    """Where the last job begins: its steps may still come. 0 if only one is there."""
-    end = data.rfind(b"\n") + 1  # a line that is not whole yet may turn out to be a step's
-    while (start := data.rfind(b"\n", 0, max(end - 1, 0)) + 1) > 0:
-        if layout.starts_job(data[start : start + 1024].decode("utf-8", "replace")):
-            return start
-        end = start
-    return data.rfind(b"\n") + 1 if len(data) > _MOST_HELD else 0
+@dataclass(slots=True)
+class _Held:
+    """What of a text was not handed on yet; ``mark`` is where that begins."""
+
+    layout: Layout
+    mark: Mark
+    data: bytes = b""
+    _searched: int = 0
+    _skips: bool = False
+
+    @property
+    def whole(self) -> int:
+        """Where the last line begins that has no end yet."""
+        return self.data.rfind(b"\n") + 1
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether nothing is held but a line that is too long already."""
+        return len(self.data) > LONGEST_LINE and b"\n" not in self.data
+
+    def add(self, block: bytes) -> None:
+        if self._skips:
+            end = block.find(b"\n") + 1
+            self._pass(end or len(block), lines=1 if end else 0)
+            self._skips, block = not end, block[end:] if end else b""
+        self.data += block
+
+    def skip_line(self) -> str:
+        """Forget the line that is held, and what is still to come of it; how it begins."""
+        begin = self.data[: 4 * _SHOWN].decode("utf-8", "replace")
+        self._pass(len(self.data), lines=0)
+        self.data, self._skips = b"", True
+        return begin
+
+    def find_cut(self) -> int:
+        """Where the last job begins, because its steps may still come; 0 if only one is there and there is room."""
+        whole = end = self.whole
+        while (start := self.data.rfind(b"\n", 0, max(end - 1, 0)) + 1) > self._searched:
+            if self.layout.starts_job(self.data[start : start + 1024].decode("utf-8", "replace")):
+                return start
+            end = start
+        self._searched = self.data.rfind(b"\n", 0, max(whole - 1, 0)) + 1
+        is_full = len(self.data) > _MOST_HELD or len(self.data) - whole > LONGEST_LINE
+        return whole if is_full else 0
+
+    def take(self, size: int) -> tuple[bytes, Mark]:
+        """The first bytes, and where they begin."""
+        taken, mark = self.data[:size], self.mark
+        self.data, self._searched = self.data[size:], 0
+        self._pass(size, lines=taken.count(b"\n"))
+        return taken, mark
+
+    def _pass(self, size: int, *, lines: int) -> None:
+        self.mark = Mark(position=self.mark.position + size, lines=self.mark.lines + lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +173,13 @@ class _Reader:
         upto = Mark(position=start.position + len(data), lines=start.lines + count)
         data = data.replace(b"\r\n", b"\n") if b"\r" in data else data
         ends = self._find_ends(data, count)
-        if ends is not None:
+        if ends is not None and np.diff(ends[:, -1], prepend=-1).max(initial=0) <= LONGEST_LINE + 1:
             return Lines(data, ends, range(start.lines + 1, upto.lines + 1), upto)
-        lines = data.decode("utf-8", "replace").split("\n")[:-1]
-        mended = list(_Mender(self.layout, self.complaints).mend(lines, start.lines + 1))
-        whole = "".join("|".join(text.translate(_HIDE) for text in fields) + "\n" for _, fields in mended).encode()
-        ends = self._find_ends(whole, len(mended))
+        joined = list(_Joiner(self.layout, self.complaints).join(data.split(b"\n")[:-1], start.lines + 1))
+        whole = "".join("|".join(text.translate(_HIDE) for text in fields) + "\n" for _, fields in joined).encode()
+        ends = self._find_ends(whole, len(joined))
         assert ends is not None
-        return Lines(whole, ends, [number for number, _ in mended], upto)
+        return Lines(whole, ends, [number for number, _ in joined], upto)
 
     def _find_ends(self, data: bytes, count: int) -> Places | None:
         """Where each field of each line ends; ``None`` if a line has more or fewer fields than it should."""
@@ -136,45 +192,72 @@ class _Reader:
 
 
 @dataclass(slots=True)
-class _Mender:
-    """Puts lines together that a newline in a free text broke apart, and tells separators of texts from sacct's own."""
+class _Begun:
+    """A record of which only the first lines were read."""
+
+    number: int
+    lines: list[str] = field(default_factory=list)
+    separators: int = 0
+
+    def add(self, line: str) -> None:
+        self.lines.append(line)
+        self.separators += line.count("|")
+
+
+@dataclass(slots=True)
+class _Joiner:
+    """Joins lines that a newline in a free text broke apart, and tells separators of texts from sacct's own."""
 
     layout: Layout
     complaints: Complaints
     _whole: tuple[int, list[str]] | None = None
-    _begun: tuple[int, str] | None = None
+    _begun: _Begun | None = None
 
-    def mend(self, lines: Iterable[str], first: int) -> Iterator[tuple[int, list[str]]]:
+    def join(self, lines: Iterable[bytes], first: int) -> Iterator[tuple[int, list[str]]]:
         """Each line that is understood with its number, as fields."""
-        for number, line in enumerate(lines, start=first):
-            fields = self.layout.fit(line)
-            if fields is not None:
+        for number, data in enumerate(lines, start=first):
+            line = data[: LONGEST_LINE + 1].decode("utf-8", "replace")
+            if len(data) > LONGEST_LINE:
+                yield from self._finish()
+                self.complaints.add(TOO_LONG, line=number, text=line)
+            elif (fields := self.layout.fit(line)) is not None:
                 yield from self._finish()
                 self._whole = number, fields
             elif self.layout.starts_record(line):
                 yield from self._finish()
-                self._begun = number, line
+                self._begun = _Begun(number)
+                self._begun.add(line)
             else:
-                self._go_on(number, line)
+                self._continue(number, line)
         yield from self._finish()
 
-    def _go_on(self, number: int, line: str) -> None:
+    def _continue(self, number: int, line: str) -> None:
         if self._begun is not None:
-            begun, text = self._begun[0], f"{self._begun[1]}\n{line}"
-            fields = self.layout.fit(text)
-            self._begun = (begun, text) if fields is None else None
-            self._whole = None if fields is None else (begun, fields)
+            self._extend(self._begun, line)
         elif self._whole is not None and self.layout.ends_in_text and not line.startswith("sacct: "):
-            self._whole[1][-1] += f"\n{line}"
+            if len(self._whole[1][-1]) < LONGEST_TEXT:
+                self._whole[1][-1] += f"\n{line}"
         elif line.strip():
-            self._complain(number, line)
+            self.complaints.add(NOT_UNDERSTOOD, line=number, text=line)
+
+    def _extend(self, begun: _Begun, line: str) -> None:
+        """A record is whole once it has its separators; those of its texts may come in addition, but not any number."""
+        begun.add(line)
+        if "|" not in line or begun.separators < self.layout.width - 1:
+            return
+        fields = self.layout.fit("\n".join(begun.lines))
+        if fields is not None:
+            self._whole, self._begun = (begun.number, fields), None
+        elif begun.separators - self.layout.width > MOST_SURPLUS:
+            self._give_up(begun)
 
     def _finish(self) -> Iterator[tuple[int, list[str]]]:
         if self._whole is not None:
             yield self._whole
         if self._begun is not None:
-            self._complain(*self._begun)
-        self._whole = self._begun = None
+            self._give_up(self._begun)
+        self._whole = None
 
-    def _complain(self, number: int, line: str) -> None:
-        self.complaints.add(NOT_UNDERSTOOD, line=number, text=line)
+    def _give_up(self, begun: _Begun) -> None:
+        self.complaints.add(NOT_UNDERSTOOD, line=begun.number, text=begun.lines[0])
+        self._begun = None

@@ -19,6 +19,9 @@ _MOMENT, _HOURS, _MINUTES = (
     np.frombuffer(shape, dtype=np.uint8) for shape in (b"0000-00-00T00:00:00", b"00:00:00", b"00:00.000")
 )
 _DOT, _ZERO, _NINE = ord("."), ord("0"), ord("9")
+_BEFORE_TASK = tuple(map(ord, "_+"))
+LARGEST = 2**62  # what every database holds
+LARGEST_COUNT = 2**31  # of cores, nodes, GPUs and tasks
 
 
 class Read(NamedTuple):
@@ -50,8 +53,35 @@ def read_figures(lines: Lines, column: int, rows: Places) -> Read:
             factors = np.where(unit, _FACTORS[character], factors)
             wrong |= other & ~dot & ~unit
     values = values * factors / 10.0**decimals
-    unread = np.flatnonzero(wrong | (np.isnan(values) & (lengths > 0)))
+    unread = np.flatnonzero(wrong | ((np.isnan(values) | (values >= LARGEST)) & (lengths > 0)))
     return Read(np.where(lengths > 0, values, np.nan), unread)
+
+
+class Ids(NamedTuple):
+    """Job ids with their tasks, -1 where they have none; and the places of what is no such id."""
+
+    jobs: Whole
+    tasks: Whole
+    unread: Places
+
+
+def read_ids(lines: Lines, column: int, rows: Places) -> Ids:
+    """``12``, ``12_3`` and ``12+3``."""
+    begins = lines.begins_of(column)[rows]
+    lengths = lines.ends[rows, column] - begins
+    jobs, tasks = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1, dtype=np.int64)
+    wrong = (lengths == 0) | (lengths > _LONGEST)
+    for place in range(min(int(lengths.max(initial=0)), _LONGEST)):
+        within = place < lengths
+        character = lines.characters[np.where(within, begins + place, begins)]
+        digit, of_task = within & (character >= _ZERO) & (character <= _NINE), tasks >= 0
+        figure = character.astype(np.int64) - _ZERO
+        jobs = np.where(digit & ~of_task, jobs * 10 + figure, jobs)
+        tasks = np.where(digit & of_task, tasks * 10 + figure, tasks)
+        parts = within & np.isin(character, _BEFORE_TASK) & ~of_task & (place > 0) & (place < lengths - 1)
+        tasks = np.where(parts, 0, tasks)
+        wrong |= within & ~digit & ~parts
+    return Ids(jobs, tasks, np.flatnonzero(wrong | (tasks >= LARGEST_COUNT)))
 
 
 def read_moments(lines: Lines, column: int, rows: Places) -> Read:
@@ -59,7 +89,7 @@ def read_moments(lines: Lines, column: int, rows: Places) -> Read:
     right, digits = _match(_MOMENT, lines, column, rows)
     year = digits[:, :4] @ (1000, 100, 10, 1)
     month, day, hour, minute, second = (digits[:, at] * 10 + digits[:, at + 1] for at in (5, 8, 11, 14, 17))
-    right &= (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    right &= (year >= 1970) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
     days = _count_days(np.where(right, year, 1970), np.where(right, month, 1), day)
     return Read(((days * 24 + hour) * 60 + minute) * 60.0 + second, np.flatnonzero(~right))
 
@@ -107,8 +137,8 @@ def belong(lines: Lines, column: int, steps: Places, jobs: Places) -> NDArray[np
 
 
 def as_list(figures: Floats) -> list[Any]:
-    """Whole numbers; ``None`` for what is not known."""
-    known = ~np.isnan(figures)
+    """Whole numbers; ``None`` for what is not known, or larger than anything measured can be."""
+    known = ~np.isnan(figures) & (figures < LARGEST)
     whole: NDArray[np.object_] = np.rint(np.where(known, figures, 0.0)).astype(np.int64).astype(object)
     whole[~known] = None
     return list(whole)

@@ -80,7 +80,9 @@ def parse_rules(text: str, *, source: str) -> Rules:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as exc:
         line = re.search(r"at line (\d+)", str(exc))
-        mistake = Mistake(place="the file", found=str(exc), expected=_LAYOUT, line=int(line[1]) if line else None)
+        mistake = Mistake(
+            place="the file", found=f"a syntax error ({exc})", expected=_LAYOUT, line=int(line[1]) if line else None
+        )
         raise SpecError(source, [mistake]) from exc
     reader = _Reader([])
     rules = reader.read(document)

@@ -133,7 +133,6 @@ def _has_all_of(node: NodeGroup, other: NodeGroup) -> bool:
 
 
 def _list_notes(cluster: Cluster, used: Sequence[Partition]) -> Iterator[str]:
-    yield "Slurm knows no prices: until they are filled in, every job here costs nothing."
     for partition in used:
         chosen = _choose_kinds(partition)
         threads = max(kind.threads_per_core for kind in chosen)
@@ -174,7 +173,7 @@ def _render_fields(entity: Site | NodeType, keys: Mapping[str, Key]) -> Iterator
 
 def _render_value(field: str, value: Any) -> str:
     if field.endswith("_bytes"):
-        return f'"{value // 2**20}MB"' if value % 2**20 == 0 else str(value)
+        return f'"{value // 2**20}MB"' if value % 2**20 == 0 else f'"{value}B"'
     if field == "max_walltime_s":
         return _render_walltime(value)
     if isinstance(value, bool):

@@ -27,6 +27,7 @@ def build_local_site(machine: Machine) -> Site:
         gpu_model=machine.gpu_model,
         cpu_model=machine.cpu_model,
         cpu_mhz=machine.cpu_mhz,
+        architecture=str(machine.extra.get("architecture") or "") or None,
     )
     node = replace(node, **_find_bench(machine))
     title = f"This machine ({machine.hostname})" if machine.hostname else "This machine"

@@ -15,6 +15,11 @@ SCHEDULERS = ("slurm", "shell")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 A_NAME = "a name of letters, digits, '.', '_' and '-', at most 64 long"
 _OPTION = re.compile(r"[a-z][a-z-]{0,63}")
+# A site says what its jobs ask for; what a job runs, as whom, in which environment and files is the user's to say.
+_NOT_OF_A_SITE = {
+    "array", "bcast", "bb", "bbf", "chdir", "container", "container-id", "error", "export", "export-file",
+    "get-user-env", "gid", "input", "job-name", "open-mode", "output", "propagate", "test-only", "uid", "wait", "wrap",
+}  # fmt: skip
 _AS_OF = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 _MOST_COUNT = 1_000_000
 _MOST_BYTES = 2**50
@@ -69,13 +74,13 @@ def _read_count_or_zero(value: Any) -> int:
 
 
 def _read_bytes(value: Any) -> int:
-    size = parse_bytes(_require(value, str, int))
+    size = parse_bytes(_require(value, str))
     _check(size <= _MOST_BYTES)
     return size
 
 
 def _read_duration(value: Any) -> float:
-    seconds = parse_duration(_require(value, str, int))
+    seconds = parse_duration(_require(value, str))
     _check(seconds <= _MOST_DURATION_S)
     return seconds
 
@@ -108,6 +113,7 @@ def _read_scheduler(value: Any) -> str:
 
 
 def _read_options(value: Any) -> dict[str, str]:
+    _check(not _NOT_OF_A_SITE & value.keys())
     return {_match(_OPTION, name): _read_line(text) for name, text in value.items()}
 
 
@@ -146,7 +152,12 @@ SITE_KEYS = {
     "source": Key("source", _read_line, _WORDED),
     "notes": Key("notes", _read_text, "text in quotes"),
     "refuses": Key("refuses", _read_refused, 'a list of scheduler options, for example ["mem"]'),
-    "script": Key("script", _read_options, 'a table of scheduler options, for example { account = "PAS1234" }'),
+    "script": Key(
+        "script",
+        _read_options,
+        'a table of scheduler options, for example { account = "PAS1234" }; '
+        "none that names files, commands or the environment",
+    ),
 }
 NODE_KEYS = {
     "partition": Key("partition", _read_name, A_NAME),
@@ -157,6 +168,7 @@ NODE_KEYS = {
     "gpu_model": Key("gpu_model", _read_line, _WORDED),
     "gpu_memory": Key("gpu_memory_bytes", _read_bytes, _SIZED),
     "cpu_model": Key("cpu_model", _read_line, _WORDED),
+    "architecture": Key("architecture", _read_name, "the architecture as 'uname -m' prints it: x86_64 or aarch64"),
     "cpu_mhz": Key("cpu_mhz", _read_mhz, f"a clock in MHz from {_MHZ[0]} to {_MHZ[1]}"),
     "max_nodes": Key("max_nodes", _read_count, _COUNTED),
     "max_walltime": Key("max_walltime_s", _read_duration, 'a duration, for example "168h", at most a year'),

@@ -98,7 +98,9 @@ def _parse_toml(text: str, *, source: str) -> dict[str, Any]:
         return tomllib.loads(text, parse_float=_parse_decimal)
     except tomllib.TOMLDecodeError as exc:
         line = re.search(r"at line (\d+)", str(exc))
-        mistake = Mistake(place="the file", found=str(exc), expected=expected, line=int(line[1]) if line else None)
+        mistake = Mistake(
+            place="the file", found=f"a syntax error ({exc})", expected=expected, line=int(line[1]) if line else None
+        )
         raise SiteError(source, [mistake]) from exc
     except (ValueError, RecursionError) as exc:
         found = "a number of thousands of digits, or hundreds of nested lists or tables"

@@ -62,6 +62,10 @@ class Spread:
         """The log ratio that a new row falls below with this chance."""
         return -_tail_quantile(-np.array(self.residuals)[::-1], self.scale, chance)
 
+    def width(self, level: float) -> float:
+        """The width of the interval at this level, in logs."""
+        return self.upper((1 - level) / 2) - self.lower((1 - level) / 2)
+
     def exceeded(self, log_ratio: NDArray[np.float64]) -> NDArray[np.float64]:
         """The chance that a new row exceeds these log ratios; the reverse of :meth:`upper`."""
         residuals = np.array(self.residuals)

@@ -9,6 +9,7 @@ import skops.io
 from skops.io.exceptions import UntrustedTypesFoundException
 
 from foretell.errors import StoreError
+from foretell.models.fitted import check_parts
 from foretell.models.runs import REGRESSORS, RunRegressor
 
 _TRUSTED = [
@@ -35,7 +36,9 @@ def load_models(blob: bytes) -> tuple[dict[str, RunRegressor], dict[str, Any]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # scikit-learn warns of other versions; the store rebuilds instead
             content = skops.io.loads(blob, trusted=_TRUSTED)
-        return _checked(content["models"]), json.loads(content["facts"])
+        models = _checked(content["models"])
+        check_parts(models)
+        return models, json.loads(content["facts"])
     except UntrustedTypesFoundException as exc:
         raise StoreError(f"the stored model holds types Foretell does not write ({exc}); run 'foretell build'") from exc
     except Exception as exc:  # a damaged archive fails in as many ways as there are bytes

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.errors import NotFoundError
-from foretell.models.runs import REGRESSORS, RunRegressor
+from foretell.models.runs import REGRESSORS, ProcessRunRegressor, RunRegressor
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -15,13 +15,15 @@ Bools: TypeAlias = NDArray[np.bool_]
 _VALIDATION_SHARE = 0.25
 _LEAST_FOR_VALIDATION = 4
 _CENSORED_ROUNDS = 2
+_QUIET = 0.3  # cores that others may use without disturbing a run; twice as many halve its weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSet:
     """Rows to learn one quantity from; of ``censored`` rows ``y`` is a lower bound.
 
-    ``unit`` is what is known of each row beforehand: models learn ``y`` in units of it.
+    ``unit`` is what is known of each row beforehand: models learn ``y`` in units of it. ``load`` is how many cores
+    others used while each row was measured, where that matters and is known.
     """
 
     X: Floats
@@ -30,6 +32,7 @@ class TrainingSet:
     full_scale: Bools
     censored: Bools
     group: NDArray[np.int64]
+    load: Floats | None = None
 
     def take(self, rows: NDArray[np.intp] | Bools) -> "TrainingSet":
         return TrainingSet(
@@ -39,10 +42,50 @@ class TrainingSet:
             full_scale=self.full_scale[rows],
             censored=self.censored[rows],
             group=self.group[rows],
+            load=None if self.load is None else self.load[rows],
         )
 
     def __len__(self) -> int:
         return len(self.y)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saturation:
+    """Beyond the largest measured value of a column, predictions that fall do so only by the share ``believed``.
+
+    More cores or nodes help less and less, and the runs may end before that shows.
+    """
+
+    high: tuple[float, ...]
+    believed: float
+
+    @classmethod
+    def of(cls, X: Floats, *, believed: float) -> "Saturation":
+        return cls(high=tuple(X.max(axis=0).tolist()), believed=believed)
+
+    def predict(self, model: RunRegressor, X: Floats) -> Floats:
+        values, fall = self._find_falls(model, X)
+        return np.asarray(values * np.exp((1 - self.believed) * fall))
+
+    def doubt(self, model: RunRegressor, X: Floats) -> Floats:
+        """How far, in logs, the prediction lies from that with all of the fall believed, or none of it."""
+        _, fall = self._find_falls(model, X)
+        return max(self.believed, 1 - self.believed) * fall
+
+    def _find_falls(self, model: RunRegressor, X: Floats) -> tuple[Floats, Floats]:
+        """The predictions as the model makes them, and in logs by how much they fall beyond the measured values."""
+        values, near = model.predict(X), np.minimum(X, self.high)
+        held = X.copy()
+        for column in np.flatnonzero((near < X).any(axis=0)):
+            rows = np.flatnonzero(near[:, column] < X[:, column])
+            moved = X[rows].copy()
+            moved[:, column] = near[rows, column]
+            falls = rows[values[rows] < model.predict(moved)]
+            held[falls, column] = near[falls, column]
+        changed, fall = (held != X).any(axis=1), np.zeros(len(X))
+        if changed.any():
+            fall[changed] = np.maximum(np.log(model.predict(held[changed]) / values[changed]), 0.0)
+        return values, fall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +94,19 @@ class FittedRecipe:
 
     model: RunRegressor
     factor: float = 1.0
+    saturation: Saturation | None = None
 
     def predict(self, X: Floats) -> Floats:
-        return self.model.predict(X) * self.factor
+        raw = self.model.predict(X) if self.saturation is None else self.saturation.predict(self.model, X)
+        return raw * self.factor
+
+    def find_doubt(self, X: Floats) -> Floats:
+        """What the interval has to allow for in addition, in logs: whether more of a resource still helps."""
+        return np.zeros(len(X)) if self.saturation is None else self.saturation.doubt(self.model, X)
+
+    def find_widths(self, X: Floats) -> Floats | None:
+        """How far a new run may lie from the prediction, as a standard deviation in logs, where the model knows."""
+        return self.model.spread(X) if isinstance(self.model, ProcessRunRegressor) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +134,10 @@ class Recipe:
         """Simpler first."""
         return (REGRESSORS[self.family].complexity, self.adjusted, -self.share)
 
+    @property
+    def wins_ties(self) -> bool:
+        return REGRESSORS[self.family].wins_ties
+
     def fit(self, data: TrainingSet, *, seed: int = 0, like: FittedRecipe | None = None) -> FittedRecipe:
         """Fitted to these rows; ``like`` was fitted to nearly the same ones, which may save time."""
         groups = np.random.default_rng(seed).permutation(np.unique(data.group[data.full_scale & ~data.censored]))
@@ -106,9 +163,10 @@ def _fit_with_bounds(family: str, data: TrainingSet, like: RunRegressor | None) 
 
 
 def _weights(data: TrainingSet) -> Floats:
-    """Full-scale rows together weigh as much as scaled-down ones, where they are fewer."""
+    """Full-scale rows together weigh as much as scaled-down ones, where they are fewer; disturbed ones weigh less."""
     large, small = int(data.full_scale.sum()), int((~data.full_scale).sum())
-    return np.where(data.full_scale, max(1.0, small / large), 1.0) if large else np.ones(len(data))
+    weights = np.where(data.full_scale, max(1.0, small / large), 1.0) if large else np.ones(len(data))
+    return weights if data.load is None else weights / (1 + np.maximum(np.nan_to_num(data.load) - _QUIET, 0) / _QUIET)
 
 
 def _adjustment(model: RunRegressor, data: TrainingSet, validation: NDArray[np.int64]) -> float:
@@ -119,8 +177,9 @@ def _adjustment(model: RunRegressor, data: TrainingSet, validation: NDArray[np.i
 DEFAULT = "default"
 _BASELINES = {"harp": ("linear", "tree", "neural"), "harp-pca": ("linear PCA", "tree PCA", "neural PCA")}
 CANDIDATES = (DEFAULT, *_BASELINES)
-_FOR_FEW = ("law", "process")
-_OURS = (*_FOR_FEW, "boosting", "law+trees")
+_ALWAYS = ("constant", "power", "law", "process")
+_FOR_FEW = (*_ALWAYS, "laws")
+_FOR_MANY = (*_ALWAYS, "boosting", "law+trees")
 _LEAST_FOR_TREES = 100
 
 
@@ -136,7 +195,9 @@ def list_recipes(candidates: str, *, mixed: bool, configurations: int) -> tuple[
         NotFoundError: if there is no such list.
     """
     if candidates == DEFAULT:
-        return tuple(Recipe(family=family) for family in (_OURS if configurations >= _LEAST_FOR_TREES else _FOR_FEW))
+        return tuple(
+            Recipe(family=family) for family in (_FOR_MANY if configurations >= _LEAST_FOR_TREES else _FOR_FEW)
+        )
     if candidates not in _BASELINES:
         raise NotFoundError("list of candidates", candidates, known=CANDIDATES)
     families = _BASELINES[candidates]

@@ -26,16 +26,23 @@ _MOST_PLANS = 32  # more widths than this share plans
 class Outlay:
     """What tries cost: one that fails its whole request, the one that fits what was used and ``idle`` of the rest.
 
-    ``idle`` is above 0: if what is not used cost nothing, everything there is would be the best request.
+    ``idle`` is above 0: if what is not used cost nothing, everything there is would be the best request. A failed try
+    also costs ``retry_cost``, in multiples of the prediction: the job waits in the queue again, and so does its user.
     """
 
     idle: float
+    retry_cost: float = 1.0
 
 
 # Walltime is charged as used. But a longer request waits longer for its gap and keeps others out of it.
 TIME = Outlay(idle=0.1)
 # Memory is set aside whether used or not: what is asked for is what is paid.
 MEMORY = Outlay(idle=1.0)
+
+
+def share_risk(risk: float, quantities: int) -> float:
+    """The risk that each of several requests may have, for any of them to fail with this one."""
+    return float(1 - (1 - risk) ** (1 / quantities))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,34 +100,39 @@ def request_at_risk(ratios: Ratios, outlay: Outlay, *, risk: float, tries: int) 
     return plan_from(ratios.upper(risk), ratios, outlay, tries=tries)
 
 
-def plan_for_widths(spread: Spread, outlay: Outlay, *, widths: Floats, tries: int, risk: float | None = None) -> Floats:
+def plan_for_widths(
+    spread: Spread, outlay: Outlay, *, widths: Floats, tries: int, risk: float, least_cost: bool = True
+) -> Floats:
     """A row of requests for each width of a spread.
+
+    The first is too small with at most the chance ``risk``, and never below the prediction. It is the least that is
+    so, or with ``least_cost`` a larger one where that costs less.
 
     Many widths share a few plans: the nearest one, at the same ranks of the spread. In between its neighbours it would
     mix plans that bet on different things, and cost more than either.
-
-    With a ``risk`` the first request is the spread's own bound at that risk.
     """
     planned = np.unique(widths)
     if len(planned) > _MOST_PLANS:
         planned = np.geomspace(planned[0], planned[-1], _MOST_PLANS)
-    plans = np.log([_plan_for_width(spread, outlay, width=float(width), tries=tries, risk=risk) for width in planned])
+    safe = max(spread.upper(risk), 0.0)
+    plans = np.log([_plan_for_width(spread, outlay, float(width), tries, safe, least_cost) for width in planned])
     nearest = np.searchsorted(np.sqrt(planned[:-1] * planned[1:]), widths)
     return np.exp(plans[nearest] * (widths / planned[nearest])[:, None])
 
 
-def _plan_for_width(spread: Spread, outlay: Outlay, *, width: float, tries: int, risk: float | None) -> Floats:
-    ratios = Ratios.of(spread, width=width)
-    if risk is None:
-        return plan_requests(ratios, outlay, tries=tries)
-    return plan_from(float(np.exp(width * spread.upper(risk))), ratios, outlay, tries=tries)
+def _plan_for_width(spread: Spread, outlay: Outlay, width: float, tries: int, safe: float, least_cost: bool) -> Floats:
+    """The plan whose first request is at least ``safe``, a log ratio in units of the width."""
+    ratios, first = Ratios.of(spread, width=width), float(np.exp(min(width * safe, _FARTHEST)))
+    cheapest = plan_requests(ratios, outlay, tries=tries) if least_cost else np.zeros(1)
+    return cheapest if cheapest[0] >= first else plan_from(first, ratios, outlay, tries=tries)
 
 
 def expected_cost(requests: ArrayLike, ratios: Ratios, outlay: Outlay) -> float:
     """What a job costs on average that is asked for like this, in multiples of the prediction."""
     planned = np.asarray(requests, dtype=float)
     before = np.append(0.0, planned[:-1])
-    tries = planned * (outlay.idle * ratios.exceeded(before) + (1 - outlay.idle) * ratios.exceeded(planned))
+    failed = ratios.exceeded(planned)
+    tries = planned * (outlay.idle * ratios.exceeded(before) + (1 - outlay.idle) * failed) + outlay.retry_cost * failed
     used = (1 - outlay.idle) * float(ratios.values @ ratios.chances)
     return used + float(tries.sum() + _doubling_cost(planned[-1:], ratios, outlay)[0])
 
@@ -154,12 +166,12 @@ def _build_stages(ratios: Ratios, outlay: Outlay, tries: int) -> list[_Stage]:
     The last also says where its doubles fall, so halves of values are choices as well.
     """
     last = _list_halves(ratios.values)
-    paid = (1 - outlay.idle) * last * ratios.exceeded(last)
+    paid = ((1 - outlay.idle) * last + outlay.retry_cost) * ratios.exceeded(last)
     stages = [_Stage(requests=last, cost=paid + _doubling_cost(last, ratios, outlay))]
     left = ratios.exceeded(ratios.values)
     for _ in range(tries - 1):
         after = stages[0].costs_after(ratios.values, left, outlay.idle).min(axis=1)
-        cost = (1 - outlay.idle) * ratios.values * left + np.where(left > 0, after, 0)
+        cost = ((1 - outlay.idle) * ratios.values + outlay.retry_cost) * left + np.where(left > 0, after, 0)
         stages.insert(0, _Stage(requests=ratios.values, cost=cost))
     return stages
 
@@ -186,4 +198,4 @@ def _doubling_cost(requests: Floats, ratios: Ratios, outlay: Outlay) -> Floats:
     tries = requests[:, None] * 2.0 ** np.arange(max(doublings, 0) + 1)
     left = ratios.exceeded(tries)
     costs = tries[:, 1:] * (outlay.idle * left[:, :-1] + (1 - outlay.idle) * left[:, 1:])
-    return np.asarray(costs.sum(axis=1))
+    return np.asarray((costs + outlay.retry_cost * left[:, 1:]).sum(axis=1))

@@ -13,7 +13,7 @@ from foretell.errors import NotFoundError
 from foretell.models.intervals import Spread
 from foretell.models.metrics import score
 from foretell.models.recipes import Bools, FittedRecipe, Floats, Recipe, TrainingSet
-from foretell.models.runs import BlendRunRegressor, ProcessRunRegressor, weigh_members
+from foretell.models.runs import build_blend, weigh_members
 
 POLICIES: Mapping[str, Callable[[Scores], float]] = {
     "mape": lambda scores: scores.mape,
@@ -32,7 +32,6 @@ _FOLDS_FOR_MANY = 5
 _MANY_ROWS = 50
 _MOST_JUDGED = 1000
 _PLENTY = 4
-_LEAST_WEIGHT = 0.02  # a member of a blend with less than this says nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,9 +182,11 @@ def _try(recipe: Recipe, data: TrainingSet, judged: NDArray[np.intp], folds: NDA
     fit_s = time.perf_counter() - started
     predictions, widths, factors = np.empty(len(judged)), np.empty(len(judged)), []
     for training, inside in _splits(data, judged, folds):
-        factor, told, strays = answer(recipe, training, data.take(judged[inside]), like=whole)
-        predictions[inside], widths[inside] = told, np.nan if strays is None else strays
-        factors.append(factor)
+        fitted, unseen = recipe.fit(training, like=whole), data.take(judged[inside])
+        known = fitted.find_widths(unseen.X)
+        predictions[inside] = fitted.predict(unseen.X) * unseen.unit
+        widths[inside] = np.nan if known is None else known
+        factors.append(fitted.factor)
     return Trial(
         recipe=recipe,
         fitted=whole,
@@ -194,15 +195,6 @@ def _try(recipe: Recipe, data: TrainingSet, judged: NDArray[np.intp], folds: NDA
         factor=float(np.median(factors)),
         fit_s=fit_s,
     )
-
-
-def answer(
-    recipe: Recipe, training: TrainingSet, unseen: TrainingSet, *, like: FittedRecipe
-) -> tuple[float, Floats, Floats | None]:
-    """The factor, the predictions for unseen rows, and how far these may stray where the model can tell."""
-    fitted = recipe.fit(training, like=like)
-    strays = fitted.model.spread(unseen.X) if isinstance(fitted.model, ProcessRunRegressor) else None
-    return fitted.factor, fitted.predict(unseen.X) * unseen.unit, strays
 
 
 def _blend(trials: Sequence[Trial], actual: Floats, folds: NDArray[np.int64]) -> Trial:
@@ -214,10 +206,7 @@ def _blend(trials: Sequence[Trial], actual: Floats, folds: NDArray[np.int64]) ->
         inside = folds == fold
         weights = weigh_members(errors[~inside] if (~inside).any() else errors)
         predictions[inside] = np.exp(weights @ logs[:, inside])
-    weights = weigh_members(errors)
-    kept = np.flatnonzero(weights >= _LEAST_WEIGHT)
-    members = [trials[int(index)].fitted.model for index in kept]
-    blend = BlendRunRegressor.of(members, (weights[kept] / weights[kept].sum()).tolist())
+    blend = build_blend([trial.fitted.model for trial in trials], weigh_members(errors))
     fit_s = sum(trial.fit_s for trial in trials)
     return Trial(recipe=Recipe(family="blend"), fitted=FittedRecipe(model=blend), predictions=predictions, fit_s=fit_s)
 
@@ -226,7 +215,8 @@ def pick(trials: Sequence[Trial], actual: Floats, weigh: Callable[[Scores], floa
     """The best, or the simplest of those that other rows of the same kind might have put first."""
     best = min(trials, key=lambda trial: weigh(score(actual, trial.predictions)))
     simpler = sorted(
-        (trial for trial in trials if trial.recipe.rank < best.recipe.rank), key=lambda trial: trial.recipe.rank
+        (trial for trial in trials if trial.recipe.wins_ties and trial.recipe.rank < best.recipe.rank),
+        key=lambda trial: trial.recipe.rank,
     )
     return next((trial for trial in simpler if _is_tied(trial, best, actual, weigh)), best)
 

@@ -56,6 +56,10 @@ class _Way(Recipe):
     def rank(self) -> tuple[float, ...]:
         return (self.order,)
 
+    @property
+    def wins_ties(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Option:

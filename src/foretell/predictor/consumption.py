@@ -23,6 +23,7 @@ from foretell.entities.records import from_record, to_record
 from foretell.entities.units import render_duration, render_link
 from foretell.entities.workload import Floats, Workload
 from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
+from foretell.models.checks import read_rising
 from foretell.models.consumption.persist import load_model, save_model
 from foretell.models.consumption.physics import PhysicsModel
 from foretell.models.consumption.targets import TARGETS, read_targets
@@ -241,7 +242,7 @@ def load_consumption_model(path: Path) -> ConsumptionPredictor:
     """
     model, facts = load_model(path, PhysicsModel)
     try:
-        spreads = {name: np.array(values) for name, values in facts["spreads"].items()}
+        spreads = {name: read_rising(values, count=len(_QUANTILES)) for name, values in facts["spreads"].items()}
         return ConsumptionPredictor(model, spreads=spreads, known=from_record(Known, facts["known"]))
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise StoreError(f"{path}: a model of consumption without what it covers ({exc}); learn it again") from exc

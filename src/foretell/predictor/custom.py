@@ -10,33 +10,51 @@ from numpy.typing import NDArray
 from foretell.entities.formula import Formula
 from foretell.entities.learned import Judgement, Standing
 from foretell.features.table import RunTable
-from foretell.models.between import Between
 from foretell.models.intervals import Spread
 from foretell.models.metrics import score
+from foretell.models.regimes import Elsewhere
 from foretell.models.selection import Selected, get_policy
+from foretell.predictor.bounds import Marginal
 
 Floats: TypeAlias = NDArray[np.float64]
 
 CUSTOM = "custom"
+REMAINDER = "(remainder)"  # what no phase covers: the program's start and its end
+_LEAST_COVERED = 0.01  # of the usual remainder, where the phases took all of the time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What was chosen for one quantity: for values as measured, and for values in between."""
+    """What was chosen for one quantity: for values as measured, and by regime for others.
+
+    ``marginal`` is what is known of a run whose configuration is not.
+    """
 
     selected: Selected
-    between: Between | None
+    elsewhere: Mapping[str, Elsewhere]
+    marginal: Marginal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Custom:
-    """How the formula did. ``between`` is ``None`` where it could not be judged in between."""
+    """How the formula did, and by regime how it did where values were left out, if that could be judged."""
 
     judgement: Judgement
     spread: Spread
     wins: bool
-    between: Spread | None
-    wins_between: bool
+    elsewhere: Mapping[str, Spread]
+    wins_elsewhere: frozenset[str]
+
+
+def find_remainder(formula: str, table: RunTable) -> Floats:
+    """What the formula of a run's measured phases leaves of its time; not known of any run where it leaves nothing."""
+    unknown = np.full(len(table), np.nan)
+    with np.errstate(all="ignore"):
+        covered = np.broadcast_to(Formula(formula).evaluate({**table.columns, **table.phases}), len(table))
+        left = np.where(table.censored, np.nan, table.elapsed_s - covered)
+    known = left[np.isfinite(left)]
+    usual = float(np.median(known)) if len(known) else 0.0
+    return np.maximum(left, _LEAST_COVERED * usual) if usual > 0 else unknown
 
 
 def judge_custom(
@@ -65,29 +83,29 @@ def judge_custom(
             expected=scores,
             pairs=tuple(zip(actual.tolist(), whole.tolist(), strict=True)),
         )
-    between, wins_between = _judge_between(formula, table, elapsed.between, phases, policy)
+    judged = {regime: _judge_elsewhere(formula, table, regime, elapsed, phases, policy) for regime in elapsed.elsewhere}
+    known = {regime: found for regime, found in judged.items() if found is not None}
     return Custom(
         judgement=judgement,
         spread=Spread.learn(actual, whole, widths),
         wins=wins,
-        between=between,
-        wins_between=wins_between,
+        elsewhere={regime: spread for regime, (spread, _) in known.items()},
+        wins_elsewhere=frozenset(regime for regime, (_, wins_there) in known.items() if wins_there),
     )
 
 
-def _judge_between(
-    formula: str, table: RunTable, elapsed: Between | None, phases: Mapping[str, Part], policy: str
-) -> tuple[Spread | None, bool]:
+def _judge_elsewhere(
+    formula: str, table: RunTable, regime: str, elapsed: Part, phases: Mapping[str, Part], policy: str
+) -> tuple[Spread, bool] | None:
     """The same where values were left out; the same rows must have been left out for the whole and for each phase."""
-    parts = {name: part.between for name, part in phases.items()}
-    if elapsed is None or any(part is None or not np.array_equal(part.rows, elapsed.rows) for part in parts.values()):
-        return None, False
-    held_out = {name: part.held_out for name, part in parts.items() if part is not None}
-    whole = _compose(formula, table, elapsed.rows, held_out)
+    basic = elapsed.elsewhere[regime]
+    parts = {name: part.elsewhere.get(regime) for name, part in phases.items()}
+    held_out = {name: part.held_out for name, part in parts.items() if part and np.array_equal(part.rows, basic.rows)}
+    whole = _compose(formula, table, basic.rows, held_out) if len(held_out) == len(phases) else None
     if whole is None:
-        return None, False
-    actual, weigh = table.elapsed_s[elapsed.rows], get_policy(policy)
-    return Spread.learn(actual, whole, elapsed.widths), weigh(score(actual, whole)) < weigh(elapsed.expected)
+        return None
+    actual, weigh = table.elapsed_s[basic.rows], get_policy(policy)
+    return Spread.learn(actual, whole, basic.widths), weigh(score(actual, whole)) < weigh(basic.expected)
 
 
 def _spread_out(selected: Selected, rows: int) -> Floats:
@@ -100,4 +118,5 @@ def _compose(formula: str, table: RunTable, rows: NDArray[np.intp], held_out: Ma
     columns = {name: column[rows] for name, column in table.columns.items()}
     with np.errstate(all="ignore"):  # what is not finite is seen to below
         whole = np.broadcast_to(Formula(formula).evaluate({**columns, **held_out}), len(rows))
+        whole = whole + held_out.get(REMAINDER, 0.0)
     return np.asarray(whole) if (np.isfinite(whole) & (whole > 0)).all() else None

@@ -24,7 +24,8 @@ from foretell.entities.explanation import (
 from foretell.entities.run import Machine, RunSpec
 from foretell.features.encode import Field
 from foretell.features.table import MACHINE_PREFIX, build_column, render_level
-from foretell.predictor.predictor import DEFAULT_LEVEL, ELAPSED, MEMORY, Bounds, Predictor
+from foretell.predictor.bounds import Bounds
+from foretell.predictor.predictor import DEFAULT_LEVEL, ELAPSED, MEMORY, Predictor
 
 Floats: TypeAlias = NDArray[np.float64]
 Row: TypeAlias = Mapping[str, Value]
@@ -106,6 +107,7 @@ class _Question:
     usual: Row
     fields: tuple[Field, ...]
     switches: frozenset[str]
+    regime: int
 
     def show(self, field: Field, value: Value) -> Value:
         """A value as its user would write it."""
@@ -130,7 +132,8 @@ def _read_question(predictor: Predictor, spec: RunSpec, machine: Machine | None)
     asked = {field.name: field.fill for field in fields} | asked
     usual = {name: known[name].fill for name in asked} | {field.name: _find_usual(field) for field in fields}
     switches = frozenset(name for name, value in spec.parameters.items() if isinstance(value, bool))
-    return _Question(asked=asked, usual=usual, fields=fields, switches=switches)
+    regime = predictor.encoder.regime({name: build_column([value]) for name, value in asked.items()}, 1)
+    return _Question(asked=asked, usual=usual, fields=fields, switches=switches, regime=int(regime[0]))
 
 
 def _is_missing(value: object) -> bool:
@@ -139,10 +142,9 @@ def _is_missing(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answers:
-    """What is predicted for rows, by quantity; ``off_grid`` rows may be answered by other models."""
+    """What is predicted for rows, by quantity."""
 
     quantities: Mapping[str, Bounds]
-    off_grid: NDArray[np.bool_]
     carried: NDArray[np.bool_]
 
     def log_values(self) -> Floats:
@@ -162,12 +164,13 @@ class _Oracle:
     predictor: Predictor
     level: float
 
-    def ask(self, rows: Sequence[Row]) -> _Answers:
+    def ask(self, rows: Sequence[Row], *, regime: int | None = None) -> _Answers:
+        """With a ``regime`` all rows are predicted by its models: the step to another model is no effect of a value."""
         columns = {name: build_column([row[name] for row in rows]) for name in rows[0]}
-        forecast = self.predictor.forecast(columns, len(rows), level=self.level)
+        forecast = self.predictor.forecast(columns, len(rows), level=self.level, regime=regime)
         memory = {} if forecast.memory is None else {MEMORY: forecast.memory}
         quantities = {ELAPSED: forecast.elapsed, **memory}
-        return _Answers(quantities=quantities, off_grid=forecast.off_grid, carried=forecast.carried)
+        return _Answers(quantities=quantities, carried=forecast.carried)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,12 +199,10 @@ def _sweep(question: _Question, oracle: _Oracle) -> list[_Sweep]:
     rows = [
         {**question.asked, field.name: value} for field, values in zip(varied, lists, strict=True) for value in values
     ]
-    answers = oracle.ask(rows)
+    answers, alike = oracle.ask(rows), oracle.ask(rows, regime=question.regime)
     ends = np.cumsum([0, *map(len, lists)])
     sweeps = []
     for field, values, (start, end) in zip(varied, lists, pairwise(ends), strict=True):
-        off_grid = answers.off_grid[start:end]
-        here = values.index(_find_listed(field, question.asked[field.name]))
         sweeps.append(
             _Sweep(
                 field=field,
@@ -209,7 +210,7 @@ def _sweep(question: _Question, oracle: _Oracle) -> list[_Sweep]:
                 values=tuple(values),
                 shown=tuple(question.show(field, value) for value in values),
                 bounds={
-                    name: _align(values, _take(bounds, start, end), off_grid, like=bool(off_grid[here]))
+                    name: _align(bounds.take(slice(start, end)), alike.quantities[name].value[start:end])
                     for name, bounds in answers.quantities.items()
                 },
             )
@@ -217,25 +218,10 @@ def _sweep(question: _Question, oracle: _Oracle) -> list[_Sweep]:
     return sweeps
 
 
-def _take(bounds: Bounds, start: int, end: int) -> Bounds:
-    return Bounds(**{name: getattr(bounds, name)[start:end] for name in Bounds.__slots__})
-
-
-def _align(values: Sequence[Value], bounds: Bounds, off_grid: NDArray[np.bool_], *, like: bool) -> Bounds:
-    """All as by the model that answers the question.
-
-    Values measured and values between may be answered by two models, and the step from one to the other is no effect
-    of the value: it is taken out.
-    """
-    if off_grid.all() or not off_grid.any():
-        return bounds
-    x, y = np.array(values, dtype=float), _log(bounds.value)
-    x = np.log(x) if x[0] > 0 else x
-    many = off_grid if 2 * off_grid.sum() > len(off_grid) else ~off_grid
-    step = float(np.median(y[~many] - np.interp(x[~many], x[many], y[many])))
-    moved = off_grid != like
-    factor = np.exp(np.where(moved, np.where(many, step, -step), 0.0))
-    return replace(bounds, value=bounds.value * factor, low=bounds.low * factor, high=bounds.high * factor)
+def _align(natural: Bounds, values: Floats) -> Bounds:
+    """These values, with intervals as wide as those of the bounds."""
+    factor = values / natural.value
+    return replace(natural, value=values, low=natural.low * factor, high=natural.high * factor)
 
 
 def _find_listed(field: Field, asked: Value) -> Value:

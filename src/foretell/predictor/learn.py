@@ -13,12 +13,13 @@ from foretell.entities.learned import Judgement, ModelCard
 from foretell.errors import NotEnoughRunsError
 from foretell.features.encode import Encoder, Field, fit_encoder
 from foretell.features.table import MACHINE_PREFIX, RunTable
-from foretell.models.between import select_between
 from foretell.models.intervals import Spread
 from foretell.models.recipes import DEFAULT, FittedRecipe, TrainingSet, list_recipes
+from foretell.models.regimes import BETWEEN, BEYOND, select_elsewhere
 from foretell.models.selection import DEFAULT_POLICY, get_policy, select
-from foretell.predictor.custom import CUSTOM, Custom, Part, judge_custom
-from foretell.predictor.predictor import BETWEEN, DOUBT, ELAPSED, MEMORY, Predictor
+from foretell.predictor.bounds import Marginal
+from foretell.predictor.custom import CUSTOM, REMAINDER, Custom, Part, find_remainder, judge_custom
+from foretell.predictor.predictor import DOUBT, ELAPSED, MEMORY, Predictor
 from foretell.predictor.units import FactorRecipe, Units, find_unit_notes, find_units
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -79,6 +80,7 @@ def learn(
         spreads=_gather_spreads(parts, custom),
         formula=app.estimate if custom else None,
         units=units,
+        marginals={name: part.marginal for name, part in parts.items()},
         source=source,
         borrowed=tuple(name for name in lent if name in parts),
         card=ModelCard(
@@ -86,7 +88,8 @@ def learn(
             policy=policy,
             judgements=_gather_judgements(parts, custom),
             uses_custom=custom is not None and custom.wins,
-            uses_custom_between=custom is not None and custom.wins_between,
+            uses_custom_between=custom is not None and BETWEEN in custom.wins_elsewhere,
+            uses_custom_beyond=custom is not None and BEYOND in custom.wins_elsewhere,
             notes=(*encoder.notes, *notes),
             columns=encoder.names,
         ),
@@ -96,15 +99,19 @@ def learn(
 def _gather_models(parts: Mapping[str, Part]) -> dict[str, FittedRecipe]:
     models = {name: part.selected.fitted for name, part in parts.items()}
     models |= {name + DOUBT: part.selected.doubt for name, part in parts.items() if part.selected.doubt}
-    return models | {name + BETWEEN: part.between.fitted for name, part in parts.items() if part.between}
+    return models | {
+        name + regime: chosen.fitted for name, part in parts.items() for regime, chosen in part.elsewhere.items()
+    }
 
 
 def _gather_spreads(parts: Mapping[str, Part], custom: Custom | None) -> dict[str, Spread]:
     spreads = {name: part.selected.spread for name, part in parts.items()}
-    spreads |= {name + BETWEEN: part.between.spread for name, part in parts.items() if part.between}
+    spreads |= {
+        name + regime: chosen.spread for name, part in parts.items() for regime, chosen in part.elsewhere.items()
+    }
     if custom:
         spreads[CUSTOM] = custom.spread
-        spreads |= {CUSTOM + BETWEEN: custom.between} if custom.between else {}
+        spreads |= {CUSTOM + regime: spread for regime, spread in custom.elsewhere.items()}
     return spreads
 
 
@@ -112,7 +119,13 @@ def _gather_judgements(parts: Mapping[str, Part], custom: Custom | None) -> dict
     judgements = {name: _judgement(parts[name]) for name in (ELAPSED, MEMORY) if name in parts}
     if custom:
         known = judgements[ELAPSED]
-        judgements[ELAPSED] = replace(custom.judgement, between=known.between, between_winner=known.between_winner)
+        judgements[ELAPSED] = replace(
+            custom.judgement,
+            between=known.between,
+            between_winner=known.between_winner,
+            beyond=known.beyond,
+            beyond_winner=known.beyond_winner,
+        )
     return judgements
 
 
@@ -133,10 +146,14 @@ def _lend_range(field: Field, lender: Field | None) -> Field:
 
 
 def _judgement(part: Part) -> Judgement:
-    judgement, between = part.selected.judgement, part.between
-    if between is None:
-        return judgement
-    return replace(judgement, between=between.expected, between_winner=between.winner)
+    between, beyond = part.elsewhere.get(BETWEEN), part.elsewhere.get(BEYOND)
+    return replace(
+        part.selected.judgement,
+        between=between.expected if between else None,
+        between_winner=between.winner if between else "",
+        beyond=beyond.expected if beyond else None,
+        beyond_winner=beyond.winner if beyond else "",
+    )
 
 
 def _sampled(table: RunTable, *, seed: int) -> tuple[RunTable, tuple[str, ...]]:
@@ -170,6 +187,7 @@ class _Trainer:
             full_scale=table.full_scale,
             censored=table.censored,
             group=table.group,
+            load=None if quantity == MEMORY else table.load,
         )
         data, rows = whole.take(known), np.flatnonzero(known)
         recipes = list_recipes(
@@ -186,11 +204,12 @@ class _Trainer:
             seed=self.seed,
             progress=self.progress,
         )
-        self.progress(f"{quantity}: between the values measured")
-        between = select_between(data, selected.whole, policy=self.policy)
+        self.progress(f"{quantity}: between and beyond the values measured")
+        found = select_elsewhere(data, selected.whole, policy=self.policy)
         return Part(
             selected=replace(selected, judged=rows[selected.judged]),
-            between=replace(between, rows=rows[between.rows]) if between else None,
+            elsewhere={regime: replace(one, rows=rows[one.rows]) for regime, one in found.items()},
+            marginal=Marginal.learn(data.y[~data.censored]),
         )
 
     def find(self, quantity: str, y: Floats, unit: Floats | None = None) -> Part | None:
@@ -209,7 +228,10 @@ class _Trainer:
         whole = np.where(self.table.censored, np.nan, 1.0)  # what a stopped run printed is no phase of a whole one
         unknown = np.full(len(self.table), np.nan)
         found = {name: self.find(name, self.table.phases.get(name, unknown) * whole) for name in phases}
-        return {name: part for name, part in found.items() if part} if all(found.values()) else {}
+        if not all(found.values()):
+            return {}
+        found[REMAINDER] = self.find(REMAINDER, find_remainder(app.estimate, self.table))
+        return {name: part for name, part in found.items() if part}
 
     def _has_numbers(self, names: Iterable[str]) -> bool:
         columns = self.table.columns

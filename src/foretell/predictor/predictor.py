@@ -1,8 +1,8 @@
 """Answers for configurations nobody has run."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from foretell.entities.formula import Formula
 from foretell.entities.learned import ModelCard
-from foretell.entities.prediction import Estimate, Prediction, Request
+from foretell.entities.prediction import Prediction, Request
 from foretell.entities.records import from_record, to_record
 from foretell.entities.run import Allocation, Machine, RunSpec
 from foretell.errors import StoreError
@@ -18,45 +18,28 @@ from foretell.features.encode import Encoder, Field
 from foretell.features.table import MACHINE_CPU, Columns, build_columns
 from foretell.models.intervals import Spread
 from foretell.models.persist import dump_models, load_models
-from foretell.models.recipes import FittedRecipe
+from foretell.models.recipes import FittedRecipe, Saturation
+from foretell.models.regimes import BETWEEN, BEYOND, ON_GRID, REGIMES
 from foretell.models.requests import MEMORY as MEMORY_OUTLAY
 from foretell.models.requests import TIME as TIME_OUTLAY
-from foretell.models.requests import Outlay, plan_for_widths
-from foretell.models.runs import LARGEST, SMALLEST, ProcessRunRegressor, RunRegressor
-from foretell.predictor.custom import CUSTOM
+from foretell.models.requests import share_risk
+from foretell.models.runs import LARGEST, SMALLEST, ConstantRunRegressor, ProcessRunRegressor, RunRegressor
+from foretell.predictor.bounds import Bounds, Marginal, Question
+from foretell.predictor.custom import CUSTOM, REMAINDER
 from foretell.predictor.units import BENCH_VERSION, Units
 
 Floats: TypeAlias = NDArray[np.float64]
+Regimes: TypeAlias = NDArray[np.int8]
 
 ELAPSED, MEMORY = "elapsed_s", "peak_memory_bytes"
-BETWEEN = " between"  # after a quantity's name: its model for values between those measured
 DOUBT = " doubt"  # after a quantity's name: the model that says how far rows stray
 SOURCE = "source "  # before the names of models that are another app's
 DEFAULT_LEVEL = 0.9
-_TRIES = 3
+DEFAULT_RISK = 0.1  # the chance that a first request is too small, in time or in memory
+_USED_WHERE = {ON_GRID: (ON_GRID,), BETWEEN: (BETWEEN, ON_GRID), BEYOND: (BEYOND, BETWEEN, ON_GRID)}
 _OTHER_MACHINE = float(np.log(1.5))  # how far another machine's speed may be from the one measured on, each way
 _STRANGER = float(np.log(2.0))  # a kind that no run had may take half or twice as long
 _STRETCH = 0.05  # doubt that one more range away adds by itself, however well the inside is known
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """Estimates as columns: the value, its bounds at the level, the request and what to ask for after it.
-
-    A new run strays from the value by ``shift`` at most and by the spread times ``width``, in logs.
-    """
-
-    value: Floats
-    low: Floats
-    high: Floats
-    request: Floats
-    retries: Floats  # a column a try
-    width: Floats
-    shift: Floats
-
-    def estimate(self, row: int, level: float) -> Estimate:
-        value, low, high = float(self.value[row]), float(self.low[row]), float(self.high[row])
-        return Estimate(value=value, low=low, high=high, level=level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +47,8 @@ class Forecast:
     """Predictions for many rows at once, as columns.
 
     ``stretch`` is how far a row lies outside the runs (0: inside). ``carried`` rows are for a machine of a kind no
-    run was made on: the time is carried over as it is, and the bounds are wider. ``off_grid`` rows have values between
-    those measured, and the models chosen for that answer.
+    run was made on: the time is used as it is, and the interval is wider. ``regime`` says by which models a row is
+    predicted, as an index of ``REGIMES``: with values as measured, between measured ones, or beyond them.
     """
 
     elapsed: Bounds
@@ -74,7 +57,22 @@ class Forecast:
     memory: Bounds | None
     stretch: Floats
     carried: NDArray[np.bool_]
-    off_grid: NDArray[np.bool_]
+    regime: Regimes
+
+
+def _ask(model: Callable[[Floats], Floats], X: Floats) -> Floats:
+    """What a model says of each row.
+
+    Raises:
+        StoreError: if it says nothing: somebody changed it.
+    """
+    try:
+        told = np.asarray(model(X))
+    except (ValueError, IndexError, TypeError, AttributeError, ArithmeticError) as exc:
+        raise StoreError(f"the stored model fails ({exc!r}); run 'foretell build' to make it anew") from exc
+    if told.shape != (len(X),) or not np.all(told > 0):
+        raise StoreError("the stored model predicts no positive numbers; run 'foretell build' to make it anew")
+    return told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +80,7 @@ class Predictor:
     """What was learned of one app: a model for each quantity, and how far the truth strays from each.
 
     The models of ``borrowed`` quantities answer in units of what ``source``, another app's predictor, says.
+    ``warnings`` hold for every prediction.
     """
 
     encoder: Encoder
@@ -90,17 +89,32 @@ class Predictor:
     formula: str | None
     card: ModelCard
     units: Units
+    marginals: Mapping[str, Marginal] = field(default_factory=dict)
     source: "Predictor | None" = None
     borrowed: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def forecast(
-        self, columns: Columns, rows: int, *, level: float = DEFAULT_LEVEL, risk: float | None = None
+        self,
+        columns: Columns,
+        rows: int,
+        *,
+        level: float = DEFAULT_LEVEL,
+        risk: float | None = None,
+        retry_cost: float | None = None,
+        regime: int | None = None,
     ) -> Forecast:
         """Time and memory for rows given as columns; quick for hundreds of thousands of them.
 
-        Without a ``risk`` of the first request being too small, the least expected cost decides what to ask for.
+        ``risk`` is the chance that the first request is too small, in time or in memory. Without it, it is at most
+        ``DEFAULT_RISK``, and less where a larger request costs less. ``retry_cost`` is what a failed try costs in
+        addition to its request, in multiples of the prediction. With a ``regime`` all rows are predicted by its models,
+        wherever they lie.
         """
-        return self._forecast(self._read(columns, rows), level=level, risk=risk)
+        read = self._read(columns, rows)
+        if regime is not None:
+            read = replace(read, regime=np.full(rows, regime, dtype=np.int8))
+        return self._forecast(read, level=level, risk=risk, retry_cost=retry_cost)
 
     def forecast_pairs(
         self,
@@ -142,7 +156,7 @@ class Predictor:
             stretch=self.encoder.stretch(columns, rows),
             strangers=self.encoder.strangers(columns, rows),
             carried=self._carried(columns, rows),
-            off_grid=self.encoder.off_grid(columns, rows),
+            regime=self.encoder.regime(columns, rows),
             source=self.source._read(self._lent(columns, rows), rows) if self.source else None,
         )
 
@@ -154,7 +168,7 @@ class Predictor:
 
     def _values(self, rows: "_Rows") -> dict[str, Floats]:
         """What each model says, in seconds or bytes."""
-        values = {name: model.predict(rows.X) for name, model in self.models.items() if self._answers(name, rows)}
+        values = {name: _ask(model.predict, rows.X) for name, model in self.models.items() if self._answers(name, rows)}
         units = {ELAPSED: self.units.of(rows.named, len(rows.X))}
         if self.source is not None and rows.source is not None:
             lent = self.source._points(rows.source)
@@ -162,69 +176,108 @@ class Predictor:
         return values | {
             name: values[name] * unit
             for quantity, unit in units.items()
-            for name in (quantity, quantity + BETWEEN)
+            for name in (quantity + regime for regime in REGIMES)
             if name in values
         }
 
     def _points(self, rows: "_Rows") -> dict[str, Floats]:
-        values = self._settled(rows, self._values(rows))
+        values = self._by_regime(rows, self._values(rows))
         points = {name: values[name] for name in (ELAPSED, MEMORY) if name in values}
         if self.formula is not None:
             whole = self._whole(self.formula, rows.named, values)
-            points[ELAPSED] = np.where(self._uses_custom(rows.off_grid), whole, points[ELAPSED])
+            points[ELAPSED] = np.where(self._uses_custom(rows.regime), whole, points[ELAPSED])
         return points
 
-    def _settled(self, rows: "_Rows", values: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Of each quantity what the model for such rows says: for values as measured, or in between."""
-        return {name: _where(rows.off_grid, values.get(name + BETWEEN), value) for name, value in values.items()}
+    def _by_regime(self, rows: "_Rows", values: Mapping[str, Floats]) -> dict[str, Floats]:
+        """Each quantity as predicted by the model for such rows."""
+        quantities = [name for name in values if not name.endswith((BETWEEN, BEYOND))]
+        return {
+            name: np.choose(rows.regime, [values[self._used(name, regime, values)] for regime in REGIMES])
+            for name in quantities
+        }
 
-    def _forecast(self, rows: "_Rows", *, level: float, risk: float | None) -> Forecast:
+    def _used(self, name: str, regime: str, known: Collection[str]) -> str:
+        """The name of what is used in a regime: its own, or that of the nearest regime that could be judged."""
+        return next((name + other for other in _USED_WHERE[regime] if name + other in known), name)
+
+    def _forecast(
+        self, rows: "_Rows", *, level: float, risk: float | None, retry_cost: float | None = None
+    ) -> Forecast:
         unit = self.units.of(rows.named, len(rows.X))
         values = self._values(rows)
         shift = _STRETCH * rows.stretch + _STRANGER * rows.strangers
-        staying = _Doubt(shift=shift, level=level, risk=risk)
+        quantities = 1 + (MEMORY in values)
+        share = share_risk(DEFAULT_RISK if risk is None else risk, quantities)
+        staying = Question(shift=shift, level=level, risk=share, least_cost=risk is None, retry_cost=retry_cost)
         moving = replace(staying, shift=staying.shift + self._other_machine(unit, rows))
         basic = self._bounds(ELAPSED, values, rows, moving)
         custom = None
         if self.formula is not None:
-            whole = self._whole(self.formula, rows.named, self._settled(rows, values))
-            custom = self._bounds(CUSTOM, {CUSTOM: whole, CUSTOM + BETWEEN: whole}, rows, moving)
+            whole = self._whole(self.formula, rows.named, self._by_regime(rows, values))
+            custom = self._bounds(CUSTOM, {CUSTOM + regime: whole for regime in REGIMES}, rows, moving)
         return Forecast(
-            elapsed=basic if custom is None else _merge(self._uses_custom(rows.off_grid), custom, basic),
+            elapsed=basic if custom is None else basic.replaced(self._uses_custom(rows.regime), custom),
             basic=basic,
             custom=custom,
             memory=self._bounds(MEMORY, values, rows, staying) if MEMORY in values else None,
             stretch=rows.stretch + rows.strangers,
             carried=rows.carried,
-            off_grid=rows.off_grid,
+            regime=rows.regime,
         )
 
     def _answers(self, name: str, rows: "_Rows") -> bool:
-        """Whether a model has anything to say: those for values in between need rows in between."""
-        return not name.endswith(DOUBT) and (not name.endswith(BETWEEN) or bool(rows.off_grid.any()))
+        """Whether a model is needed: those for values that were not measured need such rows."""
+        if name.endswith(DOUBT):
+            return False
+        regime = next((suffix for suffix in (BETWEEN, BEYOND) if name.endswith(suffix)), None)
+        if regime is None:
+            return True
+        used = {
+            name.removesuffix(regime) + other
+            for present in np.unique(rows.regime)
+            for other in _USED_WHERE[REGIMES[present]][:-1]
+        }
+        return name in used
 
     def _other_machine(self, unit: Floats, rows: "_Rows") -> Floats:
         """Where machines are known by how fast they are, less doubt is left than where they are not."""
         unknown = rows.carried & ~self.units.knows_machine(rows.named, len(unit))
         return np.asarray(np.maximum(_OTHER_MACHINE * unknown, self.units.doubt(unit)))
 
-    def _widths(self, name: str, rows: "_Rows") -> Floats:
+    def _widths(self, name: str, used: str, rows: "_Rows") -> Floats:
+        """How far each row may lie from its prediction, in units of the spread."""
+        chosen = self.models.get(used)
+        if chosen is not None and isinstance(chosen.model, ConstantRunRegressor):
+            return np.ones(len(rows.X))  # the columns carry no information, so nor do values outside the runs
         fitted = self.models.get((ELAPSED if name == CUSTOM else name) + DOUBT)
         if fitted is None or not isinstance(fitted.model, ProcessRunRegressor):
             return 1 + rows.stretch + rows.strangers
-        return np.asarray(fitted.model.spread(rows.X))
+        return _ask(fitted.model.spread, rows.X)
 
-    def _bounds(self, name: str, values: Mapping[str, Floats], rows: "_Rows", doubt: "_Doubt") -> Bounds:
-        widths, outlay = self._widths(name, rows), MEMORY_OUTLAY if name == MEMORY else TIME_OUTLAY
-        on_grid = doubt.bounds(values[name], self.spreads[name], widths, outlay)
-        between = name + BETWEEN
-        if between not in values or between not in self.spreads:
-            return on_grid
-        return _merge(rows.off_grid, doubt.bounds(values[between], self.spreads[between], widths, outlay), on_grid)
+    def _bounds(self, name: str, values: Mapping[str, Floats], rows: "_Rows", question: Question) -> Bounds:
+        outlay = MEMORY_OUTLAY if name == MEMORY else TIME_OUTLAY
+        marginal, found = self.marginals.get(ELAPSED if name == CUSTOM else name), None
+        for number in np.unique(rows.regime):
+            used = self._used(name, REGIMES[number], self.spreads)
+            value, spread = values[self._used(name, REGIMES[number], values)], self.spreads[used]
+            widths, here = self._widths(name, used, rows), self._allow_for_saturation(used, rows, question)
+            if marginal is None:  # a model of an earlier version
+                bounds = here.bounds(value, spread, widths, outlay)
+            else:
+                bounds = marginal.limit(here, value, spread, widths, stretch=rows.stretch, outlay=outlay)
+            found = bounds if found is None else found.replaced(rows.regime == number, bounds)
+        assert found is not None
+        return found
 
-    def _uses_custom(self, off_grid: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        in_between = self.card.uses_custom_between if ELAPSED + BETWEEN in self.spreads else self.card.uses_custom
-        return np.where(off_grid, in_between, self.card.uses_custom)
+    def _allow_for_saturation(self, used: str, rows: "_Rows", question: Question) -> Question:
+        fitted = self.models.get(used)
+        return question if fitted is None else replace(question, shift=question.shift + fitted.find_doubt(rows.X))
+
+    def _uses_custom(self, regime: Regimes) -> NDArray[np.bool_]:
+        card = self.card
+        wins = {ON_GRID: card.uses_custom, BETWEEN: card.uses_custom_between, BEYOND: card.uses_custom_beyond}
+        judged = [wins[self._used(ELAPSED, name, self.spreads).removeprefix(ELAPSED)] for name in REGIMES]
+        return np.array(judged, dtype=bool)[regime]
 
     def predict(
         self,
@@ -233,10 +286,11 @@ class Predictor:
         machines: Sequence[Machine] | None = None,
         level: float = DEFAULT_LEVEL,
         risk: float | None = None,
+        retry_cost: float | None = None,
     ) -> list[Prediction]:
         """A prediction for each specification."""
         columns = self.tabulate(specs, machines)
-        forecast = self.forecast(columns, len(specs), level=level, risk=risk)
+        forecast = self.forecast(columns, len(specs), level=level, risk=risk, retry_cost=retry_cost)
         return self.explain(specs, columns, forecast, level=level)
 
     def tabulate(self, specs: Sequence[RunSpec], machines: Sequence[Machine] | None = None) -> Columns:
@@ -254,6 +308,16 @@ class Predictor:
         field = self._field(resource)
         return (int(field.low),) if field.constant else None
 
+    def measured_range(self, resource: str) -> tuple[float, float]:
+        """The least and the largest count of a resource that runs had."""
+        field = self._field(resource)
+        return field.low, field.high
+
+    def measured_levels(self, name: str) -> tuple[str, ...]:
+        """The texts that runs had in a column; empty if it is not known."""
+        found = next((column for column in self.encoder.fields if column.name == name), None)
+        return tuple(filter(None, found.levels)) if found is not None and found.levels is not None else ()
+
     def usual_counts(self) -> dict[str, int]:
         """What most runs had of each resource."""
         return {name: int(float(self._field(name).fill)) for name in ("cores", "gpus", "nodes")}
@@ -263,20 +327,10 @@ class Predictor:
 
     def risk(self, forecast: Forecast, *, walltime_s: Floats, memory: Floats) -> Floats:
         """The chance that these requests are too small, in time or in memory."""
-        basic, custom = (self._exceeded(name, walltime_s, forecast.elapsed, forecast) for name in (ELAPSED, CUSTOM))
-        fits = 1 - np.where(self._uses_custom(forecast.off_grid), custom, basic)
+        fits = 1 - forecast.elapsed.exceeded(walltime_s)
         if forecast.memory is not None:
-            fits = fits * (1 - self._exceeded(MEMORY, memory, forecast.memory, forecast))
+            fits = fits * (1 - forecast.memory.exceeded(memory))
         return np.asarray(1 - fits)
-
-    def _exceeded(self, name: str, request: Floats, bounds: Bounds, forecast: Forecast) -> Floats:
-        """The reverse of :meth:`_Doubt.bounds`: from a bound to the chance of exceeding it."""
-        log_ratio = (np.log(request / bounds.value) - bounds.shift) / bounds.width
-        if name not in self.spreads:
-            return np.zeros_like(log_ratio)
-        on_grid, between = self.spreads[name], self.spreads.get(name + BETWEEN)
-        chance = on_grid.exceeded(log_ratio)
-        return chance if between is None else np.where(forecast.off_grid, between.exceeded(log_ratio), chance)
 
     def dump(self) -> bytes:
         """This predictor as bytes, without pickle."""
@@ -292,6 +346,10 @@ class Predictor:
             "encoder": to_record(self.encoder),
             "spreads": {name: to_record(spread) for name, spread in self.spreads.items()},
             "factors": {name: fitted.factor for name, fitted in self.models.items()},
+            "saturation": {
+                name: to_record(fitted.saturation) for name, fitted in self.models.items() if fitted.saturation
+            },
+            "marginals": {name: to_record(marginal) for name, marginal in self.marginals.items()},
             "formula": self.formula,
             "units": to_record(self.units),
             "borrowed": list(self.borrowed),
@@ -307,24 +365,48 @@ class Predictor:
         """
         models, facts = load_models(blob)
         try:
-            return cls._restore(models, facts, card)
-        except (AttributeError, KeyError, TypeError, ValueError) as exc:
+            predictor = cls._restore(models, facts, card)
+            predictor._try_out()
+        except Exception as exc:  # what somebody changed fails in as many ways as there are parts
             raise StoreError(
-                f"the stored model lacks a part or has a foreign one ({exc!r}); run 'foretell build'"
+                f"the stored model lacks a part or has a foreign one ({exc!r}); run 'foretell build' to make it anew"
             ) from exc
+        return predictor
+
+    def _try_out(self) -> None:
+        """Ask every model for the usual configuration, and for one that no run had."""
+        columns: Columns = {
+            field.name: np.array([field.fill, field.fill + 1.5], dtype=float)
+            if isinstance(field.fill, float | int)
+            else np.array([field.fill, ""], dtype=object)
+            for field in self.encoder.fields
+        }
+        forecast = self.forecast(columns, 2)
+        self.explain([RunSpec(app="", parameters={})] * 2, columns, forecast, level=DEFAULT_LEVEL)
+        for bounds in (forecast.elapsed, forecast.basic, forecast.memory):
+            if bounds is not None and not np.isfinite([bounds.value[0], bounds.low[0], bounds.high[0]]).all():
+                raise ValueError("it predicts no numbers")
 
     @classmethod
     def _restore(cls, models: Mapping[str, RunRegressor], facts: Mapping[str, Any], card: ModelCard) -> Self:
         formula, source = facts["formula"], facts.get("source")
         lent = {name.removeprefix(SOURCE): model for name, model in models.items() if name.startswith(SOURCE)}
-        factors = facts["factors"].items()
+        factors, saturation = facts["factors"].items(), facts.get("saturation", {})
         return cls(
             encoder=from_record(Encoder, facts["encoder"]),
-            models={name: FittedRecipe(model=models[name], factor=factor) for name, factor in factors},
+            models={
+                name: FittedRecipe(
+                    model=models[name],
+                    factor=factor,
+                    saturation=from_record(Saturation, saturation[name]) if name in saturation else None,
+                )
+                for name, factor in factors
+            },
             spreads={name: from_record(Spread, record) for name, record in facts["spreads"].items()},
             formula=None if formula is None else Formula.parse(formula).text,
             card=card,
             units=from_record(Units, facts["units"]),
+            marginals={name: from_record(Marginal, record) for name, record in facts.get("marginals", {}).items()},
             source=cls._restore(lent, source, from_record(ModelCard, source["card"])) if source else None,
             borrowed=tuple(facts.get("borrowed", ())),
         )
@@ -350,7 +432,7 @@ class Predictor:
         )
 
     def _doubts(self, row: Columns, carried: bool) -> tuple[str, ...]:
-        known = (*self._few(), *self.encoder.doubts(row))
+        known = (*self.warnings, *self._few(), *self.encoder.doubts(row))
         if not carried:
             return known
         cpu = str(row[MACHINE_CPU][0]) or "an unnamed CPU"
@@ -367,7 +449,7 @@ class Predictor:
 
     def _whole(self, formula: str, columns: Columns, values: Columns) -> Floats:
         with np.errstate(all="ignore"):
-            whole = Formula(formula).evaluate({**columns, **values})
+            whole = Formula(formula).evaluate({**columns, **values}) + values.get(REMAINDER, 0.0)
         return np.asarray(np.clip(np.nan_to_num(whole, nan=SMALLEST), SMALLEST, LARGEST))
 
     def _carried(self, columns: Columns, rows: int) -> NDArray[np.bool_]:
@@ -387,7 +469,7 @@ class _Rows:
     stretch: Floats
     strangers: Floats
     carried: NDArray[np.bool_]
-    off_grid: NDArray[np.bool_]
+    regime: Regimes
     source: "_Rows | None" = None
 
     def cross(self, other: "_Rows", *, from_other: NDArray[np.bool_]) -> "_Rows":
@@ -402,7 +484,7 @@ class _Rows:
             stretch=np.repeat(self.stretch, along) + np.tile(other.stretch, across),
             strangers=np.repeat(self.strangers, along) + np.tile(other.strangers, across),
             carried=np.repeat(self.carried, along) | np.tile(other.carried, across),
-            off_grid=np.repeat(self.off_grid, along) | np.tile(other.off_grid, across),
+            regime=np.maximum(np.repeat(self.regime, along), np.tile(other.regime, across)),
         )
 
 
@@ -410,46 +492,3 @@ def _abridge(card: ModelCard) -> ModelCard:
     """A source's card without what only its own readers want."""
     short = {name: replace(judged, leaderboard=(), pairs=()) for name, judged in card.judgements.items()}
     return replace(card, judgements=short)
-
-
-def _where(mask: NDArray[np.bool_], chosen: Floats | None, otherwise: Floats) -> Floats:
-    return otherwise if chosen is None else np.where(mask, chosen, otherwise)
-
-
-def _merge(mask: NDArray[np.bool_], chosen: Bounds, otherwise: Bounds) -> Bounds:
-    if mask.all():
-        return chosen
-    if not mask.any():
-        return otherwise
-    fields = {
-        name: np.where(mask if old.ndim == 1 else mask[:, None], new, old)
-        for name in Bounds.__slots__
-        for new, old in [(getattr(chosen, name), getattr(otherwise, name))]
-    }
-    return Bounds(**fields)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Doubt:
-    """What is asked of the bounds, and by how much they widen outside the runs or on another machine, in logs."""
-
-    shift: Floats
-    level: float
-    risk: float | None
-
-    def bounds(self, value: Floats, spread: Spread, widths: Floats, outlay: Outlay) -> Bounds:
-        outside = (1 - self.level) / 2
-        plan = plan_for_widths(spread, outlay, widths=widths, tries=_TRIES, risk=self.risk)
-        with np.errstate(over="ignore"):
-            high = value * np.exp(widths * spread.upper(outside) + self.shift)
-            low = value * np.exp(widths * spread.lower(outside) - self.shift)
-            asked = np.minimum((value * np.exp(self.shift))[:, None] * plan, LARGEST)
-        return Bounds(
-            value=value,
-            low=np.minimum(low, value),
-            high=np.maximum(high, value),
-            request=asked[:, 0],
-            retries=asked[:, 1:],
-            width=widths,
-            shift=self.shift,
-        )

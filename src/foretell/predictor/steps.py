@@ -11,7 +11,8 @@ from foretell.entities.device import Device
 from foretell.entities.prediction import Estimate
 from foretell.entities.step import KnownDevice
 from foretell.entities.workload import MeasuredStep, StepEstimate, StepPhase, Workload
-from foretell.errors import NotFoundError
+from foretell.errors import NotFoundError, StoreError
+from foretell.models.checks import read_rising
 from foretell.models.operators._base import StepTimes
 from foretell.models.operators.persist import load_model, save_model
 from foretell.models.operators.replay import ReplayModel
@@ -70,8 +71,13 @@ def load_step_model(path: Path) -> StepPredictor:
         StoreError: if the file is none.
     """
     model, facts = load_model(path)
-    spreads = {int(count): np.array(values) for count, values in facts["spreads"].items()}
-    return StepPredictor(model, spreads=spreads, notes=facts["notes"])
+    try:
+        spreads = {int(count): read_rising(values, count=len(_QUANTILES)) for count, values in facts["spreads"].items()}
+        return StepPredictor(model, spreads=spreads, notes=[str(note) for note in facts["notes"]])
+    except (LookupError, TypeError, ValueError, AttributeError) as exc:
+        raise StoreError(
+            f"{path}: a model of training steps without its errors ({exc}); learn the device again"
+        ) from exc
 
 
 def find_step_model(device: str, *, learned: Path | None = None) -> StepPredictor:

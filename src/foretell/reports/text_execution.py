@@ -31,7 +31,7 @@ def render_execution(done: Execution) -> Group:
         build_line(title, HEADING),
         _build_attempts(done),
         _build_comparison(done) if done.completed else None,
-        None if done.completed else Text(f"Stopped: {done.why_stopped or explain_failure(done.run)}", style=BAD),
+        None if done.completed else build_line(f"Stopped: {done.why_stopped or explain_failure(done.run)}", BAD),
         Text(f"Stored as run {done.run.id}; 'foretell build' learns from it.", style=QUIET),
     )
 

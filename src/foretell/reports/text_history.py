@@ -37,7 +37,7 @@ def _describe(complaint: Complaint) -> str:
     what = (
         f"{lines} left out: {complaint.reason}" if complaint.reason != "not understood" else f"{lines} not understood"
     )
-    return f"{what}; the first: line {complaint.line:,}: {clean_line(complaint.text)}"
+    return f"{what}; the first: line {complaint.line:,}: {clean_line(complaint.text)}" if complaint.line else what
 
 
 def render_history_apps(apps: Sequence[HistoryApp], *, rows: int) -> Group:

@@ -40,6 +40,7 @@ from foretell.reports.words import (
 )
 
 _ROWS_NAMED = 4
+_WORTH_A_WORD = 1.1  # times the first request: a next one that is hardly larger only confuses
 _QUANTITY_COLUMNS = ("Time", "between", "ask for", "Memory", "between", "ask for")
 
 
@@ -97,13 +98,18 @@ def _render_bounded(estimate: Estimate, render: Callable[[float], str]) -> str:
 
 
 def _render_request(request: Request) -> str:
-    first = _render_try((request.walltime_s,), () if request.memory_bytes is None else (request.memory_bytes,))
-    second = _render_try(request.retries_walltime_s, request.retries_memory)
-    return f"{first}; if too small, {second}" if second else first
+    first = [render_duration(request.walltime_s)]
+    second = _render_larger(request.walltime_s, request.retries_walltime_s, render_duration)
+    if request.memory_bytes is not None:
+        first.append(render_bytes(request.memory_bytes))
+        second += _render_larger(request.memory_bytes, request.retries_memory, render_bytes)
+    asked = " and ".join(first)
+    return f"{asked}; if too small, {' and '.join(second)}" if second else asked
 
 
-def _render_try(times_s: Sequence[float], sizes: Sequence[int]) -> str:
-    return " and ".join([*map(render_duration, times_s[:1]), *map(render_bytes, sizes[:1])])
+def _render_larger(first: float, retries: Sequence[float], render: Callable[[float], str]) -> list[str]:
+    """The next try, where it is enough larger to be worth a word."""
+    return [render(retry) for retry in retries[:1] if retry >= _WORTH_A_WORD * first and render(retry) != render(first)]
 
 
 def _build_prediction_table(predictions: Sequence[Prediction]) -> Table:

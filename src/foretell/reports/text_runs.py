@@ -10,7 +10,7 @@ from rich.text import Text
 
 from foretell.entities.app import Scale
 from foretell.entities.plan import CampaignResult, Ending, Plan, Progress
-from foretell.entities.run import Machine, Run, RunSpec, State, Usage
+from foretell.entities.run import RETRIABLE, Machine, Run, RunSpec, State, Usage
 from foretell.entities.units import render_bytes, render_duration
 from foretell.reports.tables import BAD, GOOD, HEADING, QUIET, add_cells, build_facts, build_line, build_table, stack
 from foretell.reports.words import (
@@ -65,7 +65,9 @@ def _list_plan_facts(plan: Plan) -> list[tuple[str, str]]:
         ("Stored already", f"{plan.stored:,}" if plan.stored else ""),
         ("Failed before", f"{plan.failed:,} (--retry-failed makes them again)" if plan.failed else ""),
         (_name_running(plan), f"{plan.running_elsewhere:,}" if plan.running_elsewhere else ""),
+        ("Cannot run", "; ".join(f"{count(number, 'run')}: {why}" for why, number in plan.obstacles.items())),
         ("Left out", f"{plan.left_out:,} do not fit the budget" if plan.left_out else ""),
+        ("Excluded", f"{plan.excluded:,} by where in the app file" if plan.excluded else ""),
         ("May follow", f"{plan.undecided:,}, as the others turn out" if plan.undecided else ""),
         ("Answers", _render_widths(plan.width, plan.width_after)),
     ]
@@ -152,11 +154,18 @@ def render_campaign_result(result: CampaignResult) -> Group:
     )
     if result.submitted and not result.completed and not result.failed:
         made = f"{count(result.submitted, 'run')} under way"
+    elsewhere = result.elsewhere_completed + result.elsewhere_failed
     recovered = f"Taken over from an interrupted campaign: {count(result.recovered, 'run')}"
     return stack(
         build_line(f"{result.app}: {made}", HEADING),
         Text(recovered) if result.recovered else None,
+        Text(f"Made by other processes meanwhile: {count(elsewhere, 'run')}, {result.elsewhere_failed:,} failed")
+        if elsewhere
+        else None,
         _build_submitted(result) if result.submitted or result.held_back else None,
+        Text(_render_elsewhere(result.running_elsewhere), style="yellow") if result.running_elsewhere else None,
+        Text(_render_left(result)) if result.left else None,
+        Text(_render_disturbed(result), style="yellow") if result.disturbed or result.repeated else None,
         build_line(f"Stopped: {result.stopped}", "yellow") if result.stopped else None,
         build_line(f"Ended: {_ENDINGS[result.ending]}", "") if result.ending else None,
         Text(f"Answers: {_render_widths(result.width, None)}, the mean of half a 90 % interval")
@@ -166,30 +175,54 @@ def render_campaign_result(result: CampaignResult) -> Group:
     )
 
 
+def _render_elsewhere(runs: int) -> str:
+    are = "is" if runs == 1 else "are"
+    return f"{count(runs, 'run')} {are} being made by another process: 'foretell generate --wait' waits for that."
+
+
+def _render_left(result: CampaignResult) -> str:
+    about = "" if result.left_s is None else f", about {render_duration(result.left_s)}"
+    return f"Left by the budget: {count(result.left, 'run')}{about}; 'foretell generate' makes them."
+
+
+def _render_disturbed(result: CampaignResult) -> str:
+    again = f"{count(result.repeated, 'run')} measured again because others had used this machine."
+    left = f"{count(result.disturbed, 'run')} measured while others used this machine: times may be too long."
+    return " ".join(text for number, text in ((result.repeated, again), (result.disturbed, left)) if number)
+
+
 def _build_submitted(result: CampaignResult) -> Group:
     jobs = f" (job {', '.join(filter(None, result.jobs))})" if any(result.jobs) else ""
     held = f"{count(result.held_back, 'run')} could not be submitted yet: the site takes no more at once."
     hint = "'foretell status' shows how they stand, 'foretell generate' collects them and submits what is left."
     return stack(
-        Text(f"With Slurm: {count(result.submitted, 'run')}{jobs}. You may close the terminal."),
+        build_line(f"With Slurm: {count(result.submitted, 'run')}{jobs}. You may close the terminal."),
         Text(held, style="yellow") if result.held_back else None,
         Text(hint, style=QUIET),
     )
 
 
 def _build_failures(failures: Sequence[Run]) -> Group:
-    table = build_table("Run", "Outcome", "Why", "Parameters")
+    table = build_table("Run", "Outcome", "Why", "Parameters", whole=("Run",))
     for run in failures[:_FAILURES]:
-        add_cells(table, run.id, name_state(run.state), explain_failure(run), render_parameters(run.spec.parameters))
+        add_cells(table, run.id, name_state(run.state), _explain(run), render_parameters(run.spec.parameters))
     hint = "See one with 'foretell runs show RUN'; make them again with 'foretell generate --retry-failed'."
     return stack(table, _build_more(len(failures) - _FAILURES, "failed run"), Text(hint, style=QUIET))
 
 
+def _explain(run: Run) -> str:
+    """Why a run did not complete, with the last line it wrote to stderr."""
+    last = run.last_line if run.state is not State.COMPLETED else ""
+    return explain_failure(run) + (f": {last}" if last else "")
+
+
 def render_runs(runs: Sequence[Run], *, total: int) -> Group:
-    """Stored runs, one line each; ``total`` is how many there are."""
+    """Stored runs, one line each, and where all failed with the reason; ``total`` is how many there are."""
     if not runs:
         return stack(Text("No runs. 'foretell generate' makes them, 'foretell runs import' takes them from a table."))
-    table = build_table("Run", "State", "Scale", "Size", "Time", "Memory", "Parameters", numbers=("Time", "Memory"))
+    columns = ["Run", "State", "Scale", "Size", "Time", "Memory", "Parameters"]
+    failed = all(run.state in RETRIABLE for run in runs)
+    table = build_table(*columns, *["Why"] * failed, numbers=("Time", "Memory"), whole=("Run",))
     for run in runs:
         add_cells(
             table,
@@ -200,6 +233,7 @@ def render_runs(runs: Sequence[Run], *, total: int) -> Group:
             render_time(run),
             render_memory(run),
             render_parameters(run.spec.parameters),
+            *[_explain(run)] * failed,
         )
     return stack(table, Text(f"{len(runs):,} of {count(total, 'run')}", style=QUIET))
 

@@ -11,6 +11,8 @@ from foretell.errors import SiteError, SpecError
 from foretell.reports.tables import BAD, HEADING, QUIET, add_cells, build_facts, build_line, build_table, stack
 from foretell.reports.words import clean_block, count
 
+_NO_SCHEDULER = "shell"
+
 
 def render_sites(sites: Iterable[Site]) -> Group:
     """The sites that are known, one line each."""
@@ -30,8 +32,13 @@ def render_site(site: Site) -> Group:
         build_line(f"{site.name}: {site.title}", HEADING),
         build_facts([("Scheduler", site.scheduler), ("As of", site.as_of), ("Source", site.source)]),
         table,
+        Text("No prices are filled in: every job here costs nothing.", style="yellow") if _lacks_prices(site) else None,
         Text(clean_block(site.notes), style=QUIET) if site.notes else None,
     )
+
+
+def _lacks_prices(site: Site) -> bool:
+    return site.scheduler != _NO_SCHEDULER and all(node.billing is Billing.FREE for node in site.node_types)
 
 
 def _list_node_cells(node: NodeType, currency: str) -> tuple[str, ...]:

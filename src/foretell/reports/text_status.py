@@ -28,7 +28,7 @@ def render_status(status: CampaignStatus) -> Group:
         Text(f"{count(status.collected, 'run')} ended since the last look and are stored now.")
         if status.collected
         else None,
-        *(Text(f"Note: {note}", style="yellow") for note in status.notes),
+        *(build_line(f"Note: {note}", "yellow") for note in status.notes),
         Text(_render_next(unfinished), style=QUIET),
     )
 
@@ -60,12 +60,14 @@ def _render_next(unfinished: int) -> str:
 
 def render_cancellation(done: Cancellation) -> Group:
     """What was cancelled."""
+    notes = [Text(f"Note: {note}", style="yellow") for note in done.notes]
     if not done.jobs and not done.cancelled:
         ended = f"; {count(done.collected, 'run')} had ended and are stored" if done.collected else ""
-        return stack(Text(f"{done.app}: nothing is with Slurm{ended}."))
+        return stack(build_line(f"{done.app}: nothing is with Slurm{ended}."), *notes)
     jobs = ", ".join(done.jobs)
     return stack(
         build_line(f"{done.app}: {count(done.cancelled, 'run')} cancelled (job {jobs})", HEADING),
         Text(f"{count(done.collected, 'run')} had ended before and are stored.") if done.collected else None,
+        *notes,
         Text("'foretell generate' makes the cancelled ones again.", style=QUIET),
     )

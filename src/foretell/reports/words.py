@@ -1,7 +1,6 @@
 """How values read, the same in the terminal, in plots and on the page."""
 
 import math
-import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from foretell.entities.app import Value
 from foretell.entities.learned import Judgement, Scores
 from foretell.entities.prediction import Estimate, Offer, Rejection
-from foretell.entities.run import Allocation, Run, State
-from foretell.entities.units import render_bytes, render_duration, render_money
+from foretell.entities.run import ESCAPE_SEQUENCE, Allocation, Run, State
+from foretell.entities.units import render_bytes, render_duration, render_money, render_most_money
 
 ELAPSED, MEMORY = "elapsed_s", "peak_memory_bytes"
 
@@ -26,7 +25,6 @@ _UNITS: Mapping[str, tuple[tuple[str, float], ...]] = {
 }
 _TITLES = {ELAPSED: "Time", MEMORY: "Peak memory"}
 _RENDERERS: Mapping[str, Callable[[float], str]] = {ELAPSED: render_duration, MEMORY: render_bytes}
-_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _OFF_A_DECIMAL = 99.95
 _REASONS = 8
 _PLACES = 4
@@ -39,7 +37,7 @@ def clean_line(text: object) -> str:
 
 def clean_block(text: str) -> str:
     """The same for several lines, such as a log; colours and cursor movements of programs are left out."""
-    lines = _ESCAPE_SEQUENCE.sub("", text).expandtabs(4).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = ESCAPE_SEQUENCE.sub("", text).expandtabs(4).replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return "\n".join(clean_line(line) for line in lines).strip("\n")
 
 
@@ -131,8 +129,9 @@ def describe_request(offer: Offer) -> str:
     allocation, request = offer.allocation, offer.prediction.request
     memory = "" if request.memory_bytes is None else f" and {render_bytes(request.memory_bytes)} of memory"
     each = " on each node" if allocation.nodes > 1 and memory else ""
-    place = f"{name_place(allocation)} at {clean_line(offer.site)}"
-    return f"{render_size(allocation)}{memory}{each} on {place} for {render_duration(request.walltime_s)}"
+    place, site = name_place(allocation), clean_line(offer.site)
+    where = f"on {place} at {site}" if place != site else f"on {place}"
+    return f"{render_size(allocation)}{memory}{each} {where} for {render_duration(request.walltime_s)}"
 
 
 def describe_outcome(offer: Offer) -> str:
@@ -145,7 +144,7 @@ def describe_outcome(offer: Offer) -> str:
     risk = f"the chance that the request is too small is {render_risk(offer.risk)}"
     if not offer.cost:
         return f"{expected} and is free; {risk}"
-    most = render_money(offer.cost_at_request, clean_line(offer.currency))
+    most = render_most_money(offer.cost_at_request, clean_line(offer.currency))
     return f"{expected} and cost {render_cost(offer)} (at most {most}); {risk}"
 
 

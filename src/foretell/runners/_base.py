@@ -14,7 +14,8 @@ class Runner(abc.ABC):
 
     **Room.** What :meth:`fits` refuses can never run here. What fits may have to wait until :meth:`has_room`; room is
     made by :meth:`poll`, never behind the caller's back.
-    **Alone.** Each run has the cores, the GPUs and the run directory it asked for to itself.
+    **Alone.** Each run has the cores, the GPUs and the run directory it asked for to itself. What :meth:`has_room` has
+    found is kept for the next :meth:`start`, until :meth:`poll`.
     **Once.** Every run that was started is given by exactly one :meth:`poll`, in a final state, unless :meth:`stop`
     came first.
     **Files.** What a run prints is in ``stdout.log`` and ``stderr.log`` of its run directory, which is created.
@@ -39,6 +40,11 @@ class Runner(abc.ABC):
         """Runs that were started and not yet given by :meth:`poll`."""
 
     @property
+    def cores_elsewhere(self) -> int:
+        """How many cores of this machine runs of other Foretell processes have, where that matters."""
+        return 0
+
+    @property
     def queued(self) -> int:
         """How many of the running ones wait for their turn."""
         return 0
@@ -49,8 +55,16 @@ class Runner(abc.ABC):
         return 0
 
     @abc.abstractmethod
-    def fits(self, spec: RunSpec) -> bool:
+    def find_obstacle(self, spec: RunSpec, *, time_limit_s: float | None = None) -> str | None:
+        """Why it could never run here, held to that limit of its own; ``None`` if it could."""
+
+    def fits(self, spec: RunSpec, *, time_limit_s: float | None = None) -> bool:
         """Whether it could ever run here."""
+        return self.find_obstacle(spec, time_limit_s=time_limit_s) is None
+
+    @abc.abstractmethod
+    def fit_at_once(self, spec: RunSpec) -> int:
+        """How many runs of this size fit side by side if nobody else is there; at least one."""
 
     @abc.abstractmethod
     def has_room(self, spec: RunSpec) -> bool:

@@ -12,6 +12,7 @@ from foretell.entities.records import from_record, to_record
 from foretell.entities.run import Run
 from foretell.errors import RunnerError
 from foretell.probes.sample import SAMPLE
+from foretell.runners._folders import make_own_folder
 
 STDOUT, STDERR, SETUP, CLEANUP, RECORD = "stdout.log", "stderr.log", "setup.log", "cleanup.log", "run.json"
 JOB_RECORD = "job.txt"  # of a run that is a job of a scheduler
@@ -34,15 +35,14 @@ def prepare_run_directory(directory: Path) -> None:
     """An empty set of files for a new attempt; what the run itself may have left stays.
 
     Raises:
-        RunnerError: if it cannot be written.
+        RunnerError: if it cannot be written, is a symbolic link, or belongs to somebody else.
     """
     with writing(directory):
-        if directory.is_dir():
-            for name in (RECORD, SETUP, CLEANUP, JOB_RECORD, SAMPLE):
-                (directory / name).unlink(missing_ok=True)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_own_folder(directory)
+        for name in (RECORD, SETUP, CLEANUP, JOB_RECORD, SAMPLE, STDOUT, STDERR):
+            (directory / name).unlink(missing_ok=True)  # a link goes, what it points to stays
         for name in (STDOUT, STDERR):
-            (directory / name).write_bytes(b"")
+            (directory / name).touch(exist_ok=False)
 
 
 def write_finished(directory: Path, run: Run) -> None:
@@ -53,7 +53,8 @@ def write_finished(directory: Path, run: Run) -> None:
     """
     path, draft = directory / RECORD, directory / f".{RECORD}.new"
     with writing(path):
-        with draft.open("w", encoding="utf-8") as file:
+        draft.unlink(missing_ok=True)
+        with draft.open("x", encoding="utf-8") as file:
             json.dump(to_record(run), file, indent=1)
             file.flush()
             os.fsync(file.fileno())

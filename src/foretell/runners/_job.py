@@ -2,7 +2,6 @@
 
 import dataclasses
 import errno
-import os
 import queue
 import shlex
 import threading
@@ -13,11 +12,12 @@ from pathlib import Path
 
 from foretell.entities.app import Phase
 from foretell.entities.run import Launch, Machine, Run, RunSpec, State, Usage
+from foretell.probes.environment import build_environment
 from foretell.probes.gpus import Gpu
 from foretell.probes.machine import RUN_DIRECTORY, RUN_ID, kill_leftovers, read_busy_s
-from foretell.probes.phases import read_phases
 from foretell.probes.process import Command, CpuLedger, Ending, Limits, Measurement, ProcessProbe
 from foretell.runners._files import CLEANUP, SETUP, STDERR, STDOUT, read_tail, write_finished, writing
+from foretell.runners._logs import cut_logs, free_middles, read_kept_phases
 from foretell.runners._reasons import render_exit, render_memory_limit, render_time_limit
 
 _SHORTEST_LOAD_S = 0.2  # the kernel counts busy time in ticks of 10 ms; over less than this it says nothing
@@ -71,6 +71,7 @@ class Job(threading.Thread):
         self.outcome: Run | None = None
         self.failure: Exception | None = None
         self._launch = launch
+        self._log_limit = launch.log_limit_bytes
         self._directory = directory
         self._phases = phases
         self._machine = machine
@@ -93,6 +94,10 @@ class Job(threading.Thread):
             self.failure = exc
         finally:
             self._ended.put(self)
+
+    def free_logs(self) -> None:
+        """Free the disk behind logs that have grown too large."""
+        free_middles(self._directory, limit_bytes=self._log_limit)
 
     def stop(self) -> None:
         """Kill what runs; what is left to do is the cleanup."""
@@ -172,7 +177,7 @@ class Job(threading.Thread):
             return self._build_run(State.OUT_OF_MEMORY, reason=reason, usage=usage, exit_code=code)
         if code != 0:
             return self._build_run(State.FAILED, reason=render_exit(code), usage=usage, exit_code=code)
-        phases, complaints = read_phases(self._phases, run_directory=self._directory, output=self._directory / STDOUT)
+        phases, complaints = read_kept_phases(self._phases, directory=self._directory, limit_bytes=self._log_limit)
         reason = "; ".join(complaints)
         return Run(spec=self.spec, state=State.COMPLETED, usage=usage, phases=phases, exit_code=code, reason=reason)
 
@@ -185,6 +190,7 @@ class Job(threading.Thread):
         exit_code: int | None = None,
         logs: Sequence[str] = (STDOUT, STDERR),
     ) -> Run:
+        cut_logs(self._directory, limit_bytes=self._log_limit)
         return Run(
             spec=self.spec,
             state=state,
@@ -211,7 +217,7 @@ class Job(threading.Thread):
         return self._probe.wait()
 
     def _environment(self) -> dict[str, str]:
-        environment = {**os.environ, **self._launch.environment}
+        environment = {**build_environment(inherited=self._launch.inherited), **self._launch.environment}
         environment |= {RUN_ID: self.spec.id, RUN_DIRECTORY: str(self._directory)}
         if self._machine.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in self.place.gpus)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import queue
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -11,21 +12,26 @@ from foretell.entities.run import Launch, Run, RunSpec
 from foretell.entities.units import render_bytes
 from foretell.errors import RunnerError
 from foretell.probes.gpus import Gpu, find_gpus
-from foretell.probes.machine import detect_machine
+from foretell.probes.machine import RUN_ID, detect_machine
 from foretell.probes.process import CpuLedger
 from foretell.runners._base import Runner
+from foretell.runners._core_locks import CoreLocks, find_lock_folder
 from foretell.runners._cpus import CpuPool
 from foretell.runners._files import prepare_run_directory, read_finished
 from foretell.runners._job import Job, Place
 
 __all__ = ["LocalRunner", "read_finished"]
 
+_CORES_ELSEWHERE = "runs of another Foretell process have cores of this machine: waiting for them"
+
 
 class LocalRunner(Runner):
     """Runs on this machine, on the given CPUs (default: all this process may use), at most ``jobs`` of them at once.
 
-    Runs get whole physical cores (:class:`CpuPool`), GPUs of their own, and share the machine's memory by what they
-    ask for. Past its time limit a run is asked to end, then killed; past the memory it asked for it is killed.
+    Runs get whole physical cores (:class:`CpuPool`), which they share with no run of another Foretell process of this
+    user either, GPUs of their own, and share the machine's memory by what they ask for.
+
+    Past its time limit a run is asked to end, then killed; past the memory it asked for it is killed.
     A record of each run that ended is left in its directory (:func:`read_finished`).
 
     Raises:
@@ -38,7 +44,10 @@ class LocalRunner(Runner):
             raise RunnerError(f"CPUs {sorted(cpus)} are not all ours to use; choose among {sorted(allowed)}")
         self._most_jobs = jobs
         self._machine = detect_machine()
-        self._cpus = CpuPool(allowed if cpus is None else cpus)
+        # Within a run of Foretell's, the cores are lent already.
+        locks = CoreLocks(None if RUN_ID in os.environ else find_lock_folder())
+        self._cpus = CpuPool(allowed if cpus is None else cpus, locks=locks)
+        self._notes: dict[str, bool] = {}
         self._gpus = list(find_gpus())
         self._jobs: dict[str, Job] = {}
         self._ended: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -50,11 +59,19 @@ class LocalRunner(Runner):
         return min(self._cpus.cores, self._most_jobs or self._cpus.cores)
 
     @property
+    def cores_elsewhere(self) -> int:
+        return self._cpus.cores_elsewhere
+
+    @property
     def running(self) -> tuple[RunSpec, ...]:
         return tuple(job.spec for job in self._jobs.values())
 
-    def fits(self, spec: RunSpec) -> bool:
-        return self._find_obstacle(spec) is None
+    def fit_at_once(self, spec: RunSpec) -> int:
+        asked, machine = spec.allocation, self._machine
+        bounds = [self._most_jobs or sys.maxsize, self._cpus.fit_at_once(asked.cores)]
+        bounds += [machine.gpus // asked.gpus] if asked.gpus else []
+        bounds += [(machine.memory_bytes or 0) // asked.memory_bytes] if asked.memory_bytes else []
+        return max(1, min(bounds))
 
     def has_room(self, spec: RunSpec) -> bool:
         allocation = spec.allocation
@@ -62,13 +79,19 @@ class LocalRunner(Runner):
         return (
             self.fits(spec)
             and (self._most_jobs is None or len(self._jobs) < self._most_jobs)
-            and self._cpus.has_room(allocation.cores)
             and allocation.gpus <= len(self._gpus)
             and reserved_bytes + (allocation.memory_bytes or 0) <= (self._machine.memory_bytes or 0)
+            and self._has_cores(allocation.cores)
         )
 
+    def _has_cores(self, count: int) -> bool:
+        has_room = self._cpus.has_room(count)
+        if self._cpus.waits_for_others:
+            self._notes.setdefault(_CORES_ELSEWHERE, False)
+        return has_room
+
     def start(self, spec: RunSpec, launch: Launch, *, phases: Sequence[Phase] = ()) -> None:
-        obstacle = self._find_obstacle(spec)
+        obstacle = self.find_obstacle(spec)
         if obstacle:
             raise RunnerError(f"run {spec.id} of {spec.app!r} cannot run here: {obstacle}; ask for less in 'resources'")
         if spec.id in self._jobs or not self.has_room(spec):
@@ -88,6 +111,9 @@ class LocalRunner(Runner):
         job.start()
 
     def poll(self, timeout_s: float) -> list[Run]:
+        self._cpus.drop_reserved()
+        for job in self._jobs.values():
+            job.free_logs()
         runs: list[Run] = []
         wait_s = timeout_s if self._jobs and not self._failures else 0.0
         with contextlib.suppress(queue.Empty):
@@ -98,7 +124,13 @@ class LocalRunner(Runner):
             raise self._failures.pop(0)
         return runs
 
+    def take_notes(self) -> list[str]:
+        fresh = [note for note, told in self._notes.items() if not told]
+        self._notes |= dict.fromkeys(fresh, True)
+        return fresh
+
     def stop(self) -> None:
+        self._cpus.drop_reserved()
         for job in self._jobs.values():
             job.stop()
         for job in tuple(self._jobs.values()):
@@ -107,7 +139,7 @@ class LocalRunner(Runner):
         self._ended = queue.SimpleQueue()  # a poll that Ctrl-C cut short may have taken some from the old one
         self._failures.clear()
 
-    def _find_obstacle(self, spec: RunSpec) -> str | None:
+    def find_obstacle(self, spec: RunSpec, *, time_limit_s: float | None = None) -> str | None:
         asked, machine = spec.allocation, self._machine
         if asked.nodes != 1:
             return f"it asks for {asked.nodes} nodes; this is one machine"

@@ -1,11 +1,11 @@
 """What every store promises."""
 
 import abc
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from foretell.entities.app import App
+from foretell.entities.app import App, Value
 from foretell.entities.job import Batch
 from foretell.entities.learned import ModelRecord
 from foretell.entities.run import Claim, Owner, Run, RunSpec, State
@@ -28,6 +28,11 @@ class RunStore(abc.ABC):
         StoreError: if the store cannot be read or written, or cannot hold a value; ``transient`` if trying again
             may help.
     """
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody but this user can have written it: only then what it says of an app may be run."""
+        return False
 
     @abc.abstractmethod
     def save_app(self, app: App) -> None:
@@ -108,8 +113,15 @@ class RunStore(abc.ABC):
         limit: int | None = None,
         offset: int = 0,
         newest_first: bool = False,
+        version: int | None = None,
     ) -> list[Run]:
-        """The runs of an app, all or a page of them; ``states=None`` means any state."""
+        """The runs of an app, all or a page of them; ``states=None`` means any state, ``version=None`` any version."""
+
+    @abc.abstractmethod
+    def runs_with(
+        self, app: str, parameters: Collection[Mapping[str, Value]], *, states: Collection[State]
+    ) -> list[Run]:
+        """The runs of an app in these states that have one of these sets of parameters, names in the same order."""
 
     @abc.abstractmethod
     def get_run(self, id_prefix: str) -> Run:
@@ -124,8 +136,8 @@ class RunStore(abc.ABC):
         """The id and state of every run of an app."""
 
     @abc.abstractmethod
-    def count_runs(self, app: str) -> dict[State, int]:
-        """How many runs of an app are in each state; states without runs are left out."""
+    def count_runs(self, app: str, *, version: int | None = None) -> dict[State, int]:
+        """How many runs of an app (or of one version of it) are in each state; states without runs are left out."""
 
     @abc.abstractmethod
     def delete_runs(self, ids: Iterable[str]) -> int:

@@ -4,6 +4,7 @@ import re
 import sqlite3
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import sqlalchemy as sa
 import sqlalchemy.exc as sa_exc
@@ -18,6 +19,8 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 _SCHEME = re.compile(r"\w[\w+.-]*:")
+_SECRETS = ("password", "sslpassword")
+_QUERY = re.compile(r"[A-Za-z_]+=.*")
 _SECRET = re.compile(r"(?<=:)(?P<user>/*[^:]*:).*@|(?<=password=)[^&]*")
 _WAIT_S = 30
 
@@ -31,7 +34,7 @@ def parse_address(address: str | Path) -> sa.URL:
     if isinstance(address, Path) or not _SCHEME.match(address):
         return _build_file_url(Path(address))
     try:
-        url = sa.make_url(address)
+        url = sa.make_url(_quote_password(address))
     except (sa_exc.ArgumentError, ValueError):
         raise _build_address_error(address) from None
     if url.drivername not in _DRIVERS:
@@ -49,14 +52,21 @@ def render_place(url: sa.URL) -> str:
     """How we name a store to people: without passwords."""
     if url.drivername == "sqlite":
         return url.database or "in memory"
-    return url.difference_update_query(["password", "sslpassword"]).render_as_string()
+    return url.difference_update_query(_SECRETS).render_as_string()
+
+
+def list_secrets(url: sa.URL) -> list[str]:
+    """What no message may repeat."""
+    said = [url.password, *(url.query.get(name) for name in _SECRETS)]
+    words = [word for value in said if value for word in ([value] if isinstance(value, str) else value)]
+    return [*words, *map(quote, words)]
 
 
 def build_engine(url: sa.URL) -> sa.Engine:
     """An engine whose ``execution_options(write=True)`` says beforehand that a transaction will write.
 
     Raises:
-        StoreError: if the folder of a SQLite file cannot be made.
+        StoreError: if the address says what the driver cannot read.
         MissingExtraError: if the driver for PostgreSQL is not installed.
     """
     if url.drivername == "sqlite":
@@ -66,6 +76,8 @@ def build_engine(url: sa.URL) -> sa.Engine:
         return sa.create_engine(url, connect_args=options, pool_pre_ping=True)
     except ImportError as exc:
         raise MissingExtraError("a store on PostgreSQL needs: pip install 'foretell[postgres]'") from exc
+    except sa_exc.ArgumentError:
+        raise _build_address_error(render_place(url)) from None
 
 
 def _build_sqlite_engine(url: sa.URL) -> sa.Engine:
@@ -76,7 +88,6 @@ def _build_sqlite_engine(url: sa.URL) -> sa.Engine:
             url, connect_args=connect_args, poolclass=sa.QueuePool, pool_size=1, max_overflow=0, pool_timeout=_WAIT_S
         )
     else:
-        _make_folder(Path(url.database).parent)
         engine = sa.create_engine(url, connect_args=connect_args)
     sa.event.listen(engine, "connect", _leave_transactions_to_us)
     sa.event.listen(engine, "begin", _begin)
@@ -99,14 +110,17 @@ def _build_file_url(path: Path) -> sa.URL:
     return sa.URL.create("sqlite", database=str(path.expanduser().absolute()))
 
 
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as exc:
-        reason = getattr(exc, "strerror", None) or exc
-        raise StoreError(
-            f"the store's folder {str(folder)!r} cannot be made ({reason}); name another place with --store."
-        ) from exc
+def _quote_password(address: str) -> str:
+    """The address with its password spelled so that an ``@`` or ``/`` in it does not end it: the last ``@`` does."""
+    scheme, separator, rest = address.partition("://")
+    before, question, query = rest.rpartition("?")
+    if "@" not in before or not _QUERY.fullmatch(query):
+        before, question, query = rest, "", ""
+    user_and_password, at, place = before.rpartition("@")
+    user, colon, password = user_and_password.partition(":")
+    if not colon or "/" in user:
+        return address
+    return f"{scheme}{separator}{user}:{quote(unquote(password), safe='')}{at}{place}{question}{query}"
 
 
 def _build_address_error(address: str) -> StoreError:

@@ -1,7 +1,7 @@
 """What a database says, in our words, with what to do about it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -49,7 +49,8 @@ _POSTGRES = {
         "no server answers there", "check host and port in the URL, and that the server runs", transient=True
     ),
     "timeout": _Case("the server does not answer", "check host and port in the URL", transient=True),
-    "57P03|53300|server closed|57P01": _Case("the server is not ready for us", _AGAIN, transient=True),
+    "57P03|53300|57P01|server closed|starting up|shutting down|recovery mode|Connection reset|EOF detected|Broken pipe|"
+    "connection is (closed|lost)": _Case("the server is not ready for us", _AGAIN, transient=True),
     "40001|40P01|55P03": _Case("others are writing the same runs", _AGAIN, transient=True),
     "53100": _Case("its disk is full", "free some space"),
     "25006": _Case("it is read-only", "name another store with --store"),
@@ -59,20 +60,27 @@ _POSTGRES = {
 
 
 @contextmanager
-def translated(place: str) -> Iterator[None]:
-    """Turns what SQLAlchemy and its drivers raise into StoreError; ``place`` names the store, without password."""
+def translated(place: str, *, secrets: Iterable[str] = ()) -> Iterator[None]:
+    """Turns what SQLAlchemy and its drivers raise into StoreError, without the secrets; ``place`` names the store."""
     try:
         yield
     except sa_exc.DBAPIError as exc:
-        raise _build_error(place, exc.orig) from exc
+        raise _build_error(place, exc.orig, secrets) from exc
     except sa_exc.TimeoutError as exc:
         raise StoreError(f"store {place}: too many of our threads are using it; {_AGAIN}", transient=True) from exc
     except (sa_exc.SQLAlchemyError, ValueError, OverflowError) as exc:
-        raise StoreError(f"store {place}: it cannot hold or look for this value: {exc}") from exc
+        raise StoreError(f"store {place}: it cannot hold or look for this value: {_mask(exc, secrets)}") from exc
 
 
-def _build_error(place: str, error: BaseException | None) -> StoreError:
-    text = " ".join(str(error).split())
+def _mask(error: BaseException | None, secrets: Iterable[str]) -> str:
+    text = str(error)
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def _build_error(place: str, error: BaseException | None, secrets: Iterable[str]) -> StoreError:
+    text = " ".join(_mask(error, secrets).split())
     case = _find_sqlite_case(error, text) or _find_postgres_case(error, text)
     if case is None:
         return StoreError(f"store {place}: the database refused: {text}. Check the address given with --store.")

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 
 from foretell.errors import StoreError
 
-HEAD = "0003"
+HEAD = "0005"
 VERSION_TABLE = "foretell_version"
 _LOCK = 0x666F7265  # any number will do, as long as every Foretell takes the same
 

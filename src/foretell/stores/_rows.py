@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
-from foretell.entities.app import App, Scale
+from foretell.entities.app import App, Scale, Value
 from foretell.entities.job import Batch
 from foretell.entities.learned import ModelCard, ModelRecord
 from foretell.entities.records import from_record, to_record
@@ -16,9 +16,10 @@ from foretell.entities.run import Allocation, Claim, Machine, Owner, Run, RunSpe
 from foretell.errors import StoreError
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 _FIGURES = tuple(field.name for field in dataclasses.fields(Usage))
-_SPEC = ("app", "scale", "repetition", "parameters", "allocation")
+_SPEC = ("app", "scale", "repetition", "parameters", "allocation", "version")
 _OUTCOME = (
     "state", "phases", "machine", "exit_code", "log_tail", "reason", "started_at", "ended_at", "source", "job_id",
     "allocated",
@@ -32,14 +33,36 @@ _NO_OWNER: Row = dict.fromkeys(_OWNER)
 _LARGEST = 2**63 - 1
 _STATES = {state.value: state for state in State}
 _SCALES = {scale.value: scale for scale in Scale}
+_NUMBERS = (int, float)
+_VALUES = (bool, int, float, str)
 _ANY_ALLOCATION = Allocation()
 _ANY_MACHINE = Machine()
+
+
+def _from_store(what: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """What a row holds may be anybody's: one that cannot be read is an error that says so."""
+
+    def wrap(build: Callable[..., T]) -> Callable[..., T]:
+        @wraps(build)
+        def build_checked(row: Any) -> T:
+            try:
+                return build(row)
+            except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as exc:
+                raise StoreError(
+                    f"the store holds {what} that Foretell did not write ({exc}); "
+                    "restore a copy of the store, or remove that row"
+                ) from exc
+
+        return build_checked
+
+    return wrap
 
 
 def build_app_row(app: App) -> Row:
     return {"name": check_name(app.name), "description": _render_json(to_record(app), place=f"app {app.name!r}")}
 
 
+@_from_store("an app")
 def build_app(description: str) -> App:
     return from_record(App, json.loads(description))
 
@@ -77,6 +100,7 @@ def build_batch_row(batch: Batch) -> Row:
     }
 
 
+@_from_store("a batch")
 def build_batch(row: Any) -> Batch:
     return dataclasses.replace(from_record(Batch, json.loads(row.description)), job_id=row.job_id)
 
@@ -93,6 +117,7 @@ def build_model_row(record: ModelRecord) -> Row:
     }
 
 
+@_from_store("a model")
 def build_model(row: Any) -> ModelRecord:
     return ModelRecord(
         app=row.app,
@@ -104,15 +129,18 @@ def build_model(row: Any) -> ModelRecord:
     )
 
 
+@_from_store("a run")
 def build_run(row: Sequence[Any]) -> Run:
     """From a row of RUN_COLUMNS; by position, because names cost as much as all the rest."""
     outcome = len(_SPEC) + len(_FIGURES)
     state, phases, machine, exit_code, log_tail, reason, started_at, ended_at, source, job_id, given = row[outcome:]
+    if not all(isinstance(text, str) for text in (log_tail, reason, source, job_id or "")):  # SQLite takes anything
+        raise TypeError("a log, a reason, a source or a job id that is no text")
     return Run(
         spec=_build_spec(row[: len(_SPEC)]),
         state=_STATES[state],
         usage=_build_usage(row[len(_SPEC) : outcome]),
-        phases=json.loads(phases),
+        phases=_read_mapping(phases, _NUMBERS),
         machine=_build_machine(machine),
         exit_code=exit_code,
         log_tail=log_tail,
@@ -125,6 +153,7 @@ def build_run(row: Sequence[Any]) -> Run:
     )
 
 
+@_from_store("a run")
 def build_claim(row: Sequence[Any]) -> Claim:
     """From a row of CLAIM_COLUMNS."""
     token, hostname, boot_id, pid, started_at, heartbeat_at = row[len(_SPEC) :]
@@ -143,6 +172,11 @@ def check_name(name: str) -> str:
     return name
 
 
+def render_parameters(parameters: Mapping[str, Value]) -> str:
+    """As they are kept."""
+    return _render_json(dict(parameters), place="a configuration")
+
+
 def _build_spec_row(spec: RunSpec) -> Row:
     run_id = spec.id
     place = f"run {run_id}"
@@ -153,6 +187,7 @@ def _build_spec_row(spec: RunSpec) -> Row:
         "repetition": spec.repetition,
         "parameters": _render_json(dict(spec.parameters), place=place),
         "allocation": _render_changes(spec.allocation, _ANY_ALLOCATION, place=place),
+        "version": spec.version,
     }
 
 
@@ -188,28 +223,38 @@ def _check_figure(value: int | float | None, *, name: str, place: str) -> int | 
 
 
 def _build_spec(row: Sequence[Any]) -> RunSpec:
-    app, scale, repetition, parameters, allocation = row
+    app, scale, repetition, parameters, allocation, version = row
     return RunSpec(
         app=app,
-        parameters=json.loads(parameters),
+        parameters=_read_mapping(parameters, _VALUES),
         allocation=_build_allocation(allocation),
         scale=_SCALES[scale],
         repetition=repetition,
+        version=version,
     )
 
 
 def _build_usage(figures: Sequence[Any]) -> Usage | None:
+    if not all(figure is None or isinstance(figure, _NUMBERS) for figure in figures):
+        raise TypeError(f"found {figures!r}")
     return None if figures[0] is None else Usage(**dict(zip(_FIGURES, figures, strict=True)))
+
+
+def _read_mapping(text: str, types: tuple[type, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    if not all(isinstance(value, types) for value in found.values()):
+        raise TypeError(f"found {text!r}")
+    return found
 
 
 @lru_cache(maxsize=1024)
 def _build_allocation(text: str) -> Allocation:
-    return Allocation(**json.loads(text))
+    return from_record(Allocation, json.loads(text))
 
 
 @lru_cache(maxsize=1024)
 def _build_machine(text: str) -> Machine:
-    return Machine(**json.loads(text))
+    return from_record(Machine, json.loads(text))
 
 
 def _render_changes(value: Allocation | Machine, default: Allocation | Machine, *, place: str) -> str:

@@ -72,6 +72,7 @@ runs = sa.Table(
     sa.Column("heartbeat_at", UtcDateTime()),
     sa.Column("job_id", sa.Text()),
     sa.Column("allocated", _JSON),
+    sa.Column("version", sa.Integer(), nullable=False, server_default="0"),
 )
 sa.Index("runs_by_app", runs.c.app, runs.c.number)
 sa.Index("runs_by_state", runs.c.app, runs.c.state, runs.c.number)
@@ -147,6 +148,14 @@ jobs = sa.Table(
     sqlite_with_rowid=False,
 )
 sa.Index("jobs_by_kind", jobs.c.kind, jobs.c.submitted_at)
+
+# How many jobs were received of an application that a model can learn from; models keep the number they were built at.
+history_counts = sa.Table(
+    "history_counts",
+    metadata,
+    sa.Column("app", sa.Text(), primary_key=True),
+    sa.Column("jobs", sa.BigInteger(), nullable=False),
+)
 
 # What was read already (files, stretches of time), and the rules in force.
 history_marks = sa.Table(

@@ -13,14 +13,12 @@ from foretell.entities.history import Assignment, HistoryApp, JobKind, JobRow, J
 from foretell.entities.run import State
 from foretell.errors import StoreError
 from foretell.stores import RunStore
+from foretell.stores._job_writer import RAW_IDS, Added, JobWriter, Kinds, execute_many
 from foretell.stores._rows import _spell_out
-from foretell.stores._tables import history_marks, job_clusters, job_kinds, jobs
+from foretell.stores._tables import history_counts, history_marks, job_kinds, jobs
 from foretell.stores.sql import SqlStore
 
 _TEXTS = tuple(JobKind.__dataclass_fields__)
-_KEY = [jobs.c.cluster, jobs.c.job, jobs.c.task, jobs.c.submitted_at]
-_COMPARED = ("kind", "state", "ended_at", "elapsed_s", "limit_s", "cpu_s", "peak_memory_bytes")
-_COLUMNS = ("cluster", *JobRow._fields)
 _KIND_COLUMNS = ("id", *_TEXTS, "app", "parameters")
 _PAGE = 20_000
 
@@ -54,20 +52,27 @@ class JobHistory:
         if not isinstance(store, SqlStore):
             raise StoreError(f"{store!r} keeps no history of jobs; use a SQLite file or PostgreSQL")
         self._store = store
+        self._kinds = Kinds()
 
-    def add(self, batches: Iterable[JobRows], assignments: Mapping[int, Assignment], marks: Mapping[str, str]) -> int:
-        """Keep jobs with their kinds, and how far was read, all or nothing; how many were new or known differently."""
-        kinds: dict[int, JobKind] = {}
-        rows: dict[str, list[tuple[Any, ...]]] = {}
-        for batch in batches:
-            kinds |= batch.kinds
-            rows.setdefault(batch.cluster, []).extend(batch.rows)
+    def add(self, batches: Iterable[JobRows], assignments: Mapping[int, Assignment], marks: Mapping[str, str]) -> Added:
+        """Keep jobs with their kinds, and how far was read, all or nothing.
+
+        A job is one, whichever texts tell of it: by its id, its attempt's submission or start, and its cluster where
+        that is known. Where that does not decide, it is left out and counted, and nothing is marked as read.
+        """
+        gathered = _gather(batches)
         with self._store.writing() as connection:
-            self._add_kinds(connection, kinds, assignments)
-            changed = sum(self._add_jobs(connection, cluster, of_it) for cluster, of_it in rows.items())
-            for name, value in marks.items():
-                self._set_mark(connection, name, value)
-        return changed
+            writer = self._open_writer(connection)
+            for batch in gathered:
+                self._add_kinds(connection, batch.kinds, assignments)
+            added = [writer.add(batch) for batch in gathered]
+            total = Added(sum(one.changed for one in added), sum(one.undecided for one in added))
+            for name, value in marks.items() if not total.undecided else ():
+                writer.set_mark(name, value)
+        return total
+
+    def _open_writer(self, connection: sa.Connection) -> JobWriter:
+        return JobWriter(connection, self._store.insert, self._kinds)
 
     def _add_kinds(
         self, connection: sa.Connection, kinds: Mapping[int, JobKind], assignments: Mapping[int, Assignment]
@@ -77,25 +82,16 @@ class JobHistory:
             for number, kind in kinds.items()
         ]
         statement = self._store.insert(job_kinds).on_conflict_do_nothing(index_elements=["id"])
-        _execute_many(connection, statement, _KIND_COLUMNS, rows)
+        execute_many(connection, statement, _KIND_COLUMNS, rows)
 
-    def _add_jobs(self, connection: sa.Connection, cluster: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        number = self._find_cluster(connection, cluster)
-        statement = self._store.insert(jobs)
-        new = statement.excluded
-        differs = sa.or_(*(jobs.c[name].is_distinct_from(new[name]) for name in _COMPARED))
-        replaced = {name: new[name] for name in _COLUMNS if jobs.c[name] not in _KEY}
-        statement = statement.on_conflict_do_update(index_elements=_KEY, set_=replaced, where=differs)
-        return _execute_many(connection, statement, _COLUMNS, [(number, *row) for row in rows])
+    def received(self, app: str) -> int:
+        """How many jobs that teach were ever added to an application, or changed; it only grows."""
+        with self._store.reading() as connection:
+            return connection.scalar(sa.select(history_counts.c.jobs).where(history_counts.c.app == app)) or 0
 
-    def _find_cluster(self, connection: sa.Connection, name: str) -> int:
-        text = _spell_out(name)
-        connection.execute(
-            self._store.insert(job_clusters).values(name=text).on_conflict_do_nothing(index_elements=["name"])
-        )
-        number = connection.scalar(sa.select(job_clusters.c.number).where(job_clusters.c.name == text))
-        assert number is not None
-        return int(number)
+    def has_raw_ids(self) -> bool:
+        """Whether an older version stored elements of arrays under Slurm's own numbers."""
+        return self.find_mark(RAW_IDS) is not None
 
     def find_mark(self, name: str) -> str | None:
         with self._store.reading() as connection:
@@ -103,12 +99,7 @@ class JobHistory:
 
     def set_mark(self, name: str, value: str) -> None:
         with self._store.writing() as connection:
-            self._set_mark(connection, name, value)
-
-    def _set_mark(self, connection: sa.Connection, name: str, value: str) -> None:
-        row = {"name": name, "value": value}
-        statement = self._store.insert(history_marks).values(row)
-        connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=row))
+            self._open_writer(connection).set_mark(name, value)
 
     def kinds(self) -> Iterator[list[tuple[int, JobKind, str]]]:
         """Every kind with its id and app, in pages."""
@@ -124,17 +115,22 @@ class JobHistory:
             yield [(row[0], JobKind(**dict(zip(_TEXTS, row[1:-1], strict=True))), row[-1]) for row in rows]
 
     def assign(self, assignments: Mapping[int, Assignment]) -> None:
-        """Group kinds anew."""
+        """Group kinds anew. Jobs that move count as received by the application they leave and by the one they join."""
         rows = [{"number": number, **_build_assignment(one)} for number, one in assignments.items()]
         if rows:
+            names = {number: _spell_out(one.app) for number, one in assignments.items()}
             statement = sa.update(job_kinds).where(job_kinds.c.id == sa.bindparam("number"))
             with self._store.writing() as connection:
+                writer = self._open_writer(connection)
+                writer.count_moved(names)
                 connection.execute(
                     statement.values(app=sa.bindparam("app"), parameters=sa.bindparam("parameters")), rows
                 )
+            self._kinds.clear()
 
     def apps(self) -> list[HistoryApp]:
         """Every application, the one with most jobs first."""
+        elapsed: sa.ColumnElement[float] = sa.cast(jobs.c.elapsed_s, sa.Double())  # whole numbers could overflow
         completed = sa.func.sum(sa.case((jobs.c.state == State.COMPLETED.value, 1), else_=0))
         query = (
             sa.select(
@@ -143,8 +139,8 @@ class JobHistory:
                 completed,
                 sa.func.count(sa.distinct(job_kinds.c.id)),
                 sa.func.count(sa.distinct(job_kinds.c.user)),
-                sa.func.sum(jobs.c.elapsed_s * jobs.c.cores) / 3600.0,
-                sa.func.sum(jobs.c.elapsed_s * jobs.c.gpus) / 3600.0,
+                sa.func.sum(elapsed * jobs.c.cores) / 3600.0,
+                sa.func.sum(elapsed * jobs.c.gpus) / 3600.0,
                 sa.func.max(jobs.c.submitted_at),
             )
             .join_from(jobs, job_kinds, jobs.c.kind == job_kinds.c.id)
@@ -221,14 +217,18 @@ def _floats(row: Sequence[Any]) -> dict[str, float]:
     return {"core_hours": float(row[5]), "gpu_hours": float(row[6]), "completed": int(row[2])}
 
 
-def _execute_many(
-    connection: sa.Connection, statement: Any, names: Sequence[str], rows: Sequence[tuple[Any, ...]]
-) -> int:
-    """By the driver itself where it takes tuples: SQLAlchemy takes longer to hand rows on than SQLite to keep them."""
-    compiled = statement.compile(dialect=connection.dialect, column_keys=names)
-    if not rows:
-        return 0
-    if not compiled.positional:
-        return int(connection.execute(statement, [dict(zip(names, row, strict=True)) for row in rows]).rowcount)
-    assert tuple(compiled.positiontup) == tuple(names)
-    return int(connection.exec_driver_sql(str(compiled), list(rows)).rowcount)
+def _gather(batches: Iterable[JobRows]) -> list[JobRows]:
+    """One batch for each cluster and for each set of fields that its text lacks."""
+    found: dict[tuple[str, frozenset[str]], list[JobRows]] = {}
+    for batch in batches:
+        found.setdefault((_spell_out(batch.cluster), batch.missing), []).append(batch)
+    return [
+        JobRows(
+            cluster=cluster,
+            rows=[row for part in parts for row in part.rows],
+            kinds={number: kind for part in parts for number, kind in part.kinds.items()},
+            missing=missing,
+            raw_ids={key: raw for part in parts for key, raw in part.raw_ids.items()},
+        )
+        for (cluster, missing), parts in found.items()
+    ]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,19 +12,22 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from foretell.entities.app import App
+from foretell.entities.app import App, Value
 from foretell.entities.job import Batch
 from foretell.entities.learned import ModelRecord
 from foretell.entities.run import Claim, Owner, Run, RunSpec, State
 from foretell.errors import NotFoundError, StoreError
 from foretell.stores import _rows, _tables
 from foretell.stores._base import RunStore
-from foretell.stores._engine import build_engine, parse_address, render_place
+from foretell.stores._engine import build_engine, list_secrets, parse_address, render_place
 from foretell.stores._errors import translated
 from foretell.stores._migrate import ensure_schema
+from foretell.stores._missing import check_there
+from foretell.stores._permissions import check_file, create_file, is_private
 from foretell.stores._tables import apps, batches, models, runs
 
 _BATCH = 5000
+_MOST_ASKED = 500  # values in one question; SQLite takes no more than some thousands
 _ID_PREFIX = re.compile(r"[0-9a-f]+(-[0-9]*)?")
 _MATCHES_SHOWN = 10
 
@@ -38,17 +41,28 @@ class SqlStore(RunStore):
     SQLite keeps its rollback journal, because write-ahead logging does not work on NFS, where home folders are.
     """
 
-    def __init__(self, address: str | Path) -> None:
+    def __init__(self, address: str | Path, *, create: bool = True) -> None:
         url = parse_address(address)
+        if not create and url.drivername == "sqlite" and url.database is not None:
+            check_there(Path(url.database))
         self._place = render_place(url)
+        self._secrets = list_secrets(url)
+        self._path = Path(url.database) if url.drivername == "sqlite" and url.database else None
+        if self._path is not None:
+            create_file(self._path)
+            check_file(self._path)
         self._engine = build_engine(url)
         self.insert = sqlite.insert if url.drivername == "sqlite" else postgresql.insert
         try:
-            with translated(self._place):
+            with translated(self._place, secrets=self._secrets):
                 ensure_schema(self._engine, place=self._place)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def private(self) -> bool:
+        return self._engine.dialect.name == "sqlite" and (self._path is None or is_private(self._path))
 
     def __repr__(self) -> str:
         return f"SqlStore({self._place!r})"
@@ -145,13 +159,26 @@ class SqlStore(RunStore):
         limit: int | None = None,
         offset: int = 0,
         newest_first: bool = False,
+        version: int | None = None,
     ) -> list[Run]:
         order = runs.c.number.desc() if newest_first else runs.c.number
-        query = _select_runs.where(runs.c.app == app).order_by(order).limit(limit).offset(offset)
+        query = _select_runs.where(_is_of(app, version)).order_by(order).limit(limit).offset(offset)
         if states is not None:
             query = query.where(runs.c.state.in_([state.value for state in states]))
         with self.reading() as connection:
             return [_rows.build_run(row) for row in connection.execute(query)]
+
+    def runs_with(
+        self, app: str, parameters: Collection[Mapping[str, Value]], *, states: Collection[State]
+    ) -> list[Run]:
+        texts = list(dict.fromkeys(_rows.render_parameters(some) for some in parameters))
+        here = _select_runs.where(runs.c.app == app, runs.c.state.in_([state.value for state in states]))
+        found: list[Run] = []
+        with self.reading() as connection:
+            for start in range(0, len(texts), _MOST_ASKED):
+                query = here.where(runs.c.parameters.in_(texts[start : start + _MOST_ASKED])).order_by(runs.c.number)
+                found += (_rows.build_run(row) for row in connection.execute(query))
+        return found
 
     def get_run(self, id_prefix: str) -> Run:
         matches = self._find_matches(id_prefix)
@@ -167,8 +194,8 @@ class SqlStore(RunStore):
         with self.reading() as connection:
             return {run_id: State(state) for run_id, state in connection.execute(query)}
 
-    def count_runs(self, app: str) -> dict[State, int]:
-        query = sa.select(runs.c.state, sa.func.count()).where(runs.c.app == app).group_by(runs.c.state)
+    def count_runs(self, app: str, *, version: int | None = None) -> dict[State, int]:
+        query = sa.select(runs.c.state, sa.func.count()).where(_is_of(app, version)).group_by(runs.c.state)
         with self.reading() as connection:
             return {State(state): count for state, count in connection.execute(query)}
 
@@ -206,14 +233,14 @@ class SqlStore(RunStore):
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A connection for what else is kept in this database."""
-        with translated(self._place), self._engine.connect() as connection:
+        with translated(self._place, secrets=self._secrets), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction, for what else is kept in this database; other writers wait for its end."""
         engine = self._engine.execution_options(write=True, preserve_rowcount=True)
-        with translated(self._place), engine.begin() as connection:
+        with translated(self._place, secrets=self._secrets), engine.begin() as connection:
             yield connection
 
     def _save(self, table: sa.Table, row: _rows.Row) -> None:
@@ -234,6 +261,10 @@ class SqlStore(RunStore):
         query = _select_runs.where(runs.c.id >= id_prefix, runs.c.id < after).order_by(runs.c.id).limit(_MATCHES_SHOWN)
         with self.reading() as connection:
             return [_rows.build_run(row) for row in connection.execute(query)]
+
+
+def _is_of(app: str, version: int | None) -> sa.ColumnElement[bool]:
+    return runs.c.app == app if version is None else (runs.c.app == app) & (runs.c.version == version)
 
 
 def _is_claim(run_id: str, owner: Owner) -> sa.ColumnElement[bool]:

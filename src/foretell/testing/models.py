@@ -75,4 +75,5 @@ class RegressorContract:
 
     def test_rows_it_has_seen_are_explained(self, regressor: RunRegressor) -> None:
         X, y = build_rows()
-        assert regressor.fit(X, y).score(X, y) > 0.5
+        least = -1.0 if regressor.__sklearn_tags__().regressor_tags.poor_score else 0.5
+        assert regressor.fit(X, y).score(X, y) > least

@@ -229,6 +229,15 @@ class StoreContract:
         assert store.count_runs("demo") == {State.COMPLETED: 1, State.FAILED: 1}
         assert store.known_ids("demo") == {done.id: State.COMPLETED, failed.id: State.FAILED}
 
+    def test_runs_are_found_by_their_parameters(self, store: RunStore) -> None:
+        done, failed, again = build_run(1), build_run(2, state=State.FAILED), build_run(1, app="other")
+        store.add_runs([done, failed, again])
+        asked = [{"number": number} for number in range(2000)]
+        assert store.runs_with("demo", asked, states=[State.FAILED, State.COMPLETED]) == [done, failed]
+        assert store.runs_with("demo", asked, states=[State.FAILED]) == [failed]
+        assert store.runs_with("demo", [{"number": 3}, {"word": "\0"}], states=[State.FAILED]) == []
+        assert store.runs_with("demo", [], states=[State.FAILED]) == []
+
     def test_claimed_run_is_listed_as_running(self, store: RunStore) -> None:
         store.claim(build_spec(), build_owner())
         assert store.runs("demo") == [Run(spec=build_spec(), state=State.RUNNING)]
@@ -280,6 +289,21 @@ class StoreContract:
         assert store.delete_runs([runs[0].id, runs[2].id, "unknown"]) == 2
         assert store.runs("demo") == [runs[1], runs[3]]
         assert store.delete_runs([]) == 0
+
+    def test_deleting_a_claimed_run_ends_the_claim(self, store: RunStore) -> None:
+        store.claim(build_spec(), build_owner())
+        assert store.delete_runs([build_spec().id]) == 1
+        assert not store.finish(build_run(), build_owner())
+        assert store.claim(build_spec(), build_owner("them"))
+
+    def test_versions_of_a_program_have_runs_of_their_own(self, store: RunStore) -> None:
+        first, second = build_run(), replace(build_run(), spec=replace(build_spec(), version=1))
+        assert store.add_runs([first, second]) == 2
+        assert [store.runs("demo", version=version) for version in (None, 0, 1, 2)] == [
+            [first, second], [first], [second], [],
+        ]  # fmt: skip
+        assert store.count_runs("demo", version=1) == {State.COMPLETED: 1}
+        assert store.count_runs("demo") == {State.COMPLETED: 2}
 
     def test_claim_is_taken_once(self, store: RunStore) -> None:
         assert store.claim(build_spec(), build_owner())

@@ -13,6 +13,7 @@ from foretell.models.runs.boosting import BoostingRunRegressor
 from foretell.models.runs.law import ScalingLawRegressor
 from foretell.models.runs.linear import LinearRunRegressor
 from foretell.models.runs.neural import NeuralRunRegressor
+from foretell.models.runs.piecewise import PiecewiseLawRegressor
 from foretell.models.runs.process import ProcessRunRegressor
 from foretell.models.runs.reduced import (
     ReducedLinearRunRegressor,
@@ -34,9 +35,12 @@ _REGRESSORS = [regressor(**_QUICK.get(name, {})) for name, regressor in REGRESSO
 _REPETITION = "check_sample_weight_equivalence_on_dense_data"
 _EXCEPTIONS: dict[type[RunRegressor], dict[str, str]] = {
     BoostingRunRegressor: {_REPETITION: "the least size of a leaf counts rows, not weights"},
-    ScalingLawRegressor: {
-        _REPETITION: "how many terms a law may have depends on the number of rows, not of their weight",
-        "check_regressors_train": "centred columns: a negative number has no powers, so the law leaves them out",
+    **{
+        law: {
+            _REPETITION: "how many terms a law may have depends on the number of rows, not of their weight",
+            "check_regressors_train": "centred columns: a negative number has no powers, so the law leaves them out",
+        }
+        for law in (ScalingLawRegressor, PiecewiseLawRegressor)
     },
     ProcessRunRegressor: {_REPETITION: "what is believed beforehand weighs less against more rows, not more weight"},
     BlendRunRegressor: {_REPETITION: "rounding decides between equal splits of the tree in it"},

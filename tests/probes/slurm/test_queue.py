@@ -14,7 +14,7 @@ RECORDED = Path(__file__).parent / "recorded"
 
 def test_recorded_text() -> None:
     places = parse_queue((RECORDED / "24.11/squeue.txt").read_text())
-    assert places["4410120_2"] == Place(state=State.RUNNING, word="RUNNING", name="sweep")
+    assert places["4410120_2"] == Place(state=State.RUNNING, word="RUNNING", name="sweep", user_id=1001)
     assert places["4410120_3"].why == "JobArrayTaskLimit"
     assert {job_id: place.state for job_id, place in places.items() if "_" not in job_id} == {
         "4410190": State.QUEUED,
@@ -27,10 +27,10 @@ def test_recorded_text() -> None:
 
 
 def test_a_line_for_each_cluster_is_left_out() -> None:
-    assert list(parse_queue("CLUSTER: pitzer\n12|N/A|PENDING|Priority|a|b\n\n")) == ["12"]
+    assert list(parse_queue("CLUSTER: pitzer\n12|N/A|PENDING|0|Priority|a|b\n\n")) == ["12"]
 
 
-@pytest.mark.parametrize(("text", "message"), [("12|RUNNING", "expected 5 fields"), ("1|2|ODD|None|n", "'ODD'")])
+@pytest.mark.parametrize(("text", "message"), [("12|RUNNING", "expected 6 fields"), ("1|2|ODD|0|None|n", "'ODD'")])
 def test_what_cannot_be_read_is_shown(text: str, message: str) -> None:
     with pytest.raises(SchedulerError, match=message):
         parse_queue(text)

@@ -86,3 +86,21 @@ def start(batch: Batch, folder: Path, **variables: str) -> subprocess.CompletedP
     (directory / SCRIPT).write_text(render_array_script(batch, allocation=Allocation()))
     (directory / "task-0.sh").write_text(render_task_script(launch, allocation=Allocation()))
     return subprocess.run(["bash", directory / SCRIPT], env=os.environ | variables, check=False)
+
+
+def test_a_log_is_watched_while_the_run_writes(tmp_path: Path) -> None:
+    """By a process that ends with the run, and frees what is behind the middle."""
+    launch = Launch(
+        argv=("bash", "-c", "yes | head -c 3000000; sleep 1.5"),
+        working_directory=str(tmp_path),
+        run_directory=str(tmp_path / "run"),
+        log_limit_bytes=1 << 20,
+    )
+    script = render_task_script(launch, allocation=Allocation()).replace("sleep 30", "sleep 0.3")
+    (tmp_path / "ended").mkdir()
+    words = f"batch={tmp_path} index=0 element=1\n{script}"
+    done = subprocess.run(["bash", "-c", words], check=False, capture_output=True, text=True, timeout=60)
+    facts = (tmp_path / "run/stdout.log").stat()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert facts.st_size == 3_000_000
+    assert facts.st_blocks * 512 < 1_500_000

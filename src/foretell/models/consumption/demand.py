@@ -14,6 +14,7 @@ from scipy.optimize import least_squares
 
 from foretell.entities.consumption import Case, MeasuredJob, Strategy
 from foretell.entities.workload import Floats, StepPhase
+from foretell.models.checks import read_numbers
 from foretell.models.consumption.targets import count_gradient_bytes, count_sent_bytes
 
 _USUAL_S = 1e-3  # of an operator: where a bend has no effect
@@ -56,7 +57,8 @@ class Demand:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """The demand of such facts."""
-        return cls(**record)
+        figures = {name: value for name, value in record.items() if name != "kinds"}
+        return cls(**read_numbers(figures), kinds=read_numbers(record["kinds"]))
 
 
 def fit_demand(cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Demand:

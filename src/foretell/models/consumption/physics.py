@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, Resource, Strategy
+from foretell.entities.records import from_record
 from foretell.entities.workload import Floats, StepPhase
+from foretell.models.checks import check_numbers, read_number, read_numbers, read_positive
 from foretell.models.consumption._base import ConsumptionModel
 from foretell.models.consumption.demand import Demand, fit_demand, move_demand
 from foretell.models.consumption.targets import TARGETS, Target, find_taught, read_targets
@@ -151,16 +153,27 @@ class PhysicsModel(ConsumptionModel):
     @classmethod
     def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The same model again."""
-        model = cls(ridge=record["ridge"])
-        model.costs_ = Costs(**record["costs"])
+        model = cls(ridge=read_number(record["ridge"]))
+        model.costs_ = from_record(Costs, read_numbers(record["costs"]))
         model.taught_ = frozenset(Resource(word) for word in record["taught"])
-        model.slowest_link_ = record["slowest_link"]
+        model.slowest_link_ = read_positive(record["slowest_link"])
         model.demand_ = Demand.from_record(record["demand"])
-        model.corrections_ = tuple(
-            Correction(**{each.name: arrays[f"{number}.{each.name}"] for each in fields(Correction)})
-            for number in range(record["corrections"])
-        )
+        model.corrections_ = tuple(_read_correction(arrays, number) for number in _count(record["corrections"]))
         return model
+
+
+def _count(number: int) -> range:
+    return range(min(number, _MOST_CORRECTIONS))
+
+
+def _read_correction(arrays: Mapping[str, NDArray[Any]], number: int) -> Correction:
+    shapes = {"weights": (len(_COLUMNS), _FEATURES + 1), "low": (len(_COLUMNS),), "high": (len(_COLUMNS),)}
+    return Correction(
+        **{
+            each.name: check_numbers(arrays[f"{number}.{each.name}"], shape=shapes.get(each.name, (_FEATURES,)))
+            for each in fields(Correction)
+        }
+    )
 
 
 # What is told: the iteration, then the metrics of each resource
@@ -254,7 +267,8 @@ def _build_features(cases: Sequence[Case], lines: Sequence[Timeline]) -> Floats:
     return np.array([_describe(case, line) for case, line in zip(cases, lines, strict=True)])
 
 
-_OF_SETTING = 7
+_OF_SETTING, _FEATURES = 7, 17
+_MOST_CORRECTIONS = 1000
 
 
 def _describe(case: Case, line: Timeline) -> list[float]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from foretell.entities.device import Device
 from foretell.entities.workload import Attribute, Floats, Operator, Shape, StepPhase, Workload
+from foretell.models.checks import read_numbers
 from foretell.models.operators.hosts import name_word
 from foretell.models.operators.parts import CONVOLUTIONS, PRODUCTS
 from foretell.models.operators.trees import Arrays, BoostedTrees
@@ -96,7 +97,7 @@ class CallModel:
     def from_arrays(cls, device: Device, arrays: Arrays, levels: Mapping[str, float]) -> Self:
         """The same model again."""
         model = cls(device)
-        model.levels_ = dict(levels)
+        model.levels_ = read_numbers(levels)
         groups: dict[str, dict[str, NDArray[Any]]] = defaultdict(dict)
         for path, values in arrays.items():
             group, _, name = path.partition(".")

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from foretell.entities.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
+from foretell.models.checks import read_number, read_numbers
 
 Word: TypeAlias = str  # kind and phase of an operator
 
@@ -136,12 +137,16 @@ class HostModel:
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """The same model again."""
         model = cls()
-        model.latency_s_, model.view_s_ = record["latency_s"], record["view_s"]
-        model.common_ = {phase: (values[0], values[1]) for phase, values in record["common"].items()}
-        model.within_, model.after_wait_ = record["within"], record["after_wait"]
-        model.before_, model.after_ = record["before"], record["after"]
-        model.pairs_ = {name: (values[0], values[1]) for name, values in record["pairs"].items()}
+        model.latency_s_, model.view_s_ = read_number(record["latency_s"]), read_number(record["view_s"])
+        model.common_ = {phase: _read_pair(values) for phase, values in record["common"].items()}
+        model.within_, model.after_wait_ = read_numbers(record["within"]), read_numbers(record["after_wait"])
+        model.before_, model.after_ = read_numbers(record["before"]), read_numbers(record["after"])
+        model.pairs_ = {name: _read_pair(values) for name, values in record["pairs"].items()}
         return model
+
+
+def _read_pair(values: Sequence[Any]) -> tuple[float, float]:
+    return read_number(values[0]), read_number(values[1])
 
 
 def _find_common(phase: str, before: Mapping[Word, float], after: Mapping[Word, float]) -> tuple[float, float]:

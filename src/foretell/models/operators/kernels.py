@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from foretell.entities.device import Device
 from foretell.entities.workload import Floats, StepPhase
+from foretell.models.checks import read_numbers
 from foretell.models.operators.parts import Part, Work
 from foretell.models.operators.trees import Arrays, BoostedTrees
 
@@ -111,7 +112,7 @@ class KernelModel:
     def from_arrays(cls, device: Device, arrays: Arrays, levels: Mapping[str, float]) -> Self:
         """The same model again."""
         model = cls(device)
-        model.levels_ = dict(levels)
+        model.levels_ = read_numbers(levels)
         works = dict.fromkeys(name.partition(".")[0] for name in arrays)
         model.trees_ = {
             work: BoostedTrees.from_arrays(

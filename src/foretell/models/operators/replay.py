@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from foretell.entities.device import Device
 from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
+from foretell.models.checks import read_device
 from foretell.models.operators._base import StepModel, StepTimes
 from foretell.models.operators.hosts import HostModel, HostTimes
 from foretell.models.operators.kernels import KernelModel
@@ -78,7 +79,7 @@ class ReplayModel(StepModel):
     @classmethod
     def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The same model again."""
-        model = cls(Device(**record["device"]))
+        model = cls(read_device(record["device"]))
         model.kernels_ = KernelModel.from_arrays(model.device, arrays, record["levels"])
         model.hosts_ = HostModel.from_record(record["host"])
         return model

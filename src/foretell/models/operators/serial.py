@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from foretell.entities.device import Device
 from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
+from foretell.models.checks import read_device, read_number, read_numbers, read_positive
 from foretell.models.operators._base import StepModel, StepTimes
 from foretell.models.operators.calls import Call, CallModel, list_calls
 from foretell.models.operators.encoding import read_times
@@ -82,8 +83,8 @@ class SerialModel(StepModel):
     @classmethod
     def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The same model again."""
-        model = cls(Device(**record["device"]))
-        model.scale_ = record["scale"]
+        model = cls(read_device(record["device"]))
+        model.scale_ = read_positive(record["scale"])
         model.calls_ = CallModel.from_arrays(model.device, arrays, record["levels"])
         model.gaps_ = GapModel.from_record(record["gaps"])
         return model
@@ -127,7 +128,8 @@ class GapModel:
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """The same model again."""
         model = cls()
-        model.pairs_, model.words_, model.common_s_ = record["pairs"], record["words"], record["common_s"]
+        model.pairs_, model.words_ = read_numbers(record["pairs"]), read_numbers(record["words"])
+        model.common_s_ = read_number(record["common_s"])
         return model
 
 

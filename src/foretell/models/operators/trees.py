@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.entities.workload import Floats
+from foretell.errors import StoreError
+from foretell.models.checks import check_nodes, check_numbers, check_whole_numbers
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
@@ -61,7 +63,15 @@ class BoostedTrees:
         self.depth_ = max(int(part["depth"].max()) for part in parts)
 
     def predict(self, X: Floats) -> Floats:
-        """One value a row."""
+        """One value a row.
+
+        Raises:
+            StoreError: if it was read from a file of somebody else's, for tables of more columns.
+        """
+        if self.feature_.max() >= X.shape[1]:
+            raise StoreError(
+                "this model of training steps asks for more columns than there are; learn the device again"
+            )
         rows = np.arange(len(X))[:, None]
         at = np.broadcast_to(self.roots_, (len(X), len(self.roots_)))
         for _ in range(self.depth_):
@@ -83,9 +93,28 @@ class BoostedTrees:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """The same trees again."""
+        """The same trees again.
+
+        Raises:
+            ValueError: if they are no trees.
+        """
+        _check(arrays)
         trees = cls()
         trees.roots_, trees.feature_, trees.threshold_ = arrays["roots"], arrays["feature"], arrays["threshold"]
         trees.left_, trees.right_, trees.value_ = arrays["left"], arrays["right"], arrays["value"]
         trees.baseline_, trees.depth_ = float(arrays["scalars"][0]), int(arrays["scalars"][1])
         return trees
+
+
+def _check(arrays: Arrays) -> None:
+    roots, left = (check_whole_numbers(arrays[name], shape=(None,)) for name in ("roots", "left"))
+    count = len(left)
+    right, feature = (check_whole_numbers(arrays[name], shape=(count,)) for name in ("right", "feature"))
+    check_numbers(arrays["threshold"], shape=(count,), finite=False)
+    check_numbers(arrays["value"], shape=(count,))
+    _baseline, depth = check_numbers(arrays["scalars"], shape=(2,))
+    own = np.arange(count)
+    leaf = (left == own) & (right == own)
+    check_nodes(left, right, feature, leaf=leaf)
+    if roots.min() < 0 or roots.max() >= count or feature.min() < 0 or not 0 <= depth <= count:
+        raise ValueError("trees that begin or end outside themselves")

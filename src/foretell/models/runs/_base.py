@@ -23,12 +23,13 @@ class RunRegressor(RegressorMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
     **Same data, same model.** Seeds are fixed: fitting twice gives the same predictions.
     **Predictions are positive and finite**, also far outside the rows it learned from.
     **Weights.** ``sample_weight`` counts rows; a row of weight 0 might as well be absent.
-    **Simplicity.** Of two that do equally well, the one of lower ``complexity`` is taken.
+    **Simplicity.** Of two that do equally well, the one of lower ``complexity`` is taken if it ``wins_ties``.
     **Likeness.** ``like`` is one fitted to nearly the same rows: what is slow to find may be taken over from it, where
     the rows are so many that the missing ones had no say in it.
     """
 
     complexity: float = 0
+    wins_ties: bool = True
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, like: Self | None = None
@@ -78,3 +79,10 @@ def once_each(answer: Callable[[Floats], Floats], X: Floats) -> Floats:
     keys = (X / np.maximum(np.abs(X).max(axis=0), SMALLEST)) @ marks
     _, first, back = np.unique(keys, return_index=True, return_inverse=True)
     return answer(X[first])[back]
+
+
+def weighted_median(values: Floats, weight: Floats) -> float:
+    """The value that half of the weight lies at or below."""
+    order = np.argsort(values)
+    reached = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(reached, reached[-1] / 2)]])

@@ -55,7 +55,7 @@ def read_axis(x: Floats) -> Axis:
         offset=offset,
         centre=float(z.mean()),
         scale=float(max(z.std(), 1e-9)),
-        smooth=len(values) > 2,
+        smooth=not set(values.tolist()) <= {0.0, 1.0},  # a mark, present or not, has no slope
         levels=bool(len(values) == 2 or few),
     )
 

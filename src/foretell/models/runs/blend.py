@@ -13,6 +13,7 @@ from foretell.models.runs._base import RunRegressor
 Floats = NDArray[np.float64]
 
 _PRIOR_ROWS = 4.0  # how many rows it takes to move the weights halfway from what the members' errors alone suggest
+_LEAST_WEIGHT = 0.02  # a member with less than this says nothing
 _TOGETHER = 1e3  # weights sum to one as firmly as this
 
 
@@ -41,13 +42,24 @@ class BlendRunRegressor(RunRegressor):
         return np.exp(np.sum(logs, axis=0))
 
 
+def build_blend(models: Sequence[RunRegressor], weights: Floats) -> BlendRunRegressor:
+    """A blend of fitted models, without those of hardly any weight."""
+    kept = np.flatnonzero(weights >= min(_LEAST_WEIGHT, weights.max()))
+    return BlendRunRegressor.of([models[int(place)] for place in kept], (weights[kept] / weights[kept].sum()).tolist())
+
+
+def weigh_by_error(log_errors: Floats) -> Floats:
+    """Weights of members (columns): the inverse of each one's own squared error."""
+    squares = np.maximum(np.mean(log_errors**2, axis=0), 1e-12)
+    return np.asarray((1 / squares) / np.sum(1 / squares))
+
+
 def weigh_members(log_errors: Floats) -> Floats:
     """Weights of least squared log error for members (columns) over rows; none negative, together one.
 
     With few rows they stay near the inverse of each member's own squared error.
     """
-    squares = np.maximum(np.mean(log_errors**2, axis=0), 1e-12)
-    believed = (1 / squares) / np.sum(1 / squares)
+    squares, believed = np.maximum(np.mean(log_errors**2, axis=0), 1e-12), weigh_by_error(log_errors)
     firmness = np.sqrt(_PRIOR_ROWS * squares.min())
     count = log_errors.shape[1]
     design = np.vstack([log_errors, firmness * np.eye(count), np.full((1, count), _TOGETHER)])

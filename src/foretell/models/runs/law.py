@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from foretell.models.runs._base import SMALLEST, RunRegressor
+from foretell.models.runs._base import SMALLEST, RunRegressor, weighted_median
 
 Term: TypeAlias = tuple[tuple[int, float], ...]  # ((column, exponent), …), sorted by column; () is the constant
 Terms: TypeAlias = tuple[Term, ...]
@@ -17,6 +17,7 @@ _EXPONENTS = (-1.0, -0.5, 0.5, 1.0, 2.0)
 _SURPRISE = {1.0: 0.5, 0.5: 2.0, 1.5: 3.0, 2.0: 3.0}
 _MOST_SURPRISE = 3.0
 _STEEPEST = 3.0
+_LEAST_TO_TURN = 5  # values of a column, for a law that falls with it and then rises
 _SCREENED = 16  # candidate terms that go on from a cheap look to an exact fit
 _SEARCH_ROWS = 600  # the form of a law needs no more; its coefficients are fitted to all rows
 _NNLS_STEPS = 200
@@ -61,7 +62,7 @@ class ScalingLawRegressor(RunRegressor):
         coefficients = whole.solve(self.terms_)
         fitted = build_design(X[keep] / self.scale_, self.terms_) @ coefficients
         # Least squares of relative errors sits low under noise; half of the runs should take longer, half less.
-        self.coefficients_ = coefficients * _weighted_median(target[keep] / np.maximum(fitted, SMALLEST), weight[keep])
+        self.coefficients_ = coefficients * weighted_median(target[keep] / np.maximum(fitted, SMALLEST), weight[keep])
 
     def _find_terms(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> Terms:
         rows = np.linspace(0, len(y) - 1, min(len(y), _SEARCH_ROWS)).astype(int)
@@ -70,12 +71,6 @@ class ScalingLawRegressor(RunRegressor):
     def _predict(self, X: NDArray[np.float64]) -> Any:
         scaled = np.maximum(X, self.floor_) / self.scale_
         return build_design(scaled, self.terms_) @ self.coefficients_
-
-
-def _weighted_median(values: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
-    order = np.argsort(values)
-    reached = np.cumsum(weight[order])
-    return float(values[order[np.searchsorted(reached, reached[-1] / 2)]])
 
 
 def build_design(X: NDArray[np.float64], terms: Iterable[Term]) -> NDArray[np.float64]:
@@ -120,6 +115,7 @@ class _Search:
         self.weight = weight
         self.rows = len(y)
         self.max_terms = max(1, min(max_terms, self.rows // 3))
+        self.distinct = [len(np.unique(values)) for values in X.T]
         self.factors = [(column, exponent) for column in range(X.shape[1]) for exponent in self._exponents(column)]
         self._columns: dict[Term, NDArray[np.float64]] = {}
         self._criteria: dict[frozenset[Term], float] = {}
@@ -141,6 +137,8 @@ class _Search:
     def criterion(self, terms: Terms) -> float:
         """The Bayesian information criterion, with a price for each exponent and for having searched among many."""
         key = frozenset(terms)
+        if key not in self._criteria and self._turns(terms):
+            self._criteria[key] = np.inf
         if key not in self._criteria:
             loss = float(np.mean((self._matrix(terms) @ self.solve(terms) - self.target) ** 2))
             price = len(terms) * (np.log(self.rows) + np.log1p(len(self.factors)))
@@ -148,6 +146,13 @@ class _Search:
             price += len(_free_exponents(terms)) * np.log(self.rows)
             self._criteria[key] = float(self.rows * np.log(max(loss, 1e-12)) + price)
         return self._criteria[key]
+
+    def _turns(self, terms: Terms) -> bool:
+        """Whether it falls and rises with a column of which too few values were measured to show that."""
+        powers = [(column, power) for term in terms for column, power in term]
+        falls = {column for column, power in powers if power < 0}
+        rises = {column: max(power for other, power in powers if other == column) for column in falls}
+        return any(power > (0 if self.distinct[column] < _LEAST_TO_TURN else 1) for column, power in rises.items())
 
     def inliers(self, terms: Terms) -> NDArray[np.bool_]:
         """Rows the law explains about as well as the others; a hung run should not bend it."""

@@ -1,6 +1,5 @@
 """Asks Slurm: one program, one answer. What it says on failing becomes our error, with what to do next."""
 
-import os
 import re
 import subprocess
 import tempfile
@@ -11,6 +10,7 @@ from functools import partial
 from types import MappingProxyType
 
 from foretell.errors import SchedulerError
+from foretell.probes.environment import build_environment
 
 # Times as sacct is asked for and answers them: one form, whatever the user's own environment says. And all elements of
 # an array that wait, however long their list: it would end in "..." after 64 characters.
@@ -93,7 +93,7 @@ def stream(argv: Sequence[str]) -> Iterator[Iterator[bytes]]:
 
 
 def _environment(program: str) -> dict[str, str]:
-    theirs = {name: value for name, value in os.environ.items() if not _THEIR_WAY.fullmatch(name)}
+    theirs = {name: value for name, value in build_environment().items() if not _THEIR_WAY.fullmatch(name)}
     return theirs if program == "sbatch" else theirs | _OUR_WAY  # what sbatch has, jobs have: it is the user's own
 
 

@@ -1,5 +1,6 @@
 """What Slurm's controller says of jobs now: those that wait and run, and for some minutes those that have ended."""
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ class Place:
     word: str
     why: str = ""
     name: str = ""
+    user_id: int | None = None
 
 
 def read_queue(job_ids: Collection[str], *, cluster: str | None = None) -> dict[str, Place]:
@@ -36,7 +38,7 @@ def read_queue(job_ids: Collection[str], *, cluster: str | None = None) -> dict[
         "--noheader",
         "--array",
         "--states=all",
-        "--format=%F|%K|%T|%r|%j",
+        "--format=%F|%K|%T|%U|%r|%j",
         f"--jobs={','.join(sorted(job_ids))}",
     ]
     try:
@@ -48,18 +50,19 @@ def read_queue(job_ids: Collection[str], *, cluster: str | None = None) -> dict[
 
 
 def find_by_name(name: str, *, cluster: str | None = None) -> str | None:
-    """The id of the job or array of that name, if the controller knows one.
+    """The id of this user's job or array of that name, if the controller knows one.
 
     Raises:
         SchedulerError: if the controller does not answer.
     """
     where = [f"--clusters={cluster}"] if cluster else []
-    answer = call(["squeue", "--noheader", "--states=all", "--format=%F", f"--name={name}", *where])
-    return min((line for line in answer.split() if line.isdigit()), key=int, default=None)
+    answer = call(["squeue", "--noheader", "--states=all", "--format=%F|%U", f"--name={name}", *where])
+    jobs = (line.split("|") for line in answer.split() if "|" in line)
+    return min((job_id for job_id, user in jobs if user == str(os.getuid())), key=int, default=None)
 
 
 def parse_queue(text: str) -> dict[str, Place]:
-    """Places by job id, from ``squeue --noheader --array --format=%F|%K|%T|%r|%j``.
+    """Places by job id, from ``squeue --noheader --array --format=%F|%K|%T|%U|%r|%j``.
 
     Raises:
         SchedulerError: if a line is none of squeue's, or has a state we do not know.
@@ -69,11 +72,14 @@ def parse_queue(text: str) -> dict[str, Place]:
         if line.startswith("CLUSTER:") or not line.strip():
             continue
         try:
-            array, index, word, why, name = line.split("|", 4)
+            array, index, word, user, why, name = line.split("|", 5)
+            user_id = int(user)
         except ValueError:
-            raise SchedulerError(f"squeue answered {line!r}; expected 5 fields. Please report it") from None
+            raise SchedulerError(f"squeue answered {line!r}; expected 6 fields. Please report it") from None
         job_id = array if index in ("", "N/A") else f"{array}_{index}"
-        places[job_id] = Place(state=parse_state(word), word=word, why="" if why == "None" else why, name=name)
+        places[job_id] = Place(
+            state=parse_state(word), word=word, why="" if why == "None" else why, name=name, user_id=user_id
+        )
     return places
 
 

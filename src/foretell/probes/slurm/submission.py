@@ -3,7 +3,7 @@
 import os
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,16 +34,19 @@ class QuotaError(SchedulerError):
     """No more jobs may be submitted until some have ended."""
 
 
-def submit(script: Path, *, batch_id: str, output: str, options: Sequence[str] = ()) -> str:
+def submit(script: Path, *, batch_id: str, output: str, inherited: Iterable[str] = ()) -> str:
     """The id of the job; what it prints goes to ``output``, a pattern of sbatch's.
+
+    It gets this process's environment without what is Foretell's own, but for the ``inherited`` names.
 
     Raises:
         QuotaError: if so many jobs may not be submitted at once.
         SchedulerError: if it is refused; ``transient`` if nobody knows whether it was taken.
     """
-    words = ["sbatch", "--parsable", f"--output={output}", f"--chdir={script.parent}", *options, str(script)]
+    words = ["sbatch", "--parsable", f"--output={output}", f"--chdir={script.parent}", str(script)]
+    asked = {name: os.environ[name] for name in inherited if name in os.environ}
     try:
-        answer = call(words, environment={MARK: batch_id}).strip().partition(";")[0]
+        answer = call(words, environment={**asked, MARK: batch_id}).strip().partition(";")[0]
     except SchedulerError as exc:
         raise _explain(exc) from exc
     if not answer.isdigit():

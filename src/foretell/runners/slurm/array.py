@@ -2,7 +2,7 @@
 
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,17 +25,22 @@ _ONLY = ("id=$SLURM_JOB_ID index=0", "element=$id")
 _OF = "of-"
 _GRACE_S = 5
 _LONGEST_APP = 40
+_WATCH_S = 30
 _MARGIN_S = 60.0  # for what a job does beside its command; Slurm counts in minutes anyway
 
 
-def render_array_script(batch: Batch, *, allocation: Allocation, gpu_model: str | None = None) -> str:
+def render_array_script(
+    batch: Batch, *, allocation: Allocation, indices: Iterable[int] | None = None, gpu_model: str | None = None
+) -> str:
     """A script for ``sbatch`` that runs each element's own script; where there are no arrays, that of the only one.
+
+    ``indices`` are the elements to run; by default all of the batch.
 
     Raises:
         RunnerError: if an option cannot be written in such a script, or is not the user's to choose.
     """
     lines = [
-        *render_header(_choose_options(batch, allocation, gpu_model)),
+        *render_header(_choose_options(batch, allocation, indices or range(len(batch.run_ids)), gpu_model)),
         "",
         f"batch={quote(batch.directory)}",
         *(_ELEMENT if has_elements(batch.submission) else _ONLY),
@@ -45,6 +50,7 @@ def render_array_script(batch: Batch, *, allocation: Allocation, gpu_model: str 
         f'  ln -sn "{_OF}$id" "$batch/{FIRST}" 2>/dev/null',
         f'  [ -e "$batch/{FIRST}/$id" ] || exit 0',
         "fi",
+        *_check_owned('"$batch" "$batch/task-$index.sh"'),
         '. "$batch/task-$index.sh"',
     ]
     return "\n".join(lines) + "\n"
@@ -58,24 +64,49 @@ def has_elements(submission: Submission) -> bool:
 def find_first(directory: Path) -> str | None:
     """The job that started first under a batch's name, if one has; any other does nothing."""
     with suppress(OSError):
-        return (directory / FIRST).readlink().name.removeprefix(_OF)
+        job_id = (directory / FIRST).readlink().name.removeprefix(_OF)
+        return job_id if job_id.isdecimal() else None
     return None
 
 
-def _choose_options(batch: Batch, allocation: Allocation, gpu_model: str | None) -> dict[str, str]:
+def _check_owned(paths: str) -> list[str]:
+    """Lines that end the script where a path is not this user's: it may have been replaced since it was written."""
+    return [
+        f"for path in {paths}; do",
+        '  if [ -L "$path" ] || [ ! -O "$path" ]; then',
+        '    echo "foretell: $path is a symbolic link or not yours: nothing is run" >&2; exit 1',
+        "  fi",
+        "done",
+    ]
+
+
+def _choose_options(
+    batch: Batch, allocation: Allocation, indices: Iterable[int], gpu_model: str | None
+) -> dict[str, str]:
     submission = batch.submission
     refused = sorted(_OURS & set(submission.options))
     if refused:
         raise RunnerError(f"option {refused[0]!r} of sbatch is Foretell's own, to find jobs again; leave it out")
     options = build_options(batch.name, allocation, gpu_model=gpu_model, account=submission.account)
     del options["output"]  # it is a path: sbatch is given it in a word of its own
-    options[ARRAY] = f"0-{len(batch.run_ids) - 1}"
+    options[ARRAY] = _render_indices(sorted(indices))
     if "no-requeue" not in submission.options:
         options["requeue"] = ""
     options |= submission.options
     if submission.cluster:
         options["clusters"] = submission.cluster
     return {name: value for name, value in options.items() if name not in submission.without}
+
+
+def _render_indices(indices: Sequence[int]) -> str:
+    """``0-3,5``, as ``sbatch --array`` reads it."""
+    parts: list[list[int]] = []
+    for index in indices:
+        if parts and index == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], index]
+        else:
+            parts.append([index])
+    return ",".join("-".join(map(str, part)) for part in parts)
 
 
 def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple[str, ...] = ()) -> str:
@@ -92,7 +123,10 @@ def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple
     lines = [
         f"run={quote(launch.run_directory)}",
         '[ -d "$run" ] || mkdir -p -- "$run"',
-        f': >"$run/{STDOUT}"; : >"$run/{STDERR}"; : >"$run/{JOB_RECORD}"',
+        *_check_owned('"$run"'),
+        f"for name in {STDOUT} {STDERR} {JOB_RECORD}; do",
+        '  [ ! -L "$run/$name" ] || rm -f -- "$run/$name"; : >"$run/$name"',
+        "done",
         f'exec >>"$run/{STDOUT}" 2>>"$run/{STDERR}"',
         f'note() {{ printf \'%s=%s\\n\' "$@" >>"$run/{JOB_RECORD}"; }}',
         # Without another program where bash can: a thousand short runs should not feel it.
@@ -100,10 +134,12 @@ def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple
         'while IFS=: read -r name cpu; do case $name in "model name"*) break;; esac; cpu=; done </proc/cpuinfo',
         "now",
         'note job "$element" host "${SLURMD_NODENAME:-$HOSTNAME}" cpu "${cpu# }" started "$now"',
+        *_render_log_watch(launch.log_limit_bytes),
         "(",
         *body,
         ")",
         "code=$?",
+        *([] if launch.log_limit_bytes is None else ['kill "$watch" 2>/dev/null']),
         "now",
         'note code "$code" ended "$now"',
         f': >"$batch/{ENDED}/$index"',
@@ -112,13 +148,25 @@ def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple
     return "\n".join(lines) + "\n"
 
 
+def _render_log_watch(limit_bytes: int | None) -> list[str]:
+    """Frees the disk behind the middle of a log that grows too large; cut it is when the run is collected."""
+    if limit_bytes is None:
+        return []
+    free = f'fallocate -p -o {limit_bytes // 2} -l $((size - {limit_bytes})) "$log"'
+    return [
+        f'(while sleep {_WATCH_S}; do for log in "$run/{STDOUT}" "$run/{STDERR}"; do',
+        f'  size=$(stat -c %s "$log") && [ "$size" -gt {limit_bytes} ] && {free}',
+        "done; done) >/dev/null 2>&1 & watch=$!",
+    ]
+
+
 def build_batch(app: str, *, directory: Path, submission: Submission, run_ids: tuple[str, ...] = ()) -> Batch:
     """A new batch below that directory, with a name that fits whatever Slurm does with names."""
     batch_id = uuid.uuid4().hex[:16]
     return Batch(
         id=batch_id,
         app=app,
-        name=clean_name(f"{app[:_LONGEST_APP]}-{batch_id}"),
+        name=name_batch(app, batch_id),
         directory=str(directory.absolute() / batch_id),
         submission=submission,
         run_ids=run_ids,
@@ -127,16 +175,21 @@ def build_batch(app: str, *, directory: Path, submission: Submission, run_ids: t
     )
 
 
+def name_batch(app: str, batch_id: str) -> str:
+    """What the scheduler knows a batch by."""
+    return clean_name(f"{app[:_LONGEST_APP]}-{batch_id}")
+
+
 def find_own_limit_s(launch: Launch, allocation: Allocation) -> float | None:
     """The limit an element's script holds its command to; ``None`` where the walltime asked for is the only one."""
     return launch.time_limit_s if allocation.walltime_s is None else None
 
 
-def find_walltime_s(launch: Launch, allocation: Allocation) -> float | None:
+def find_walltime_s(time_limit_s: float | None, allocation: Allocation) -> float | None:
     """The walltime to ask for: what the allocation says, or the run's own limit and a little more."""
-    if allocation.walltime_s is not None or launch.time_limit_s is None:
+    if allocation.walltime_s is not None or time_limit_s is None:
         return allocation.walltime_s
-    return math.ceil((launch.time_limit_s + _GRACE_S + _MARGIN_S) / 60) * 60.0
+    return math.ceil((time_limit_s + _GRACE_S + _MARGIN_S) / 60) * 60.0
 
 
 def read_job_record(run_directory: Path) -> Mapping[str, str]:

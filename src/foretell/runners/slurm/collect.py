@@ -11,9 +11,9 @@ from foretell.entities.app import Phase
 from foretell.entities.cluster import NodeGroup
 from foretell.entities.job import Job
 from foretell.entities.run import Launch, Machine, Run, RunSpec, State, Usage
-from foretell.probes.phases import read_phases
 from foretell.probes.sample import Sample, find_sample
 from foretell.runners._files import STDERR, STDOUT, read_tail
+from foretell.runners._logs import cut_logs, read_kept_phases
 from foretell.runners._reasons import render_exit, render_memory_limit, render_time_limit
 from foretell.runners.slurm.array import find_own_limit_s, find_walltime_s, read_job_record
 
@@ -86,7 +86,7 @@ def build_job_without_accounting(job_id: str, *, word: str, state: State, task: 
         state=state,
         word=word,
         exit_code=_find_code(record) if noted else None,
-        allocated=replace(asked, walltime_s=find_walltime_s(task.launch, asked)),
+        allocated=replace(asked, walltime_s=find_walltime_s(task.launch.time_limit_s, asked)),
         node_list=record.get("host", ""),
     )
 
@@ -159,8 +159,9 @@ def _largest(*figures: _Number | None) -> _Number | None:
 
 def _read_phases(task: Task, state: State) -> tuple[dict[str, float], Sequence[str]]:
     if state is not State.COMPLETED:
+        cut_logs(task.directory, limit_bytes=task.launch.log_limit_bytes)
         return {}, ()
-    return read_phases(task.phases, run_directory=task.directory, output=task.directory / STDOUT)
+    return read_kept_phases(task.phases, directory=task.directory, limit_bytes=task.launch.log_limit_bytes)
 
 
 def _find_moments(job: Job, record: Mapping[str, str]) -> tuple[datetime | None, datetime | None]:

@@ -17,10 +17,14 @@ from foretell.runners.slurm.ledger import Ledger
 
 @dataclass(slots=True)
 class Followed:
-    """A batch under way: what is left of it by index, since when that is known to have ended, and Slurm's last word."""
+    """A batch under way: what is left of it by index, since when that is known to have ended, and Slurm's last word.
+
+    ``may_submit``: if it never reached Slurm, it may be submitted again.
+    """
 
     batch: Batch
     tasks: dict[int, Task]
+    may_submit: bool = True
     gone_at: dict[int, float] = field(default_factory=dict)
     last_places: dict[int, Place] = field(default_factory=dict)
 

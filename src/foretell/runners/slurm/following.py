@@ -1,5 +1,6 @@
 """Follows batches to the ends of their runs: one question to the queue and one to accounting about all of them."""
 
+import os
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -70,10 +71,22 @@ class Follower:
             )
 
     def read_queue(self) -> dict[str, Place]:
-        """Where our jobs stand; a controller that lost what it knew may have given their numbers to others."""
+        """Where our jobs stand, by name and user.
+
+        A controller that lost its state may have given their numbers to others, and a store may name any number.
+        """
         names = {followed.batch.job_id: followed.batch.name for followed in self._desk.submitted}
         places = queue.read_queue(names, cluster=self._desk.submission.cluster)
-        return {job_id: place for job_id, place in places.items() if place.name == names.get(_find_array(job_id))}
+        return {
+            job_id: place
+            for job_id, place in places.items()
+            if place.name == names.get(_find_array(job_id)) and place.user_id == os.getuid()
+        }
+
+    def list_active(self) -> list[str]:
+        """Our jobs that have not ended."""
+        active = (job_id for job_id, place in self.read_queue().items() if not place.state.final)
+        return sorted({_find_array(job_id) for job_id in active})
 
     def _tell_of_held(self) -> None:
         """What is held waits for somebody, not for its turn."""
@@ -91,7 +104,8 @@ class Follower:
             batch, first = followed.batch, followed.find_first()
             if first is None or first == batch.job_id:
                 continue
-            queue.cancel([batch.job_id], cluster=batch.submission.cluster)
+            if any(_find_array(job_id) == batch.job_id for job_id in self._places):
+                queue.cancel([batch.job_id], cluster=batch.submission.cluster)
             followed.batch = replace(batch, job_id=first)
             self._desk.ledger.keep_job_id(batch, first)
             self._desk.note(f"batch {batch.name} had been taken as job {first}, too: job {batch.job_id} is cancelled")

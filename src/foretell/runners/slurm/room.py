@@ -34,6 +34,16 @@ class Room:
         partition = self._find_partition(asked.partition or self.partition)
         return next((group for group in partition.node_groups if _holds(_curb(group, partition), asked)), None)
 
+    def fit_at_once(self, asked: Allocation, *, whole_nodes: bool = False) -> int:
+        """How many such jobs fit side by side on the nodes that can take jobs now."""
+        partition = self._find_partition(asked.partition or self.partition)
+        alone = whole_nodes or partition.whole_node
+        groups = [_curb(group, partition) for group in partition.node_groups]
+        places = sum(
+            group.up * (1 if alone else _count_on_one(group, asked)) for group in groups if _holds(group, asked)
+        )
+        return max(1, places // asked.nodes)
+
     def find_obstacle(self, asked: Allocation) -> str | None:
         """Why it can never run; ``None`` if it can."""
         partition = self._find_partition(asked.partition or self.partition)
@@ -76,6 +86,13 @@ def _curb(group: NodeGroup, partition: Partition) -> NodeGroup:
 def _holds(group: NodeGroup, asked: Allocation) -> bool:
     enough_memory = (asked.memory_bytes or 0) <= group.memory_bytes
     return asked.cores <= group.cores and asked.gpus <= group.gpus and enough_memory
+
+
+def _count_on_one(group: NodeGroup, asked: Allocation) -> int:
+    bounds = [group.cores // asked.cores]
+    bounds += [group.gpus // asked.gpus] if asked.gpus else []
+    bounds += [group.memory_bytes // asked.memory_bytes] if asked.memory_bytes else []
+    return min(bounds)
 
 
 def _explain_misfit(asked: Allocation, groups: Sequence[NodeGroup]) -> str:

@@ -14,7 +14,7 @@ from foretell.probes.slurm import queue
 from foretell.probes.slurm.cluster import read_cluster, read_submit_limit
 from foretell.runners._base import Runner
 from foretell.runners._files import prepare_run_directory
-from foretell.runners.slurm.array import ARRAY
+from foretell.runners.slurm.array import ARRAY, find_walltime_s, has_elements
 from foretell.runners.slurm.collect import Task
 from foretell.runners.slurm.desk import Desk, Followed
 from foretell.runners.slurm.following import Follower
@@ -68,6 +68,11 @@ class SlurmRunner(Runner):
         self._pace = Pace(_SHORTEST_S if shortest_s is None else shortest_s)
 
     @property
+    def cluster(self) -> str | None:
+        """The cluster that is asked; ``None``: the one here."""
+        return self._desk.submission.cluster
+
+    @property
     def width(self) -> int:
         return self._room.cores
 
@@ -77,19 +82,23 @@ class SlurmRunner(Runner):
         under_way = (task.spec for followed in self._desk.followed.values() for task in followed.tasks.values())
         return (*waiting, *under_way)
 
-    def fits(self, spec: RunSpec) -> bool:
-        return self._room.find_obstacle(spec.allocation) is None
+    def find_obstacle(self, spec: RunSpec, *, time_limit_s: float | None = None) -> str | None:
+        asked = spec.allocation
+        return self._room.find_obstacle(replace(asked, walltime_s=find_walltime_s(time_limit_s, asked)))
+
+    def fit_at_once(self, spec: RunSpec) -> int:
+        return self._room.fit_at_once(spec.allocation, whole_nodes="exclusive" in self._desk.submission.options)
 
     def has_room(self, spec: RunSpec) -> bool:
         return self.fits(spec) and len(self._submitter.waiting) + self._desk.under_way < self._submitter.most
 
     def start(self, spec: RunSpec, launch: Launch, *, phases: Sequence[Phase] = ()) -> None:
-        obstacle = self._room.find_obstacle(spec.allocation)
+        obstacle = self.find_obstacle(spec, time_limit_s=launch.time_limit_s)
         if obstacle:
             where = spec.allocation.partition or self.partition
             raise RunnerError(
                 f"run {spec.id} of {spec.app!r} cannot run in partition {where!r}: {obstacle}; "
-                f"ask for less in 'resources', or choose another --partition"
+                f"ask for less in 'resources' or 'time_limit', or choose another --partition"
             )
         run_id = spec.id
         if run_id in self._submitter.waiting or self._desk.has(run_id) or not self.has_room(spec):
@@ -97,10 +106,14 @@ class SlurmRunner(Runner):
         prepare_run_directory(Path(launch.run_directory))
         self._submitter.waiting[run_id] = Task(spec=spec, launch=launch, phases=phases)
 
-    def adopt(self, batch: Batch, tasks: Mapping[str, Task]) -> None:
-        """Follow a batch that was submitted before; ``tasks`` are those of its runs that have not been kept yet."""
+    def adopt(self, batch: Batch, tasks: Mapping[str, Task], *, may_submit: bool = True) -> None:
+        """Follow a batch that was submitted before; ``tasks`` are those of its runs that have not been kept yet.
+
+        ``may_submit``: if it never reached Slurm, these tasks are submitted.
+        """
         left = {index: tasks[run_id] for index, run_id in enumerate(batch.run_ids) if run_id in tasks}
-        self._desk.followed[batch.id] = Followed(batch, left)
+        is_alike = has_elements(batch.submission) == has_elements(self._desk.submission)
+        self._desk.followed[batch.id] = Followed(batch, left, may_submit=may_submit and is_alike)
 
     def poll(self, timeout_s: float) -> list[Run]:
         deadline = time.monotonic() + timeout_s
@@ -140,14 +153,18 @@ class SlurmRunner(Runner):
                 "try again when that is done",
                 transient=True,
             )
-        jobs = [followed.batch.job_id for followed in self._desk.submitted]
+        jobs = self._follower.list_active()
         queue.cancel(jobs, cluster=self._desk.submission.cluster)
         deadline = time.monotonic() + _STOP_S
-        while jobs and any(not place.state.final for place in self._follower.read_queue().values()):
+        while jobs and self._follower.list_active():
             if time.monotonic() > deadline:
                 raise SchedulerError("jobs are still there a minute after they were cancelled; see 'squeue --me'")
             time.sleep(_GLANCE_S)
         self._desk.followed.clear()
+
+    def note(self, sentence: str) -> None:
+        """Have the user told, once."""
+        self._desk.note(sentence)
 
     def take_notes(self) -> list[str]:
         return self._desk.take_notes()

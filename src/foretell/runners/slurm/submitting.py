@@ -18,6 +18,7 @@ from foretell.errors import RunnerError, SchedulerError
 from foretell.probes.machine import is_alive
 from foretell.probes.slurm.submission import QuotaError, find_submitted, stop_submitters, submit
 from foretell.runners._files import writing
+from foretell.runners._folders import make_private_folder
 from foretell.runners.slurm.array import (
     ENDED,
     LOGS,
@@ -123,19 +124,23 @@ class Submitter:
     def _write(self, followed: Followed, allocation: Allocation) -> None:
         sampler = _build_sampler() if self._samples else ()
         with writing(followed.directory):
+            make_private_folder(followed.directory)
             for name in (ENDED, LOGS):
-                (followed.directory / name).mkdir(parents=True)
+                (followed.directory / name).mkdir(exist_ok=True)
             for index, task in followed.tasks.items():
                 script = render_task_script(task.launch, allocation=task.spec.allocation, sampler=sampler)
                 _write_whole(followed.directory / f"task-{index}.sh", script)
-            _write_whole(followed.directory / SCRIPT, render_array_script(followed.batch, allocation=allocation))
+            script = render_array_script(followed.batch, allocation=allocation, indices=followed.tasks)
+            _write_whole(followed.directory / SCRIPT, script)
 
     def _hand_over(self, followed: Followed) -> None:
         batch = followed.batch
         folder = batch.directory.replace("%", "%%")  # sbatch reads it as a pattern
         name = "%a" if has_elements(batch.submission) else "0"
+        output = f"{folder}/{LOGS}/{name}.log"
+        inherited = {name for task in followed.tasks.values() for name in task.launch.inherited}
         try:
-            job_id = submit(followed.directory / SCRIPT, batch_id=batch.id, output=f"{folder}/{LOGS}/{name}.log")
+            job_id = submit(followed.directory / SCRIPT, batch_id=batch.id, output=output, inherited=inherited)
         except SchedulerError as exc:
             if not exc.transient or isinstance(exc, QuotaError):
                 raise
@@ -185,9 +190,9 @@ class Submitter:
             followed.batch = replace(batch, job_id=found)
             self._desk.ledger.keep_job_id(batch, found)
             self._desk.note(f"batch {batch.name} had been taken as job {found}: its answer was lost, nothing else")
-        elif submit_lost and (followed.directory / SCRIPT).exists():
+        elif submit_lost and followed.may_submit and (followed.directory / SCRIPT).exists():
             self._submit_again(followed)
-        elif submit_lost:  # killed before it was written
+        elif submit_lost:  # killed before it was written, or no longer what the app file asks for
             count = len(followed.tasks)
             self._forget(followed)
             self._desk.note(f"batch {batch.name} was never submitted; its {count} runs are free again")
@@ -201,7 +206,10 @@ class Submitter:
         return find_submitted(batch.name, since=batch.created_at, cluster=where, accounted=accounted)
 
     def _submit_again(self, followed: Followed) -> None:
+        """By scripts and options of now: what the store and the batch's folder say is not run."""
+        followed.batch = replace(followed.batch, submission=self._desk.submission)
         try:
+            self._write(followed, self._allocation_of(next(iter(followed.tasks.values()))))
             self._hand_over(followed)
         except QuotaError as exc:
             self._desk.note(f"{exc}; {len(followed.tasks)} runs wait for that")
@@ -217,7 +225,7 @@ class Submitter:
         return replace(
             asked,
             partition=asked.partition or self._partition,
-            walltime_s=find_walltime_s(task.launch, asked),
+            walltime_s=find_walltime_s(task.launch.time_limit_s, asked),
             node_type=None,
         )
 
@@ -226,7 +234,7 @@ class Submitter:
 def _locked(directory: Path) -> Iterator[bool]:
     """Whether a batch is ours to settle, while others may have the same in mind."""
     try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:  # never written: nobody can submit it
         yield True
         return
@@ -256,7 +264,9 @@ def _is_being_submitted(batch: Batch) -> bool:
 def _write_whole(path: Path, text: str) -> None:
     """Whole or not at all: what is there will be submitted, whoever was killed meanwhile."""
     draft = path.with_name(f".{path.name}.new")
-    draft.write_text(text, "utf-8", errors="surrogateescape")
+    draft.unlink(missing_ok=True)
+    with draft.open("x", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
     draft.replace(path)
 
 

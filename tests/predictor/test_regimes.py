@@ -6,8 +6,9 @@ import pytest
 from foretell.entities.app import App, Parameter, ParameterType, Phase, Scale
 from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.features.table import build_table
+from foretell.models.regimes import BETWEEN, BEYOND
 from foretell.predictor.learn import learn
-from foretell.predictor.predictor import BETWEEN, ELAPSED, Predictor
+from foretell.predictor.predictor import ELAPSED, Predictor
 
 APP = App(
     name="swept",
@@ -52,9 +53,10 @@ def _ask(steps: int, size: int) -> RunSpec:
     return RunSpec(app="swept", parameters={"steps": steps, "size": size})
 
 
-def test_only_questions_off_the_grid_are_marked(predictor: Predictor) -> None:
-    forecast = predictor.forecast(predictor.tabulate([_ask(40, 16), _ask(50, 16), _ask(40, 20)]), 3)
-    assert forecast.off_grid.tolist() == [False, True, True]
+def test_questions_are_told_apart_by_where_their_values_lie(predictor: Predictor) -> None:
+    asked = [_ask(40, 16), _ask(50, 16), _ask(40, 20), _ask(320, 16), _ask(320, 20), _ask(5, 8)]
+    forecast = predictor.forecast(predictor.tabulate(asked), len(asked))
+    assert forecast.regime.tolist() == [0, 1, 1, 2, 2, 2]
 
 
 def test_answers_in_between_are_near_the_law(predictor: Predictor) -> None:
@@ -64,11 +66,14 @@ def test_answers_in_between_are_near_the_law(predictor: Predictor) -> None:
 
 
 def test_each_side_of_the_grid_has_its_own_spread(predictor: Predictor) -> None:
-    assert ELAPSED + BETWEEN in predictor.spreads
-    assert ELAPSED + BETWEEN in predictor.models
+    for regime in (BETWEEN, BEYOND):
+        assert ELAPSED + regime in predictor.spreads
+        assert ELAPSED + regime in predictor.models
     judgement = predictor.card.judgements[ELAPSED]
     assert judgement.between is not None
     assert judgement.between_winner
+    assert judgement.beyond is not None
+    assert judgement.beyond_winner
 
 
 def test_pairs_say_the_same_as_rows(predictor: Predictor) -> None:

@@ -1,0 +1,391 @@
+"""Makes the runs of an app, follows them, and keeps what came of them; after any interruption it can be continued."""
+
+import math
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from foretell.api.claims import Claims
+from foretell.api.patience import Patience
+from foretell.api.planning import (
+    PILOTS,
+    ROUND,
+    UNASKED,
+    expect_duration,
+    list_specs,
+    plan_campaign,
+    plan_round,
+    recent_runs,
+)
+from foretell.api.quiet import describe_load, is_disturbed, is_quiet, wait_until_quiet
+from foretell.api.runners import AT_WORK, adopt_batches
+from foretell.api.workspace import run_directory
+from foretell.apps.command import build_launch
+from foretell.entities.app import App
+from foretell.entities.plan import CampaignResult, Ending, Plan, Progress
+from foretell.entities.run import Claim, Run, RunSpec, State
+from foretell.errors import ForetellError, StoreError
+from foretell.predictor.durations import estimate_durations, preload
+from foretell.probes.machine import is_alive, kill_leftovers
+from foretell.runners import Runner
+from foretell.runners.local import read_finished
+from foretell.stores import RunStore
+
+_SILENT_AFTER = timedelta(minutes=2)  # a claim from another host without a sign of life for so long is given up
+_HEARTBEAT_S = 15.0
+_POLL_S = 0.25
+_OTHERS_S = 2.0  # between two looks at runs that other processes make
+_MOST_INTERRUPTIONS = 3  # of one run, before it is left for the next campaign
+_AGAIN = "run the same command again to continue"
+_GOES_ON = "you left; the jobs go on: 'foretell status' shows them, and the same command collects them"
+
+
+@dataclass(kw_only=True)
+class Campaign:
+    """One process's share of the work on an app; others may be at the same store."""
+
+    app: App
+    store: RunStore
+    runner: Runner
+    claims: Claims
+    on_progress: Callable[[Progress], None] = lambda _: None
+    adaptive: bool = False
+    until: float | None = None
+    wait: bool = True
+    wait_for_others: bool = False
+    wait_quiet_s: float = 0.0
+    patience: Patience | None = None
+    finished: list[Run] = field(default_factory=list)
+    recovered: int = 0
+    total: int = 0
+    held_back: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    beat_at: float = 0.0
+    started_at: float = field(default_factory=time.monotonic)
+    round: Plan | None = None
+    interruptions: Counter[str] = field(default_factory=Counter)
+    taken_away: set[str] = field(default_factory=set)
+    awaited: set[str] = field(default_factory=set)
+    disturbed: dict[str, Run] = field(default_factory=dict)
+    repeated: int = 0
+    asked: dict[str, RunSpec] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, *, budget_s: float | None, retry_failed: bool) -> CampaignResult:
+        stopped = ""
+        try:
+            with self.being_patient():
+                self._prepare()
+                self._recover()
+                self._collect([], timeout_s=0.0)
+                while self._advance(budget_s, retry_failed=retry_failed):
+                    retry_failed = retry_failed and self.adaptive  # once is enough
+                self._repeat_disturbed(budget_s)
+        except KeyboardInterrupt:
+            stopped = self._explain_stop()
+        return self._build_result(stopped, budget_s)
+
+    def _advance(self, budget_s: float | None, *, retry_failed: bool) -> bool:
+        """Make one round; whether there may be another."""
+        specs = self._next_round(budget_s, retry_failed=retry_failed)
+        if specs or (self.wait and self.runner.running):
+            before = len(self.finished)
+            self.make(specs)
+            if not self.wait or len(self.finished) > before:
+                return self.wait
+        return self.wait_for_others and self._wait_for_others()
+
+    def _wait_for_others(self) -> bool:
+        """Give others time for the runs they have; false if they have none of those asked for."""
+        others = self._list_elsewhere()
+        if not others:
+            return False
+        self.awaited |= others
+        self._tell(f"another process is making {len(others)} of these runs: waiting for them")
+        time.sleep(_OTHERS_S)
+        self._recover()
+        adopt_batches(self.app, self.store, self.runner, self.claims)
+        return True
+
+    def _list_elsewhere(self) -> set[str]:
+        """Runs of this campaign that others have taken on."""
+        claims = [claim for claim in self.store.claims(self.app.name) if not self.claims.owns(claim)]
+        if not claims:
+            return set()
+        return {claim.spec.id for claim in claims} & list_specs(self.app, self.runner).keys()
+
+    @contextmanager
+    def being_patient(self) -> Iterator[None]:
+        """While the store does not answer, what waits for runs anyway waits for it, too."""
+        if self.patience is None or not self.wait:
+            yield
+            return
+        with self.patience.waiting(self._tell):
+            yield
+
+    def _tell(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+        self.on_progress(replace(self._build_progress(None), note=note))
+
+    def _explain_stop(self) -> str:
+        if self.runner.lasting:
+            return _GOES_ON
+        under_way = len(self.runner.running)
+        lost = f"{under_way} under way {'was' if under_way == 1 else 'were'} stopped" if under_way else "interrupted"
+        return f"{lost}; {_AGAIN}"
+
+    def _prepare(self) -> None:
+        if not self.runner.lasting:
+            preload()
+        elif self.wait:  # beside what follows: nothing is measured here, and jobs need not wait for it
+            threading.Thread(target=preload, daemon=True).start()
+
+    def _repeat_disturbed(self, budget_s: float | None) -> None:
+        """Measure runs again that others disturbed, if it is quiet now: the quieter of two counts."""
+        disturbed = dict(self.disturbed)
+        if not disturbed or not self.wait_quiet_s or not is_quiet(self.runner):
+            return
+        left_s = math.inf if budget_s is None else budget_s - (time.monotonic() - self.started_at)
+        waiting = [run.spec for run in disturbed.values() if run.usage is not None and run.usage.elapsed_s < left_s]
+        self._tell(f"{len(waiting)} runs were measured while others used the machine: making them once more")
+        while waiting or self.runner.running:
+            while waiting and self.runner.has_room(waiting[0]):
+                self._launch(waiting.pop(0))
+            for run in self.runner.poll(_POLL_S):
+                self._keep_quieter(run, than=disturbed[run.id])
+            self._beat()
+
+    def _keep_quieter(self, run: Run, *, than: Run) -> None:
+        if run.state is not State.COMPLETED or (run.machine.load or 0.0) >= (than.machine.load or 0.0):
+            return
+        if self.claims.take(run.spec, anew=frozenset({State.COMPLETED})) and self._keep([run]):
+            self.finished[self.finished.index(than)] = run
+            del self.disturbed[run.id]
+            self.repeated += 1
+
+    def _build_result(self, stopped: str, budget_s: float | None) -> CampaignResult:
+        failures = tuple(run for run in self.finished if run.state is not State.COMPLETED)
+        submitted = len(self.runner.running) - self.runner.held_back if self.runner.lasting else 0
+        return CampaignResult(
+            app=self.app.name,
+            completed=len(self.finished) - len(failures),
+            failed=len(failures),
+            recovered=self.recovered,
+            elapsed_s=time.monotonic() - self.started_at,
+            failures=failures,
+            stopped=stopped,
+            ending=self.round.ending if self.round else None,
+            width=self.round.width if self.round else None,
+            submitted=submitted,
+            held_back=self.held_back + self.runner.held_back,
+            notes=tuple(self.notes),
+            disturbed=len(self.disturbed),
+            repeated=self.repeated,
+            **self._ask_for_rest(None if stopped else budget_s),
+        )
+
+    def _ask_for_rest(self, budget_s: float | None) -> dict[str, Any]:
+        """What the store says of the rest; nothing while it does not answer, which is no reason to hide the result."""
+        with suppress(StoreError):
+            return {"jobs": self._list_jobs(), **self._count_elsewhere(), **self._count_left(budget_s)}
+        return {}
+
+    def _list_jobs(self) -> tuple[str, ...]:
+        batches = self.store.batches(self.app.name) if self.runner.lasting else ()
+        return tuple(batch.job_id for batch in batches if batch.job_id)
+
+    def _count_elsewhere(self) -> dict[str, int]:
+        states = self.store.known_ids(self.app.name) if self.awaited else {}
+        own = {run.id for run in self.finished}
+        ended = [states[run_id] for run_id in self.awaited - own if run_id in states and states[run_id].final]
+        completed = ended.count(State.COMPLETED)
+        return {
+            "running_elsewhere": len(self._list_elsewhere()),
+            "elsewhere_completed": completed,
+            "elsewhere_failed": len(ended) - completed,
+        }
+
+    def _count_left(self, budget_s: float | None) -> dict[str, Any]:
+        if budget_s is None:
+            return {}
+        rest = plan_campaign(
+            self.app, self.store, self.runner, budget_s=None, retry_failed=False, made=self._list_made()
+        )
+        return {"left": len(rest.specs), "left_s": rest.expected_s}
+
+    def _next_round(self, budget_s: float | None, *, retry_failed: bool) -> Sequence[RunSpec]:
+        left_s = None if budget_s is None else budget_s - (time.monotonic() - self.started_at)
+        if self.adaptive:
+            return self._next_adaptive_round(left_s, retry_failed=retry_failed)
+        if left_s is not None and left_s <= 0:
+            return ()
+        planned = plan_campaign(
+            self.app, self.store, self.runner, budget_s=left_s, retry_failed=retry_failed, made=self._list_made()
+        )
+        self.total = len(self.finished) + len(self.runner.running) + len(planned.specs)
+        if budget_s is None:
+            return planned.specs
+        return planned.specs[: PILOTS if planned.expected_s is None else ROUND]
+
+    def _next_adaptive_round(self, left_s: float | None, *, retry_failed: bool) -> Sequence[RunSpec]:
+        self.round = plan_round(
+            self.app,
+            self.store,
+            self.runner,
+            budget_s=left_s,
+            retry_failed=retry_failed,
+            until=self.until,
+            made=self._list_made(),
+        )
+        if left_s is not None and left_s <= 0 and self.round.specs:
+            self.round = replace(self.round, specs=(), ending=Ending.BUDGET)
+        left = len(self.round.specs) + (self.round.undecided or 0)
+        self.total = len(self.finished) + len(self.runner.running) + left
+        return self.round.specs
+
+    def _list_made(self) -> set[str]:
+        return {run.id for run in self.finished} | self.taken_away
+
+    def make(self, specs: Sequence[RunSpec]) -> None:
+        """Make these runs, in this order, as room allows; without ``wait``, only hand over what there is room for."""
+        self.asked |= {spec.id: spec for spec in specs}
+        waiting = sorted(specs, key=self._fits)  # what can never run here first: its error costs nothing yet
+        self._estimate(waiting)
+        self._wait_until_quiet(waiting)
+        while waiting or self.runner.running:
+            while waiting and (self.runner.has_room(waiting[0]) or not self._fits(waiting[0])):
+                self._start(waiting.pop(0))
+            self.on_progress(self._survey(waiting))
+            self._collect(waiting, timeout_s=_POLL_S if self.wait else 0.0)
+            self._beat()
+            if waiting and not self.runner.running:  # others have the room
+                time.sleep(_POLL_S)
+            if not self.wait:
+                self.held_back = len(waiting)
+                return
+
+    def _fits(self, spec: RunSpec) -> bool:
+        return self.runner.fits(spec, time_limit_s=self.app.time_limit_s)
+
+    def _wait_until_quiet(self, waiting: Sequence[RunSpec]) -> None:
+        """Once, before the first run."""
+        if waiting and not self.finished and self.wait_quiet_s:
+            wait_until_quiet(self.runner, most_s=self.wait_quiet_s, tell=self._tell)
+
+    def _start(self, spec: RunSpec) -> None:
+        if not self.claims.take(spec):
+            self.total -= 1  # somebody else has it
+            return
+        try:
+            self._launch(spec)
+        except ForetellError:
+            self.claims.release([spec])
+            raise
+
+    def _launch(self, spec: RunSpec) -> None:
+        launch = build_launch(self.app, spec, run_directory=run_directory(self.app, spec.id))
+        self.runner.start(spec, self.claims.mark(launch), phases=self.app.phases)
+
+    def _collect(self, waiting: list[RunSpec], *, timeout_s: float) -> None:
+        """Keep runs that have ended; those nobody is to blame for wait again."""
+        ended = self.runner.poll(timeout_s)
+        kept = self._keep(ended) if ended else set()
+        for run in ended:
+            self._settle(run, waiting, kept=run.id in kept)
+        notes = self.runner.take_notes()
+        self.notes += notes
+        if ended or notes:
+            standing = self._survey(waiting)
+            for run in (run for run in ended if run.id in kept):
+                note = describe_load(run) if run.id in self.disturbed else ""
+                self.on_progress(replace(standing, last=run, note=note))
+            for note in notes:
+                self.on_progress(replace(standing, note=note))
+
+    def _settle(self, run: Run, waiting: list[RunSpec], *, kept: bool) -> None:
+        if not kept:
+            self.taken_away.add(run.id)  # somebody else has kept or cancelled it
+            return
+        self.interruptions[run.id] += run.state in UNASKED
+        if run.state in UNASKED and self.interruptions[run.id] <= _MOST_INTERRUPTIONS and (own := self._find_own(run)):
+            waiting.append(own)
+        else:
+            self.finished.append(run)
+            if is_disturbed(run, self.runner):
+                self.disturbed[run.id] = run
+
+    def _find_own(self, run: Run) -> RunSpec | None:
+        """The run as this process or the app file asks for it; a specification from the store is never run."""
+        if run.id not in self.asked:
+            self.asked = list_specs(self.app, self.runner) | self.asked
+        return self.asked.get(run.id)
+
+    def _keep(self, runs: Sequence[Run]) -> set[str]:
+        try:
+            return self.claims.keep(runs)
+        except StoreError as exc:
+            where = run_directory(self.app, runs[-1].id)
+            raise StoreError(
+                f"{exc}\nThe run just finished is kept in {where}; the next 'foretell generate' picks it up."
+            ) from exc
+
+    def _beat(self) -> None:
+        if time.monotonic() - self.beat_at > _HEARTBEAT_S:
+            self.claims.beat()
+            self.beat_at = time.monotonic()
+
+    def _recover(self) -> None:
+        """Runs that somebody took on and can no longer finish: kept if they ended, else free to be made again."""
+        for claim in self.store.claims(self.app.name):
+            if not _is_abandoned(claim):
+                continue
+            ended = read_finished(run_directory(self.app, claim.spec.id))
+            kill_leftovers(claim.spec.id, owner=claim.owner)
+            if ended is not None and ended.id == claim.spec.id and self.store.finish(ended, claim.owner):
+                self.recovered += 1
+            else:
+                self.store.release(claim.spec.id, claim.owner)
+
+    def _estimate(self, specs: Sequence[RunSpec]) -> None:
+        seconds = estimate_durations(recent_runs(self.app, self.store), specs) if specs else None
+        self.seconds = {} if seconds is None else dict(zip((spec.id for spec in specs), seconds, strict=True))
+
+    def _survey(self, waiting: Sequence[RunSpec]) -> Progress:
+        """How it stands; once for all runs that are then told of, of which there may be thousands."""
+        return self._build_progress(None if self.adaptive else self._left_s(waiting))
+
+    def _build_progress(self, left_s: float | None) -> Progress:
+        done = sum(run.state is State.COMPLETED for run in self.finished)
+        return Progress(
+            total=self.total,
+            done=done,
+            failed=len(self.finished) - done,
+            running=self.runner.running,
+            left_s=left_s,
+            used_s=time.monotonic() - self.started_at,
+            queued=self.runner.queued,
+            width=self.round.width if self.round else None,
+            width_after=self.round.width_after if self.round else None,
+        )
+
+    def _left_s(self, waiting: Sequence[RunSpec]) -> float | None:
+        if len(self.finished) >= PILOTS and not self.seconds:
+            self._estimate([*waiting, *self.runner.running])
+        known = bool(waiting) and all(spec.id in self.seconds for spec in waiting)
+        return expect_duration(waiting, self.seconds, self.runner) if known else None
+
+
+def _is_abandoned(claim: Claim) -> bool:
+    if claim.owner.is_batch:
+        return False  # the scheduler has it
+    alive = is_alive(claim.owner)
+    if alive and claim.owner.pid == os.getpid():
+        return claim.owner.token not in AT_WORK
+    return alive is False or (alive is None and datetime.now(UTC) - claim.heartbeat_at > _SILENT_AFTER)

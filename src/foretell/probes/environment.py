@@ -1,0 +1,19 @@
+"""What of this process's environment its runs and jobs get: all but what is Foretell's own."""
+
+import os
+from collections.abc import Iterable
+
+_PREFIX = "FORETELL_"
+_NEEDED = {"FORETELL_CACHE"}  # where a sampler inside a job finds the benchmark of its node
+# By which libpq, and so a store on PostgreSQL, finds its password.
+_OF_THE_STORE = {"PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE", "PGSSLKEY"}
+
+
+def build_environment(*, inherited: Iterable[str] = ()) -> dict[str, str]:
+    """The environment for a run; ``inherited`` are names it gets although they are Foretell's own."""
+    asked = set(inherited)
+    return {name: value for name, value in os.environ.items() if name in asked or not _is_own(name)}
+
+
+def _is_own(name: str) -> bool:
+    return name in _OF_THE_STORE or (name.startswith(_PREFIX) and name not in _NEEDED)

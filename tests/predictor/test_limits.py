@@ -1,0 +1,120 @@
+"""Intervals, requests and questions where the runs say little: no bets, nothing without bound."""
+
+import numpy as np
+import pytest
+
+from foretell.entities.app import App, Parameter, ParameterType, Phase
+from foretell.entities.run import Run as _Run
+from foretell.entities.run import RunSpec, State, Usage
+from foretell.features.table import build_table
+from foretell.predictor.learn import learn
+from foretell.predictor.predictor import Predictor
+
+
+def _app(*names: str, **more: object) -> App:
+    parameters = tuple(Parameter(name=name, type=ParameterType.NUMBER) for name in names)
+    return App(name="app", command=("true",), parameters=parameters, **more)  # type: ignore[arg-type]
+
+
+def _run(
+    elapsed_s: float, memory: float | None = None, phases: dict[str, float] | None = None, **values: float
+) -> _Run:
+    usage = Usage(elapsed_s=elapsed_s, peak_memory_bytes=None if memory is None else int(memory))
+    spec = RunSpec(app="app", parameters=values)
+    return _Run(spec=spec, state=State.COMPLETED, usage=usage, phases=phases or {})
+
+
+def _ask(**values: float) -> RunSpec:
+    return RunSpec(app="app", parameters=values)
+
+
+@pytest.fixture(scope="module")
+def without_information() -> tuple[Predictor, np.ndarray]:
+    """Tasks of a workflow whose columns say nothing of their time, with a heavy tail."""
+    draw = np.random.default_rng(0)
+    times = np.exp(2 + 0.5 * draw.standard_t(2, 120))
+    runs = [
+        _run(float(time), a=float(np.exp(draw.normal(10, 2))), b=float(draw.integers(1, 1000)), c=float(draw.random()))
+        for time in times
+    ]
+    return learn(_app("a", "b", "c"), build_table(runs)), times
+
+
+@pytest.mark.parametrize("a", [1e-3, 5.0, 2e4, 1e9, 1e15])
+@pytest.mark.parametrize("b", [0.0, 7.0, 1e6])
+def test_intervals_are_no_wider_than_the_runs_differ(
+    without_information: tuple[Predictor, np.ndarray], a: float, b: float
+) -> None:
+    predictor, times = without_information
+    (prediction,) = predictor.predict([_ask(a=a, b=b, c=0.5)])
+    time_s = prediction.elapsed_s
+    whole = float(np.quantile(times, 0.99) / np.quantile(times, 0.01))
+    outside = 1 + float(predictor.encoder.stretch(predictor.tabulate([_ask(a=a, b=b, c=0.5)]), 1)[0])
+    assert time_s.high / time_s.low <= whole ** (1.5 * outside)
+    assert time_s.low <= time_s.value <= time_s.high
+
+
+def test_columns_that_carry_nothing_give_no_worse_than_the_median(
+    without_information: tuple[Predictor, np.ndarray],
+) -> None:
+    predictor, times = without_information
+    draw = np.random.default_rng(1)
+    truth = np.exp(2 + 0.5 * draw.standard_t(2, 200))
+    asked = [
+        _ask(a=float(np.exp(draw.normal(10, 2))), b=float(draw.integers(1, 1000)), c=float(draw.random()))
+        for _ in truth
+    ]
+    values = np.array([prediction.elapsed_s.value for prediction in predictor.predict(asked)])
+    guesses = values, np.full(len(truth), np.median(times))
+    ours, flat = (np.mean(np.abs(guess - truth) / truth) for guess in guesses)  # what models are chosen by
+    assert ours <= 1.05 * flat
+
+
+@pytest.fixture(scope="module")
+def scaling() -> Predictor:
+    draw = np.random.default_rng(2)
+    runs = [
+        _run(0.5 + n * k * np.exp(draw.normal(0, 0.1)), 1e8 + 1e6 * n * np.exp(draw.normal(0, 0.2)), n=n, k=k)
+        for n in (1.0, 2.0, 4.0, 8.0, 16.0)
+        for k in (1.0, 2.0, 3.0, 4.0)
+    ]
+    return learn(_app("n", "k"), build_table(runs))
+
+
+@pytest.mark.parametrize("risk", [None, 0.01, 0.05, 0.3])
+def test_the_risk_holds_for_time_and_memory_together(scaling: Predictor, risk: float | None) -> None:
+    asked = [_ask(n=n, k=k) for n in (1.0, 3.0, 16.0, 64.0, 500.0) for k in (1.0, 2.5, 40.0)]
+    forecast = scaling.forecast(scaling.tabulate(asked), len(asked), risk=risk)
+    assert forecast.memory is not None
+    chance = scaling.risk(forecast, walltime_s=forecast.elapsed.request, memory=forecast.memory.request)
+    assert (chance <= (0.1 if risk is None else risk) + 1e-6).all()
+    assert (forecast.elapsed.request >= forecast.elapsed.value).all()
+    assert (forecast.memory.request >= forecast.memory.value).all()
+
+
+def test_a_failed_try_that_costs_more_is_asked_for_more_carefully(scaling: Predictor) -> None:
+    columns = scaling.tabulate([_ask(n=5.0, k=2.0)])
+    memory = [scaling.forecast(columns, 1, retry_cost=cost).memory for cost in (0.0, 50.0)]
+    assert memory[0] is not None
+    assert memory[1] is not None
+    assert memory[1].request[0] > memory[0].request[0]
+
+
+@pytest.mark.parametrize("n", [0.0, -3.0])
+def test_zero_and_below_are_predicted_as_the_least_that_was_measured(scaling: Predictor, n: float) -> None:
+    odd, least = scaling.predict([_ask(n=n, k=2.0), _ask(n=1.0, k=2.0)])
+    assert odd.elapsed_s.value == pytest.approx(least.elapsed_s.value, rel=0.2)
+    assert "no law of powers reaches it" in odd.doubts[0]
+
+
+def test_what_no_phase_covers_is_learned() -> None:
+    """Three seconds of start and exit that nobody times: without them every custom estimate is too low."""
+    app = _app("n", phases=(Phase(name="work", pattern="x"),), estimate="work")
+    draw = np.random.default_rng(0)
+    runs = []
+    for n in (1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0):
+        work = n * float(np.exp(draw.normal(0, 0.01)))
+        runs.append(_run(3 + work, n=n, phases={"work": work}))
+    (prediction,) = learn(app, build_table(runs)).predict([_ask(n=6.0)])
+    assert prediction.custom is not None
+    assert prediction.custom.value == pytest.approx(9.0, rel=0.05)

@@ -1,0 +1,218 @@
+"""What accounting and history files can say: it never reaches a terminal raw, breaks the store, or stops an import."""
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import sys
+import threading
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from foretell.api import import_history, list_history_apps, report_waste
+from foretell.errors import ImportDataError
+from foretell.stores import open_store
+from foretell.stores.history import JobFilter, JobHistory
+
+NAMES = (
+    "JobID", "JobIDRaw", "Cluster", "User", "Account", "Partition", "State", "Submit", "Start", "End", "ElapsedRaw",
+    "TimelimitRaw", "AllocTRES", "NNodes", "NTasks", "TotalCPU", "MaxRSS", "AveDiskRead", "JobName", "WorkDir",
+    "SubmitLine",
+)  # fmt: skip
+# Colours, a link, the title of a window, a C1 control, right to left, carriage return, a bell, NUL, half a character.
+EVIL = "\x1b[31mred\x1b]8;;http://evil/\x07x\x1b]0;title\x07\x9b2J\u202eabc\rdef\x07\0$\\frac{"
+JOB = {
+    "JobID": "7", "Cluster": "c1", "User": "ada", "Account": "a1", "Partition": "cpu", "State": "COMPLETED",
+    "Submit": "2025-03-01T10:00:00", "Start": "2025-03-01T11:00:00", "End": "2025-03-01T12:00:00", "ElapsedRaw": "3600",
+    "TimelimitRaw": "60", "AllocTRES": "cpu=4,mem=8G,node=1", "NNodes": "1", "JobName": "train", "WorkDir": "/u/ada",
+    "SubmitLine": "sbatch t.sh",
+}  # fmt: skip
+
+
+def line(**fields: str) -> str:
+    row = {**JOB, **fields}
+    row.setdefault("JobIDRaw", row["JobID"])
+    return "|".join(row.get(name, "") for name in NAMES) + "\n"
+
+
+def write(path: Path, lines: Sequence[str], *, encoding: str = "utf-8") -> Path:
+    path.write_bytes(("|".join(NAMES) + "\n" + "".join(lines)).encode(encoding, "surrogatepass"))
+    return path
+
+
+def build_evil_lines() -> list[str]:
+    texts = {"Cluster": "c", "User": "ada", "Account": "a1", "JobName": "train", "WorkDir": "/u/", "Partition": "cpu"}
+    evil = {name: f"{text}{EVIL}" for name, text in texts.items()}
+    return [
+        line(
+            **evil,
+            JobID=str(number),
+            ElapsedRaw=str(30 + 60 * (number % 6 + 1)),
+            SubmitLine=f"sbatch t.sh --epochs {number % 6 + 1} --mode {EVIL}{number % 3} --rate 1e999 --cost =1+1",
+        )
+        for number in range(100, 160)
+    ]
+
+
+def find_controls(text: str) -> set[str]:
+    """What is neither visible nor a newline."""
+    return {one for one in text if one != "\n" and unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+
+
+def test_no_text_of_a_job_reaches_the_terminal_raw(tmp_path, foretell):
+    write(tmp_path / "jobs.txt", [*build_evil_lines(), line(JobID="1", State=f"LOST{EVIL}")])
+    shown = [foretell("history", "import", "jobs.txt", folder=tmp_path)]
+    name = foretell("history", "apps", "--json", folder=tmp_path).record[0]["app"]
+    question = [name, "--set", "epochs=9", "--set", "mode=other", "--set", "cost==1+1"]
+    commands = [
+        ["history", "apps"],
+        *(["history", "report", "--by", by, "--site", "osc"] for by in ("user", "account", "app", "partition")),
+        ["history", "report", "--by", "user", "--plot", "waste.svg"],
+        ["build", name],
+        ["predict", *question],
+        ["predict", name],
+        ["predict", *question, "--json"],
+        ["explain", *question],
+        ["recommend", *question, "--site", "osc"],
+        ["runs", "list", name],
+        ["status", name],
+        ["history", "import", f"no{EVIL}".replace("\0", ""), "--cluster", "x"],
+    ]
+    shown += [foretell(*words, folder=tmp_path) for words in commands]
+    assert [find_controls(outcome.out + outcome.err) for outcome in shown] == [set()] * len(shown)
+    assert [outcome.code for outcome in shown[:8]] == [0] * 8
+    assert find_controls((tmp_path / "waste.svg").read_text()) == set()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "runs.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+
+
+HUGE = (
+    "9" * 17,
+    "9" * 18,
+    "9" * 19,
+    "9" * 40,
+    "9" * 5000,
+    f"{2**31}",
+    f"{2**62}",
+    f"{2**63}",
+    "1e308",
+    "-5",
+    "-0",
+    "nan",
+)
+FIGURES = {
+    "JobID": HUGE,
+    "ElapsedRaw": (*HUGE, "inf", "١٢", "0x10"),
+    "TimelimitRaw": HUGE,
+    "NNodes": HUGE,
+    "AllocTRES": [f"{name}={number}" for name in ("cpu", "mem", "node", "gres/gpu") for number in (*HUGE, "99999999P")],
+    "TotalCPU": ("99999999999999999999-00:00:00", "-1:00:00", "99:99:99", "1:2:3:4"),
+    "Submit": ("0000-01-01T00:00:00", "1969-12-31T23:59:59", "9999-12-31T23:59:59", "9" * 17, "9" * 30, "-1"),
+    "Start": ("0000-00-00T00:00:00", "9999-99-99T99:99:99", "2025-02-31T25:61:61"),
+}  # fmt: skip
+
+
+def test_no_figure_breaks_an_import_or_what_comes_after_it(store, tmp_path):
+    odd = [
+        line(**{"JobID": str(1000 + number), column: value})
+        for column, values in FIGURES.items()
+        for number, value in enumerate(values)
+    ]
+    steps = [
+        line(JobID=f"7.{number}", MaxRSS=f"{value}P", NTasks=value, AveDiskRead=f"{value}E", ElapsedRaw="")
+        for number, value in enumerate(HUGE)
+    ]
+    result = import_history([write(tmp_path / "jobs.txt", [line(), *odd, line(JobID="8"), *steps])], store=store)
+    assert result.jobs + sum(one.count for one in result.complaints) >= len(odd)
+    assert max(len(one.reason) for one in result.complaints) <= 200
+    (app,) = list_history_apps(store=store)
+    assert app.core_hours >= 0
+    assert report_waste(store=store).total.jobs == app.jobs
+    with open_store(store) as opened:
+        columns = JobHistory(opened).read(JobFilter(), ["submitted_at", "elapsed_s", "cores", "job"])
+        assert all(values.min() >= 0 for values in columns.values())
+        assert 8 in columns["job"]
+
+
+def test_bytes_that_are_no_text_end_up_in_the_store_and_come_out_again(store, tmp_path):
+    raw = line(JobName="a\0b", User="\ud800x").encode("utf-8", "surrogatepass").replace(b"/u/ada", b"/u/\xff\xfe")
+    path = tmp_path / "jobs.txt"
+    path.write_bytes(("|".join(NAMES) + "\n").encode() + raw)
+    assert import_history([path], store=store).jobs == 1
+    assert [app.jobs for app in list_history_apps(store=store)] == [1]
+
+
+@pytest.mark.parametrize("pack", [lzma.compress, bz2.compress], ids=["xz", "bzip2"])
+def test_a_file_packed_by_another_program_says_what_to_do(tmp_path, pack):
+    path = tmp_path / "jobs.txt"
+    path.write_bytes(pack(write(tmp_path / "plain.txt", [line()]).read_bytes()))
+    with pytest.raises(ImportDataError, match=r"is compressed, but not with gzip; unpack it first"):
+        import_history([path], store=tmp_path / "s.db")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "names no JobID"),
+        (b"\0" * 5_000_000, "longer than 1,048,576 bytes"),
+        (b"\x7fELF\x01\x02\n" * 1000, "names no JobID"),
+        (gzip.compress(b"\0" * 100), "names no JobID"),
+        (gzip.compress(b"JobID|State|ElapsedRaw\n1|COMPLETED|5\n")[:-9] + b"damaged!!", "cannot be read to its end"),
+        (b"\x1f\x8bnot gzip at all", "cannot be read to its end"),
+    ],
+    ids=["empty", "zeros", "a program", "zeros, packed", "damaged", "not packed"],  # packing writes the time of day
+)  # fmt: skip
+def test_what_is_no_accounting_is_refused_in_one_sentence(tmp_path, foretell, content, told):
+    (tmp_path / "jobs.txt").write_bytes(content)
+    outcome = foretell("history", "import", "jobs.txt", folder=tmp_path)
+    assert (outcome.code, outcome.err.count("\n"), find_controls(outcome.err)) == (1, 1, set())
+    assert told in outcome.err
+
+
+def test_a_text_without_a_newline_at_its_end_says_what_was_left_out(tmp_path, foretell):
+    path = write(tmp_path / "jobs.txt", [line(), line(JobID="8")])
+    path.write_bytes(path.read_bytes()[:-1])
+    outcome = foretell("history", "import", "jobs.txt", folder=tmp_path)
+    assert "ends without a newline" in " ".join(outcome.out.split())
+    assert "1 job" in outcome.out
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_pipe_is_read_like_a_file(tmp_path, packed):
+    content = write(tmp_path / "plain.txt", [line(JobID=str(number)) for number in range(2000)]).read_bytes()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(gzip.compress(content) if packed else content))
+    writer.start()
+    assert import_history([pipe], store=tmp_path / "s.db").jobs == 2000
+    writer.join()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_standard_input_may_be_packed(tmp_path, monkeypatch, packed):
+    content = write(tmp_path / "plain.txt", [line()]).read_bytes()
+    data = io.BytesIO(gzip.compress(content) if packed else content)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(data)))
+    assert import_history(["-"], store=tmp_path / "s.db").jobs == 1
+
+
+def test_a_packed_file_that_unpacks_to_far_more_is_read_in_bounded_memory(tmp_path):
+    """A hundred megabytes of one character in a file of a hundred kilobytes."""
+    import tracemalloc
+
+    path = tmp_path / "jobs.gz"
+    head = ("|".join(NAMES) + "\n" + line()).encode()
+    path.write_bytes(gzip.compress(head + b"x" * 10**8 + b"\n" + line(JobID="8").encode(), compresslevel=1))
+    tracemalloc.start()
+    result = import_history([path], store=tmp_path / "s.db")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (result.jobs, [one.line for one in result.complaints]) == (2, [3])
+    assert peak < 60 * 2**20
