@@ -51,6 +51,12 @@ def test_repetitions_share_a_group() -> None:
     assert table.group[0] != table.group[2]
 
 
+def test_the_name_of_an_app_does_not_change_what_is_learned() -> None:
+    runs = [_build_run(n=n) for n in (5, 3, 8, 1)]
+    tables = [build_table(replace(run, spec=replace(run.spec, app=name)) for run in runs) for name in ("a", "b", "c")]
+    assert [table.group.tolist() for table in tables] == [[0, 1, 2, 3]] * 3
+
+
 def test_what_was_not_measured_is_missing() -> None:
     bare = replace(_build_run(n=1), usage=Usage(elapsed_s=1.0))
     timed = replace(_build_run(n=2), phases={"epoch": 0.5})

@@ -32,15 +32,58 @@ def test_a_store_that_anybody_can_write_is_refused(tmp_path: Path, mode: int) ->
         open_store(tmp_path / "store.db")
 
 
-def test_a_folder_that_anybody_can_write_is_refused_unless_sticky(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "remedy"), [(0o777, "chmod o-w .*open"), (0o1777, "a folder of your own")])
+def test_a_folder_that_anybody_can_write_is_refused(tmp_path: Path, mode: int, remedy: str) -> None:
+    """The sticky bit keeps others from replacing the store, not from leaving a journal that SQLite copies into it."""
     folder = tmp_path / "open"
     folder.mkdir()
     open_store(folder / "store.db").close()
-    folder.chmod(0o777)
-    with pytest.raises(StoreError, match=r"anybody .* can write .*chmod o-w .*open"):
+    folder.chmod(mode)
+    with pytest.raises(StoreError, match=rf"anybody .* can write .*{remedy}"):
         open_store(folder / "store.db")
-    folder.chmod(0o1777)
-    open_store(folder / "store.db").close()
+
+
+@pytest.mark.parametrize("mode", [0o1770, 0o1775])
+def test_a_store_in_a_sticky_folder_of_a_group_is_not_private(tmp_path: Path, mode: int) -> None:
+    open_store(tmp_path / "lab/store.db").close()
+    (tmp_path / "lab").chmod(mode)
+    with open_store(tmp_path / "lab/store.db") as store:
+        assert not store.private
+
+
+class TestLinks:
+    """A store by a symbolic link."""
+
+    def test_of_ones_own_is_followed(self, tmp_path: Path) -> None:
+        open_store(tmp_path / "real.db").close()
+        (tmp_path / "link.db").symlink_to("real.db")
+        with open_store(tmp_path / "link.db") as store:
+            assert store.private
+
+    def test_to_what_is_not_there_makes_a_private_file(self, tmp_path: Path) -> None:
+        (tmp_path / "link.db").symlink_to("real.db")
+        open_store(tmp_path / "link.db").close()
+        assert (tmp_path / "real.db").stat().st_mode & 0o777 == 0o600
+
+    def test_of_somebody_else_is_refused(self, users: Users, shared: Path) -> None:
+        private = users.victim.home / "new.txt"
+        link = shared.parent / "link.db"
+        assert users.mallory.run("ln", "-s", private, link).returncode == 0
+        table = users.victim.write(users.victim.home / "runs.csv", "n,s\n1,2\n")
+        words = ["runs", "import", table, "--app", "demo", "--elapsed", "s", "--store", link]
+        done = users.victim.foretell(*words)
+        assert (done.returncode, "a symbolic link that others can replace" in done.stderr) == (1, True)
+        assert not private.exists()
+
+
+def test_a_database_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE notes (text TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="tables of another program"):
+        open_store(path)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(

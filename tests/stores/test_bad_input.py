@@ -239,5 +239,5 @@ def test_asking_for_an_odd_app_finds_nothing(app):
 
 
 def test_asking_for_an_app_that_is_no_text():
-    with open_store("sqlite://") as store, pytest.raises(StoreError, match="cannot hold or look for this value"):
+    with open_store("sqlite://") as store, pytest.raises(StoreError, match="a value in it or for it cannot be used"):
         store.runs("\udcff")

@@ -66,7 +66,8 @@ def build_table(runs: Iterable[Run]) -> RunTable:
     kept = [run for run in runs if run.state in TEACHING and run.usage is not None and run.usage.elapsed_s > 0]
     usages = [run.usage for run in kept if run.usage is not None]
     names = sorted({name for run in kept for name in run.phases})
-    group = np.unique([run.spec.configuration for run in kept], return_inverse=True)[1]
+    numbers: dict[str, int] = {}  # by first appearance: ids hold the app's name, which must not change what is learned
+    group = [numbers.setdefault(run.spec.configuration, len(numbers)) for run in kept]
     return RunTable(
         columns=build_columns([run.spec for run in kept], [run.machine for run in kept]),
         elapsed_s=np.array([usage.elapsed_s for usage in usages], dtype=float),
@@ -74,7 +75,7 @@ def build_table(runs: Iterable[Run]) -> RunTable:
         phases={name: np.array([run.phases.get(name, np.nan) for run in kept], dtype=float) for name in names},
         full_scale=np.array([run.spec.scale == "FS" for run in kept], dtype=bool),
         censored=np.array([run.state is not State.COMPLETED for run in kept], dtype=bool),
-        group=np.asarray(group, dtype=np.int64),
+        group=np.array(group, dtype=np.int64),
         run_ids=tuple(run.id for run in kept),
         load=np.array([np.nan if run.machine.load is None else run.machine.load for run in kept], dtype=float),
     )

@@ -103,7 +103,7 @@ def build_run_record(run: Run) -> Record:
     row |= {"state": run.state, "exit_code": run.exit_code, "reason": run.reason, "source": run.source}
     row |= {"scale": run.spec.scale, "repetition": run.spec.repetition, "app": run.spec.app, "id": run.id}
     row |= {"started_at": run.started_at, "ended_at": run.ended_at, "job_id": run.job_id}
-    return {str(name): to_record(value) for name, value in row.items()}
+    return {_encodable(str(name)): _encodable(to_record(value)) for name, value in row.items()}
 
 
 def build_runs_frame(runs: Iterable[Run]) -> "pd.DataFrame":
@@ -121,6 +121,11 @@ def _order_columns(names: Iterable[str]) -> list[str]:
     machine = [name for name in found if name.startswith("machine_")]
     own = dict.fromkeys((*RESOURCE_COLUMNS, *USAGE_COLUMNS, *phases, *machine, *JOB_COLUMNS, *LAST_COLUMNS))
     return [*(name for name in found if name not in own), *own]
+
+
+def _encodable(value: Any) -> Any:
+    """Text that a file can hold: half of a surrogate pair is spelled out."""
+    return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
 
 
 def _name_column(name: str) -> str:

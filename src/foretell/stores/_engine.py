@@ -19,10 +19,14 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 _SCHEME = re.compile(r"\w[\w+.-]*:")
-_SECRETS = ("password", "sslpassword")
 _QUERY = re.compile(r"[A-Za-z_]+=.*")
-_SECRET = re.compile(r"(?<=:)(?P<user>/*[^:]*:).*@|(?<=password=)[^&]*")
+# What may be shown of an address; whatever else it says may be a secret.
+_SHOWN = ("host", "port", "user", "dbname", "sslmode", "connect_timeout", "application_name")
+_START = re.compile(r"\w[\w+.-]*:?/*(?=//)|(?=)")
+_MISTYPED = re.compile(r":.*@|\bpass\w*\s*=", re.IGNORECASE)  # an address of PostgreSQL, no path
+_PAIR = re.compile(r"(?P<name>\w+)(?P<equals>\s*=\s*)(?P<value>'[^']*'|[^\s&]*)")
 _WAIT_S = 30
+_LARGEST_VALUE = 256 * 1024**2  # bytes of one value, such as a model: a file of others could make it any size
 
 
 def parse_address(address: str | Path) -> sa.URL:
@@ -32,6 +36,8 @@ def parse_address(address: str | Path) -> sa.URL:
         StoreError: if it is neither.
     """
     if isinstance(address, Path) or not _SCHEME.match(address):
+        if isinstance(address, str) and _MISTYPED.search(address):
+            raise _build_address_error(address)
         return _build_file_url(Path(address))
     try:
         url = sa.make_url(_quote_password(address))
@@ -52,12 +58,26 @@ def render_place(url: sa.URL) -> str:
     """How we name a store to people: without passwords."""
     if url.drivername == "sqlite":
         return url.database or "in memory"
-    return url.difference_update_query(_SECRETS).render_as_string()
+    return url.difference_update_query(name for name in url.query if name not in _SHOWN).render_as_string()
+
+
+def mask_address(address: str) -> str:
+    """An address, however mistyped, without what may be a password in it."""
+    start = _START.match(address)
+    before, rest = address[: start.end() if start else 0], address[start.end() if start else 0 :]
+    user, colon, after = rest.partition(":")
+    if colon and "@" in after:
+        rest = f"{user}:***@{after.rpartition('@')[2]}"
+    elif colon and not re.split("[/?]", after)[0].isdecimal():
+        rest = f"{user}:***"
+    return before + _PAIR.sub(
+        lambda pair: pair[0] if pair["name"] in _SHOWN else f"{pair['name']}{pair['equals']}***", rest
+    )
 
 
 def list_secrets(url: sa.URL) -> list[str]:
     """What no message may repeat."""
-    said = [url.password, *(url.query.get(name) for name in _SECRETS)]
+    said = [url.password, *(value for name, value in url.query.items() if name not in _SHOWN)]
     words = [word for value in said if value for word in ([value] if isinstance(value, str) else value)]
     return [*words, *map(quote, words)]
 
@@ -89,13 +109,15 @@ def _build_sqlite_engine(url: sa.URL) -> sa.Engine:
         )
     else:
         engine = sa.create_engine(url, connect_args=connect_args)
-    sa.event.listen(engine, "connect", _leave_transactions_to_us)
+    sa.event.listen(engine, "connect", _set_up_connection)
     sa.event.listen(engine, "begin", _begin)
     return engine
 
 
-def _leave_transactions_to_us(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.isolation_level = None
+def _set_up_connection(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None  # transactions are begun by _begin
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
 
 
 def _begin(connection: sa.Connection) -> None:
@@ -124,5 +146,4 @@ def _quote_password(address: str) -> str:
 
 
 def _build_address_error(address: str) -> StoreError:
-    shown = _SECRET.sub(lambda match: f"{match['user']}***@" if match["user"] else "***", address)
-    return StoreError(f"{shown!r} is no address of a store; expected {_FORMS}. Name it with --store.")
+    return StoreError(f"{mask_address(address)!r} is no address of a store; expected {_FORMS}. Name it with --store.")

@@ -68,8 +68,8 @@ def translated(place: str, *, secrets: Iterable[str] = ()) -> Iterator[None]:
         raise _build_error(place, exc.orig, secrets) from exc
     except sa_exc.TimeoutError as exc:
         raise StoreError(f"store {place}: too many of our threads are using it; {_AGAIN}", transient=True) from exc
-    except (sa_exc.SQLAlchemyError, ValueError, OverflowError) as exc:
-        raise StoreError(f"store {place}: it cannot hold or look for this value: {_mask(exc, secrets)}") from exc
+    except (sa_exc.SQLAlchemyError, ValueError, OverflowError, TypeError) as exc:  # TypeError: SQLite keeps any type
+        raise StoreError(f"store {place}: a value in it or for it cannot be used: {_mask(exc, secrets)}") from exc
 
 
 def _mask(error: BaseException | None, secrets: Iterable[str]) -> str:

@@ -63,11 +63,28 @@ def create_group_file(path: Path, *, group: str) -> None:
         os.close(descriptor)
 
 
+def resolve_file(path: Path) -> Path:
+    """The file that a path names, through a symbolic link where nobody else can have made it.
+
+    Raises:
+        StoreError: if it is a link of somebody else's, or others could replace it.
+    """
+    if not os.path.islink(path):  # noqa: PTH114  # Path.is_symlink() raises where a name is too long
+        return path
+    link, folder = path.lstat(), path.parent.stat()
+    if not {link.st_uid, folder.st_uid} <= {os.geteuid(), _ROOT} or folder.st_mode & _OTHERS:
+        raise StoreError(
+            f"store {path}: it is a symbolic link that others can replace; name the file itself with --store."
+        )
+    return path.resolve()
+
+
 def check_file(path: Path) -> None:
     """Whether a store may be used at all.
 
     Raises:
-        StoreError: if anybody on the machine can write it or replace it.
+        StoreError: if anybody on the machine can write it, replace it, or put a journal beside it: SQLite writes what
+            that holds into the store.
     """
     try:
         file, folder = path.stat(), path.parent.stat()
@@ -75,7 +92,7 @@ def check_file(path: Path) -> None:
         return  # what SQLite says of it names what to do
     if file.st_mode & stat.S_IWOTH:
         raise _build_open_error(path, path)
-    if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
+    if folder.st_mode & stat.S_IWOTH:
         raise _build_open_error(path, path.parent)
     is_shared = bool(file.st_mode & stat.S_IWGRP) and file.st_gid in {os.getegid(), *os.getgroups()}
     if file.st_uid not in (os.geteuid(), _ROOT) and not is_shared:
@@ -92,8 +109,7 @@ def is_private(path: Path) -> bool:
     except OSError:
         return False
     owned = file.st_uid == os.geteuid() and folder.st_uid in (os.geteuid(), _ROOT)
-    kept = not folder.st_mode & _OTHERS or bool(folder.st_mode & stat.S_ISVTX)
-    return owned and kept and not file.st_mode & _OTHERS
+    return owned and not (folder.st_mode | file.st_mode) & _OTHERS
 
 
 def _make_folders(folder: Path, *, mode: int) -> list[Path]:
@@ -113,9 +129,11 @@ def _check_group_folder(folder: Path, number: int, group: str) -> None:
 
 
 def _build_open_error(path: Path, open_to_all: Path) -> StoreError:
+    is_sticky = bool(open_to_all.stat().st_mode & stat.S_ISVTX)  # such as /tmp, which must stay open
+    remedy = "keep it in a folder of your own" if is_sticky else f"close it with: chmod o-w {open_to_all}"
     return StoreError(
         f"store {path}: anybody on this machine can write {str(open_to_all)!r}, so what it holds may be anybody's; "
-        f"close it with: chmod o-w {open_to_all}"
+        f"{remedy}"
     )
 
 

@@ -125,7 +125,7 @@ def build_model(row: Any) -> ModelRecord:
         blob=row.blob,
         run_ids=(),
         created_at=row.created_at,
-        extra=json.loads(row.extra),
+        extra=_read_mapping(row.extra, (str,)),
     )
 
 
@@ -151,6 +151,13 @@ def build_run(row: Sequence[Any]) -> Run:
         job_id=job_id or "",
         allocated=None if given is None else _build_allocation(given),
     )
+
+
+@_from_store("a text")
+def read_text(value: Any) -> str:
+    if not isinstance(value, str):  # SQLite takes anything
+        raise TypeError(f"found {value!r}")
+    return value
 
 
 @_from_store("a run")

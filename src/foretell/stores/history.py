@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from foretell.entities.run import State
 from foretell.errors import StoreError
 from foretell.stores import RunStore
 from foretell.stores._job_writer import RAW_IDS, Added, JobWriter, Kinds, execute_many
-from foretell.stores._rows import _spell_out
+from foretell.stores._rows import _spell_out, read_text
 from foretell.stores._tables import history_counts, history_marks, job_kinds, jobs
 from foretell.stores.sql import SqlStore
 
@@ -148,9 +149,7 @@ class JobHistory:
             .order_by(sa.func.count().desc(), job_kinds.c.app)
         )
         with self._store.reading() as connection:
-            rows = connection.execute(query).all()
-        names = tuple(HistoryApp.__dataclass_fields__)
-        return [HistoryApp(**{**dict(zip(names, row, strict=True)), **_floats(row)}) for row in rows]
+            return [_build_app(row) for row in connection.execute(query)]
 
     def has_app(self, app: str) -> bool:
         with self._store.reading() as connection:
@@ -187,7 +186,7 @@ class JobHistory:
         with self._store.reading() as connection:
             result = connection.execution_options(yield_per=_PAGE).execute(query)
             for page in result.partitions(_PAGE):
-                pages.append([_build_column(values) for values in zip(*page, strict=True)])
+                pages.append([_build_column(*pair) for pair in zip(zip(*page, strict=True), found, strict=True)])
         return {
             name: np.concatenate([page[place] for page in pages]) if pages else np.array([], dtype=float)
             for place, name in enumerate(columns)
@@ -199,10 +198,10 @@ def find_history(store: RunStore) -> JobHistory | None:
     return JobHistory(store) if isinstance(store, SqlStore) else None
 
 
-def _build_column(values: Sequence[Any]) -> NDArray[Any]:
-    if any(isinstance(value, str) for value in values[:1]):
-        return np.array(values, dtype=object)
-    return np.array(values, dtype=float)
+def _build_column(values: Sequence[Any], column: sa.ColumnElement[Any]) -> NDArray[Any]:
+    if not isinstance(column.type, sa.Text):
+        return np.array(values, dtype=float)
+    return np.array([*map(read_text, values)], dtype=object)
 
 
 def _list_texts(kind: JobKind) -> list[str]:
@@ -213,8 +212,19 @@ def _build_assignment(one: Assignment) -> dict[str, str]:
     return {"app": _spell_out(one.app), "parameters": json.dumps(dict(one.parameters))}
 
 
-def _floats(row: Sequence[Any]) -> dict[str, float]:
-    return {"core_hours": float(row[5]), "gpu_hours": float(row[6]), "completed": int(row[2])}
+def _build_app(row: Sequence[Any]) -> HistoryApp:
+    app, jobs_of_it, completed, commands, users, core_hours, gpu_hours, last = row
+    datetime.fromtimestamp(last, tz=UTC)  # or it is no moment
+    return HistoryApp(
+        app=read_text(app),
+        jobs=jobs_of_it,
+        completed=int(completed),
+        kinds=commands,
+        users=users,
+        core_hours=float(core_hours),
+        gpu_hours=float(gpu_hours),
+        last_submitted_at=last,
+    )
 
 
 def _gather(batches: Iterable[JobRows]) -> list[JobRows]:

@@ -23,7 +23,7 @@ from foretell.stores._engine import build_engine, list_secrets, parse_address, r
 from foretell.stores._errors import translated
 from foretell.stores._migrate import ensure_schema
 from foretell.stores._missing import check_there
-from foretell.stores._permissions import check_file, create_file, is_private
+from foretell.stores._permissions import check_file, create_file, is_private, resolve_file
 from foretell.stores._tables import apps, batches, models, runs
 
 _BATCH = 5000
@@ -43,14 +43,16 @@ class SqlStore(RunStore):
 
     def __init__(self, address: str | Path, *, create: bool = True) -> None:
         url = parse_address(address)
-        if not create and url.drivername == "sqlite" and url.database is not None:
-            check_there(Path(url.database))
-        self._place = render_place(url)
-        self._secrets = list_secrets(url)
         self._path = Path(url.database) if url.drivername == "sqlite" and url.database else None
         if self._path is not None:
+            if not create:
+                check_there(self._path)
+            self._path = resolve_file(self._path)
+            url = url.set(database=str(self._path))
             create_file(self._path)
             check_file(self._path)
+        self._place = render_place(url)
+        self._secrets = list_secrets(url)
         self._engine = build_engine(url)
         self.insert = sqlite.insert if url.drivername == "sqlite" else postgresql.insert
         try:
@@ -79,7 +81,7 @@ class SqlStore(RunStore):
 
     def app_names(self) -> list[str]:
         with self.reading() as connection:
-            return sorted(connection.scalars(sa.select(apps.c.name)))
+            return sorted(map(_rows.read_text, connection.scalars(sa.select(apps.c.name))))
 
     def claim(self, spec: RunSpec, owner: Owner, *, retry: Collection[State] = ()) -> bool:
         row = _rows.build_claim_row(spec, owner, now=datetime.now(UTC))
