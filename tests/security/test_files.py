@@ -7,12 +7,24 @@ import numpy as np
 import pytest
 from tests.conftest import Outcome
 
+from foretell.cli._common import build_submission
+from foretell.entities.app import OWN_OPTIONS, Submission
 from foretell.entities.formula import Formula
 from foretell.entities.run import Allocation, Launch
 from foretell.errors import RunnerError, SiteError
+from foretell.machines.site_keys import SITE_OPTIONS
 from foretell.machines.sites import parse_sites
+from foretell.runners.slurm.array import build_batch, render_array_script
 from foretell.runners.slurm.script import render_job_script
 
+# Options of sbatch that say what a job runs, as whom, where its files are, and what becomes of it.
+_OF_THE_USER = (
+    "array", "bb", "bbf", "bcast", "begin", "bell", "chdir", "container", "container-id", "container-image",
+    "container-mounts", "container-workdir", "container-writable", "deadline", "dependency", "error", "export",
+    "export-file", "get-user-env", "gid", "hold", "ignore-pbs", "input", "job-name", "kill-on-invalid-dep", "mail-type",
+    "mail-user", "no-container-entrypoint", "no-kill", "nodefile", "open-mode", "output", "parsable", "profile",
+    "propagate", "quiet", "reboot", "signal", "stepmgr", "test-only", "time-min", "uid", "verbose", "wait", "wrap",
+)  # fmt: skip
 _SITE = """
 [sites.x]
 title = "X"
@@ -40,6 +52,13 @@ price_per_core_h = 0.1
         'uid = "root"',
         'get-user-env = ""',
         'export-file = "/tmp/evil"',
+        'outpu = "/home/victim/.bashrc"',
+        'export-f = "/tmp/evil"',
+        'chd = "/tmp/evil"',
+        'wra = "evil"',
+        'container-image = "evil"',
+        'mail-user = "mallory"',
+        'an-option-of-a-plugin = "evil"',
         'account = "a\\nevil"',
         '"account\\n#" = "x"',
         'account = "\\u001b[2J"',
@@ -48,6 +67,80 @@ price_per_core_h = 0.1
 def test_a_site_cannot_say_what_a_job_does(option: str) -> None:
     with pytest.raises(SiteError):
         parse_sites(_SITE.format(option=option, partition="p"), source="site file")
+
+
+def test_an_option_that_a_site_may_not_set_is_named_with_what_to_do() -> None:
+    with pytest.raises(SiteError) as caught:
+        parse_sites(_SITE.format(option='account = "a", outpu = "x"', partition="p"), source="site file")
+    (mistake,) = caught.value.mistakes
+    assert (mistake.place, mistake.found) == ("site x, script", "the option 'outpu'")
+    assert all(word in mistake.expected for word in ("account", "qos", "--option", "app file"))
+
+
+@pytest.mark.parametrize("name", SITE_OPTIONS)
+def test_what_a_site_may_set_is_a_whole_name(name: str) -> None:
+    """No version of sbatch takes one of them for an option that a site may not set."""
+    (site,) = parse_sites(_SITE.format(option=f'{name} = "1"', partition="p"), source="site file")
+    assert site.script == {name: "1"}
+    assert not [option for option in _OF_THE_USER if option.startswith(name)]
+
+
+def test_a_site_may_set_a_flag() -> None:
+    (site,) = parse_sites(_SITE.format(option='contiguous = ""', partition="p"), source="site file")
+    assert site.script == {"contiguous": ""}
+
+
+@pytest.mark.parametrize("name", ["export", "no-requeue", "job-name", "expor"])
+def test_a_site_cannot_drop_an_option_of_the_user(name: str) -> None:
+    text = _SITE.format(option="", partition="p").replace("currency =", f'refuses = ["{name}"]\ncurrency =')
+    with pytest.raises(SiteError, match=f"the option '{name}'"):
+        parse_sites(text, source="site file")
+
+
+class TestAbbreviations:
+    """For sbatch, ``--outpu`` is ``--output``: what is refused by its name is refused by its beginning, too."""
+
+    @pytest.mark.parametrize(
+        ("name", "meant"),
+        [
+            ("outpu", "output"),
+            ("e", "error"),
+            ("job", "job-name"),
+            ("arr", "array"),
+            ("wra", "wrap"),
+            ("tim", "time"),
+            ("parti", "partition"),
+            ("test", "test-only"),
+            ("gpus-per-n", "gpus-per-node"),
+        ],
+    )
+    def test_those_of_refused_options_are_refused(
+        self, tmp_path: Path, foretell: Callable[..., Outcome], name: str, meant: str
+    ) -> None:
+        (tmp_path / "foretell.yaml").write_text("name: demo\ncommand: ['true']\nrunner: slurm\n")
+        said = foretell("generate", "--option", f"{name}=x", folder=tmp_path)
+        told = f"{name!r}, which sbatch may read as {meant!r}; expected {OWN_OPTIONS[meant]}"
+        assert (said.code, told in said.err) == (1, True), said.err
+        (tmp_path / "foretell.yaml").write_text(f"name: demo\ncommand: ['true']\nslurm: {{options: {{{name}: x}}}}\n")
+        written = foretell("check", folder=tmp_path)
+        assert (written.code, told in written.err) == (1, True), written.err
+
+    def test_a_cluster_has_one_name(self, tmp_path: Path, foretell: Callable[..., Outcome]) -> None:
+        (tmp_path / "foretell.yaml").write_text("name: demo\ncommand: ['true']\nrunner: slurm\n")
+        said = foretell("generate", "--option", "cluster=x", folder=tmp_path)
+        assert "expected the full name 'clusters'" in said.err
+
+    @pytest.mark.parametrize("name", ["outpu", "arra", "job-nam"])
+    def test_those_of_what_jobs_are_found_by_are_refused_in_python(self, tmp_path: Path, name: str) -> None:
+        batch = build_batch("demo", directory=tmp_path, submission=Submission(options={name: "x"}), run_ids=("a",))
+        with pytest.raises(RunnerError, match=f"option '{name}', which sbatch may read as"):
+            render_array_script(batch, allocation=Allocation())
+
+    def test_other_options_are_the_users_to_choose(self) -> None:
+        free = [name for name in (*_OF_THE_USER, *SITE_OPTIONS) if name not in OWN_OPTIONS]
+        assert build_submission(
+            partition=None, account=None, options=[f"{name}=1" for name in free if name != "account"]
+        )
 
 
 @pytest.mark.parametrize("value", ["a\nevil", "a b", "$(evil)\r", "a;\x00"])

@@ -3,7 +3,7 @@
 import re
 
 from foretell.apps._nodes import Entry
-from foretell.entities.app import OWN_OPTIONS, RUNNERS, Submission
+from foretell.entities.app import OWN_OPTIONS, RUNNERS, Submission, describe_option, find_meant_option
 
 _KEYS = ("partition", "account", "cluster", "options", "sample")
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
@@ -49,8 +49,8 @@ def _read_options(entry: Entry) -> dict[str, str]:
         text = value.read_text(expected="text without blanks; '' for a flag")
         if not _OPTION.fullmatch(name):
             value.note("a long name without dashes before it, as in qos", found=f"the option {name!r}")
-        elif name in _ELSEWHERE:
-            value.note(_ELSEWHERE[name], found=f"the option {name!r}")
+        elif meant := find_meant_option(name, _ELSEWHERE):
+            value.note(_ELSEWHERE[meant], found=f"the option {describe_option(name, meant)}")
         elif text and not _WORD.fullmatch(text):
             value.note("text without blanks")
         options[name] = text or ""

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 APP_FILE = "foretell.yaml"
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
+_CLUSTERS = "clusters"  # Slurm is asked about this one: no abbreviation may hide it
 _AN_OPTION = "NAME=VALUE with the long name of an option of sbatch, for example qos=long; NAME alone for a flag"
 _NAME_LINE = re.compile(r"^name\s*:\s*['\"]?([^'\"#\s]+)", re.MULTILINE)
 
@@ -99,22 +100,30 @@ def build_submission(
     Raises:
         SpecError: with every option that is none, or not to be given so.
     """
-    from foretell.entities.app import OWN_OPTIONS, Submission
+    from foretell.entities.app import Submission
 
     pairs = [word.partition("=") for word in options or ()]
     further = {name: value for name, _, value in pairs}
     mistakes = _list_repeated("--option", (name for name, _, _ in pairs))
-    mistakes += [
-        Mistake(place="--option", found=repr(name), expected=OWN_OPTIONS.get(name, _AN_OPTION))
-        for name in further
-        if name in OWN_OPTIONS or not _OPTION.fullmatch(name)
-    ]
+    mistakes += [mistake for name in further if (mistake := _find_option_mistake(name))]
     if mistakes:
         raise SpecError("options", mistakes)
     return Submission(partition=partition, account=account, options=further, sample=sample)
 
 
 def find_app_file(start: Path | None = None) -> Path | None:
+def _find_option_mistake(name: str) -> Mistake | None:
+    from foretell.entities.app import OWN_OPTIONS, describe_option, find_meant_option
+
+    if not _OPTION.fullmatch(name):
+        return Mistake(place="--option", found=repr(name), expected=_AN_OPTION)
+    meant = find_meant_option(name, (*OWN_OPTIONS, _CLUSTERS))
+    if meant is None or name == _CLUSTERS:
+        return None
+    expected = OWN_OPTIONS.get(meant, f"the full name {meant!r}")
+    return Mistake(place="--option", found=describe_option(name, meant), expected=expected)
+
+
     """The nearest foretell.yaml, here or in a folder above.
 
     Raises:

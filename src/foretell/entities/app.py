@@ -1,7 +1,7 @@
 """What a user describes: a command with parameters, how to scale it down, where its phases can be read."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 Value = bool | int | float | str
@@ -106,6 +106,19 @@ OWN_OPTIONS = {
     "wait": "--wait of foretell generate; foretell run always waits",
     "wrap": "command or shell in the app file",
 }
+_WHOLE_NAMES = {"gpus"}  # options that are also how one of those above begins
+
+
+def find_meant_option(name: str, options: Iterable[str] = OWN_OPTIONS) -> str | None:
+    """Which of these options of sbatch the name is, or may be an abbreviation of: sbatch takes abbreviations, too."""
+    if name in _WHOLE_NAMES:
+        return None
+    return min((option for option in options if option.startswith(name)), default=None)
+
+
+def describe_option(name: str, meant: str) -> str:
+    """The name of an option, and which one it abbreviates."""
+    return repr(name) if name == meant else f"{name!r}, which sbatch may read as {meant!r}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

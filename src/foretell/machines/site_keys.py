@@ -1,7 +1,7 @@
 """The keys of a site file: how the value of each is read, and what to say if it cannot be."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -14,12 +14,23 @@ from foretell.entities.units import parse_bytes, parse_duration, parse_money
 SCHEDULERS = ("slurm", "shell")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 A_NAME = "a name of letters, digits, '.', '_' and '-', at most 64 long"
-_OPTION = re.compile(r"[a-z][a-z-]{0,63}")
-# A site says what its jobs ask for; what a job runs, as whom, in which environment and files is the user's to say.
-_NOT_OF_A_SITE = {
-    "array", "bcast", "bb", "bbf", "chdir", "container", "container-id", "error", "export", "export-file",
-    "get-user-env", "gid", "input", "job-name", "open-mode", "output", "propagate", "test-only", "uid", "wait", "wrap",
-}  # fmt: skip
+# What a site's jobs may ask for: resources, and whom they are charged to. What a job runs, as whom, in which
+# environment and files, and who gets mail of it is the user's to say. Full names only: sbatch takes abbreviations, too.
+SITE_OPTIONS = (
+    "account", "cluster-constraint", "clusters", "comment", "constraint", "contiguous", "core-spec",
+    "cores-per-socket", "cpu-freq", "cpus-per-gpu", "delay-boot", "distribution", "exclude", "exclusive",
+    "extra-node-info", "gpu-bind", "gpu-freq", "gpus", "gpus-per-socket", "gpus-per-task", "gres", "gres-flags",
+    "hint", "licenses", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus", "network", "nice", "no-requeue",
+    "nodelist", "ntasks", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-node", "ntasks-per-socket", "overcommit",
+    "oversubscribe", "prefer", "qos", "requeue", "reservation", "sockets-per-node", "spread-job", "switches",
+    "thread-spec", "threads-per-core", "tmp", "tres-bind", "tres-per-task", "use-min-nodes", "wait-all-nodes",
+    "wckey",
+)  # fmt: skip
+# What Foretell asks for by itself: a site can refuse no option that its user gives, such as export.
+_REFUSABLE = (
+    "account", "array", "clusters", "cpus-per-task", "gpus-per-node", "mem", "nodes", "ntasks-per-node", "partition",
+    "requeue", "time",
+)  # fmt: skip
 _AS_OF = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 _MOST_COUNT = 1_000_000
 _MOST_BYTES = 2**50
@@ -42,6 +53,13 @@ class Key:
 
 
 UNREADABLE = (ValueError, TypeError, AttributeError, OverflowError)
+
+
+class UnknownOptionError(ValueError):
+    """Options that a site file may not name."""
+
+    def __init__(self, names: Iterable[object]) -> None:
+        super().__init__(f"the option {', '.join(repr(str(name)) for name in names)}")
 
 
 def _read_name(value: Any) -> str:
@@ -113,12 +131,20 @@ def _read_scheduler(value: Any) -> str:
 
 
 def _read_options(value: Any) -> dict[str, str]:
-    _check(not _NOT_OF_A_SITE & value.keys())
-    return {_match(_OPTION, name): _read_line(text) for name, text in value.items()}
+    _check_options(value.keys(), SITE_OPTIONS)
+    return {name: text if text == "" else _read_line(text) for name, text in value.items()}  # empty: a flag
 
 
 def _read_refused(value: Any) -> tuple[str, ...]:
-    return tuple(_match(_OPTION, name) for name in _require(value, list))
+    names = _require(value, list)
+    _check_options(names, _REFUSABLE)
+    return tuple(names)
+
+
+def _check_options(names: Iterable[object], allowed: Collection[str]) -> None:
+    unknown = [name for name in names if name not in allowed]
+    if unknown:
+        raise UnknownOptionError(unknown)
 
 
 def _match(pattern: re.Pattern[str], value: Any) -> str:
@@ -151,12 +177,12 @@ SITE_KEYS = {
     "as_of": Key("as_of", _read_date, "a date, for example 2025-11-01, or a month in quotes"),
     "source": Key("source", _read_line, _WORDED),
     "notes": Key("notes", _read_text, "text in quotes"),
-    "refuses": Key("refuses", _read_refused, 'a list of scheduler options, for example ["mem"]'),
+    "refuses": Key("refuses", _read_refused, f'a list such as ["mem"], of these: {", ".join(_REFUSABLE)}'),
     "script": Key(
         "script",
         _read_options,
-        'a table of scheduler options, for example { account = "PAS1234" }; '
-        "none that names files, commands or the environment",
+        'a table such as { account = "PAS1234" }, with full names of these options of sbatch: '
+        f"{', '.join(SITE_OPTIONS)}; others are yours to give, with --option or under slurm.options in the app file",
     ),
 }
 NODE_KEYS = {

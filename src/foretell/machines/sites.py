@@ -14,7 +14,7 @@ from typing import Any
 from foretell.entities.run import BENCH_FIGURES
 from foretell.entities.site import Billing, NodeType, Site
 from foretell.errors import Mistake, NotFoundError, SiteError
-from foretell.machines.site_keys import A_NAME, NAME, NODE_KEYS, SITE_KEYS, UNREADABLE, Key
+from foretell.machines.site_keys import A_NAME, NAME, NODE_KEYS, SITE_KEYS, UNREADABLE, Key, UnknownOptionError
 
 _PRICE_OF = {Billing.CORE_HOURS: "price_per_core_h", Billing.NODE_HOURS: "price_per_node_h"}
 _LONGEST_SHOWN = 60
@@ -167,6 +167,8 @@ class _Reader:
             try:
                 if name in table:
                     fields[key.field] = key.read(table[name])
+            except UnknownOptionError as exc:
+                self._add(f"{place}, {name}", found=_shorten(str(exc)), expected=key.expected)
             except UNREADABLE:
                 self._add(f"{place}, {name}", found=_describe(table[name]), expected=key.expected)
         return fields

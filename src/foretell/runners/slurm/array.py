@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from foretell.entities.app import Submission
+from foretell.entities.app import Submission, describe_option, find_meant_option
 from foretell.entities.job import Batch
 from foretell.entities.run import Allocation, Launch
 from foretell.errors import RunnerError
@@ -19,7 +19,7 @@ from foretell.runners.slurm.script import build_options, clean_name, render_head
 SCRIPT, ENDED, LOGS, FIRST = "array.sbatch", "ended", "logs", "job"
 ARRAY = "array"
 # Options by which a batch is found again, and what became of it: nobody else may set them.
-_OURS = {ARRAY, "chdir", "error", "job-name", "output"}
+_OURS = (ARRAY, "chdir", "error", "job-name", "output")
 _ELEMENT = ("id=$SLURM_ARRAY_JOB_ID index=$SLURM_ARRAY_TASK_ID", "element=${id}_$index")
 _ONLY = ("id=$SLURM_JOB_ID index=0", "element=$id")
 _OF = "of-"
@@ -84,9 +84,10 @@ def _choose_options(
     batch: Batch, allocation: Allocation, indices: Iterable[int], gpu_model: str | None
 ) -> dict[str, str]:
     submission = batch.submission
-    refused = sorted(_OURS & set(submission.options))
-    if refused:
-        raise RunnerError(f"option {refused[0]!r} of sbatch is Foretell's own, to find jobs again; leave it out")
+    for name in submission.options:
+        if meant := find_meant_option(name, _OURS):
+            shown = describe_option(name, meant)
+            raise RunnerError(f"option {shown} of sbatch is Foretell's own, to find jobs again; leave it out")
     options = build_options(batch.name, allocation, gpu_model=gpu_model, account=submission.account)
     del options["output"]  # it is a path: sbatch is given it in a word of its own
     options[ARRAY] = _render_indices(sorted(indices))
