@@ -15,9 +15,13 @@ from foretell.stores import RunStore
 
 
 class Claims(abc.ABC):
-    """Takes runs on, and keeps what came of them only while they are its own; ``retry``: final ones taken on anew."""
+    """Takes runs on, and keeps what came of them only while they are its own; ``retry``: final ones taken on anew.
+
+    ``lost`` are the ids of runs that somebody else had taken on first.
+    """
 
     def __init__(self, store: RunStore, *, retry: frozenset[State]) -> None:
+        self.lost: set[str] = set()
         self._store = store
         self._retry = retry
 
@@ -54,7 +58,10 @@ class OwnClaims(Claims):
         self._owner = owner
 
     def take(self, spec: RunSpec, *, anew: frozenset[State] = frozenset()) -> bool:
-        return self._store.claim(spec, self._owner, retry=self._retry | anew)
+        is_ours = self._store.claim(spec, self._owner, retry=self._retry | anew)
+        if not is_ours:
+            self.lost.add(spec.id)
+        return is_ours
 
     def owns(self, claim: Claim) -> bool:
         return claim.owner.token == self._owner.token
@@ -110,6 +117,7 @@ class BatchClaims(Claims, Ledger):
 
     def open(self, batch: Batch, specs: Sequence[RunSpec]) -> Batch:
         opened = self._store.open_batch(batch, specs, retry=self._retry)
+        self.lost |= {spec.id for spec in specs}.difference(opened.run_ids)
         self.adopt(opened)
         return opened
 

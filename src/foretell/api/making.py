@@ -202,9 +202,9 @@ class Campaign:
         return tuple(batch.job_id for batch in batches if batch.job_id)
 
     def _count_elsewhere(self) -> dict[str, int]:
-        states = self.store.known_ids(self.app.name) if self.awaited else {}
-        own = {run.id for run in self.finished}
-        ended = [states[run_id] for run_id in self.awaited - own if run_id in states and states[run_id].final]
+        others = (self.awaited | self.taken_away | self.claims.lost) - {run.id for run in self.finished}
+        states = self.store.known_ids(self.app.name) if others else {}
+        ended = [states[run_id] for run_id in others if run_id in states and states[run_id].final]
         completed = ended.count(State.COMPLETED)
         return {
             "running_elsewhere": len(self._list_elsewhere()),

@@ -83,7 +83,7 @@ class Runner(abc.ABC):
         """Runs that became final since the last poll; waits up to ``timeout_s`` for one if any is running.
 
         Raises:
-            RunnerError: if a run could not be followed to its end.
+            RunnerError: if a run could not be started, or followed to its end.
         """
 
     @abc.abstractmethod

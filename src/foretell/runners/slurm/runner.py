@@ -13,7 +13,6 @@ from foretell.errors import RunnerError, SchedulerError
 from foretell.probes.slurm import queue
 from foretell.probes.slurm.cluster import read_cluster, read_submit_limit
 from foretell.runners._base import Runner
-from foretell.runners._files import prepare_run_directory
 from foretell.runners.slurm.array import ARRAY, find_walltime_s, has_elements
 from foretell.runners.slurm.collect import Task
 from foretell.runners.slurm.desk import Desk, Followed
@@ -103,7 +102,6 @@ class SlurmRunner(Runner):
         run_id = spec.id
         if run_id in self._submitter.waiting or self._desk.has(run_id) or not self.has_room(spec):
             raise RunnerError(f"no room for run {run_id} of {spec.app!r} now; poll until a running one has ended")
-        prepare_run_directory(Path(launch.run_directory))
         self._submitter.waiting[run_id] = Task(spec=spec, launch=launch, phases=phases)
 
     def adopt(self, batch: Batch, tasks: Mapping[str, Task], *, may_submit: bool = True) -> None:

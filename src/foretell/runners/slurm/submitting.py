@@ -17,7 +17,7 @@ from foretell.entities.run import Allocation
 from foretell.errors import RunnerError, SchedulerError
 from foretell.probes.machine import is_alive
 from foretell.probes.slurm.submission import QuotaError, find_submitted, stop_submitters, submit
-from foretell.runners._files import writing
+from foretell.runners._files import prepare_run_directory, writing
 from foretell.runners._folders import make_private_folder
 from foretell.runners.slurm.array import (
     ENDED,
@@ -112,6 +112,8 @@ class Submitter:
             return
         followed = Followed(batch, {index: asked[run_id] for index, run_id in enumerate(batch.run_ids)})
         try:
+            for task in followed.tasks.values():  # only now: a folder is whose its run is
+                prepare_run_directory(task.directory)
             self._write(followed, allocation)
             self._hand_over(followed)
         except QuotaError as exc:
