@@ -24,6 +24,8 @@ APP_FILE = "foretell.yaml"
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 _CLUSTERS = "clusters"  # Slurm is asked about this one: no abbreviation may hide it
 _AN_OPTION = "NAME=VALUE with the long name of an option of sbatch, for example qos=long; NAME alone for a flag"
+_ROOT = 0
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _NAME_LINE = re.compile(r"^name\s*:\s*['\"]?([^'\"#\s]+)", re.MULTILINE)
 
 AppArgument = Annotated[
@@ -111,7 +113,6 @@ def build_submission(
     return Submission(partition=partition, account=account, options=further, sample=sample)
 
 
-def find_app_file(start: Path | None = None) -> Path | None:
 def _find_option_mistake(name: str) -> Mistake | None:
     from foretell.entities.app import OWN_OPTIONS, describe_option, find_meant_option
 
@@ -124,28 +125,56 @@ def _find_option_mistake(name: str) -> Mistake | None:
     return Mistake(place="--option", found=describe_option(name, meant), expected=expected)
 
 
+def find_app_file(start: Path | None = None) -> Path | None:
     """The nearest foretell.yaml, here or in a folder above.
 
     Raises:
-        SpecError: if anybody can write it, or it lies above and belongs to somebody else.
+        SpecError: if it is here and anybody can write it, or above and others could have put it there.
     """
     here = (start or Path.cwd()).absolute()
     found = next((folder / APP_FILE for folder in (here, *here.parents) if (folder / APP_FILE).is_file()), None)
-    if found is not None:
-        _check_trusted(found, is_here=found.parent == here)
+    if found is not None and found.parent == here:
+        _check_here(found)
+    elif found is not None:
+        _check_above(found)
     return found
 
 
-def _check_trusted(path: Path, *, is_here: bool) -> None:
-    """Nobody named the file, and its command will be run: it must not be one that anybody could leave there."""
+def _check_here(path: Path) -> None:
+    """The file of a folder that the user went to: nobody else may have left it there."""
     file, folder = path.stat(), path.parent.stat()
     if file.st_mode & stat.S_IWOTH:
         mistake = Mistake(place="file", found="one that anybody can write", expected=f"chmod o-w {path}")
         raise SpecError(str(path), [mistake])
-    is_open = bool(folder.st_mode & stat.S_IWOTH)
-    if file.st_uid not in (os.geteuid(), 0) and (is_open or not is_here):
-        found = f"one that belongs to {_name_user(file.st_uid)}, in a folder you did not name"
-        raise SpecError(str(path), [Mistake(place="file", found=found, expected=f"its name, to use it: {path}")])
+    if file.st_uid not in (os.geteuid(), _ROOT) and folder.st_mode & stat.S_IWOTH:
+        raise _build_trust_error(path, f"one that belongs to {_name_user(file.st_uid)}")
+
+
+def _check_above(path: Path) -> None:
+    """The file of a folder that nobody named: only its owner and root may be able to change or replace it.
+
+    So it stays what was checked until it is read. A folder with the sticky bit, such as /tmp, is anybody's.
+    """
+    file, folder = path.lstat(), path.parent.stat()
+    for place, status in ((path, file), (path.parent, folder)):
+        if status.st_uid not in (os.geteuid(), _ROOT):
+            kind = "one" if place is path else "one in a folder"
+            raise _build_trust_error(path, f"{kind} that belongs to {_name_user(status.st_uid)}")
+    if stat.S_ISLNK(file.st_mode):
+        raise _build_trust_error(path, "a symbolic link")
+    for place, status in ((path, file), (path.parent, folder)):
+        if status.st_mode & _OTHERS:
+            remedy = "" if status.st_mode & stat.S_ISVTX else f"; or close it: chmod go-w {place}"
+            raise _build_trust_error(path, f"one that others can change, because they can write {place}", remedy)
+
+
+def _build_trust_error(path: Path, found: str, remedy: str = "") -> SpecError:
+    mistake = Mistake(
+        place="file",
+        found=f"{found}, in a folder you did not name",
+        expected=f"its name, to use it all the same: {path}{remedy}",
+    )
+    return SpecError(str(path), [mistake])
 
 
 def _name_user(number: int) -> str:
@@ -161,6 +190,10 @@ def find_app(argument: str | None) -> str:
     Raises:
         NotFoundError: if nothing was named and there is no app file.
     """
+    from foretell.api.workspace import looks_like_a_file
+
+    if argument is not None and looks_like_a_file(argument):
+        return argument
     path = find_app_file()
     if argument is None:
         if path is None:
