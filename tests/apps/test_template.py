@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from foretell.apps.command import build_launch, build_spec
 from foretell.apps.command_line import read_command_line
+from foretell.apps.command_resources import read_resources
 from foretell.apps.spec import parse_app
 from foretell.apps.sweep import build_sweep
 from foretell.apps.template import render_template, suggest_name
@@ -102,6 +103,12 @@ def _init(typed: str, directory: Path) -> App:
         ("mpiexec -n 4 --map-by core ./solve", ["mpiexec", "-n", "{cores}", "--map-by", "core", "./solve"]),
         ("srun --ntasks=4 --exclusive ./solve", ["srun", "--ntasks={cores}", "--exclusive", "./solve"]),
         ("srun -N 2 -n 8 ./solve", ["srun", "-N", "2", "-n", "8", "./solve"]),
+        ("make -j 4 all", ["make", "-j", "{cores}", "all"]),
+        ("make -j4 all", ["make", "-j{cores}", "all"]),
+        ("xz -T4 notes", ["xz", "-T{cores}", "notes"]),
+        ("nice -n 5 ./solve -n 64", ["nice", "-n", "5", "./solve", "-n", "{n}"]),
+        ("mpirun --mca btl tcp -np 4 solve", ["mpirun", "--mca", "btl", "tcp", "-np", "{cores}", "solve"]),
+        ("srun -p test -D /x -n4 ./solve", ["srun", "-p", "test", "-D", "/x", "-n{cores}", "./solve"]),
         ("sort -n big.txt --output out/x", ["sort", "-n", "big.txt", "--output", "out/x"]),
         ("run --num-threads 4", ["run", "--num-threads", "{cores}"]),
     ],
@@ -111,6 +118,81 @@ def test_commands_as_they_are_typed(directory: Path, typed: str, command: list[s
     assert list(app.command) == command
     if "{cores}" in "".join(command) or "-N" in command:
         assert app.full_scale_resources.cores == (4,)
+
+
+@pytest.mark.parametrize(
+    ("typed", "command", "resources", "kept"),
+    [
+        ("srun -n 4 --gpus 2 ./a", "srun -n {cores} --gpus {gpus} ./a", (4, 2, 1), []),
+        ("srun -n 4 --gres=gpu:a100:2 ./a", "srun -n {cores} --gres=gpu:a100:{gpus} ./a", (4, 2, 1), []),
+        ("srun --gres=nvme:2 ./a", "srun --gres=nvme:2 ./a", (1, 0, 1), []),
+        (
+            "srun -N 2 -n 64 --gpus-per-node=4 ./a",
+            "srun -N 2 -n 64 --gpus-per-node={gpus} ./a",
+            (32, 4, 2),
+            ["-N 2", "-n 64"],
+        ),
+        ("srun -N 2 --gpus 8 ./a", "srun -N 2 --gpus 8 ./a", (1, 4, 2), ["-N 2", "--gpus 8"]),
+        ("srun -N 2 --ntasks-per-node=8 ./a", "srun -N {nodes} --ntasks-per-node={cores} ./a", (8, 0, 2), []),
+        (
+            "srun --ntasks=4 --cpus-per-task=2 ./a",
+            "srun --ntasks=4 --cpus-per-task=2 ./a",
+            (8, 0, 1),
+            ["--ntasks=4", "--cpus-per-task=2"],
+        ),
+        ("srun -n 4 -c 1 ./a", "srun -n {cores} -c 1 ./a", (4, 0, 1), []),
+        ("srun -n 1 -c 8 ./a", "srun -n 1 -c {cores} ./a", (8, 0, 1), []),
+        ("srun -N 2 -n 2 -c 8 ./a", "srun -N {nodes} -n {nodes} -c {cores} ./a", (8, 0, 2), []),
+        ("srun -N 1 -n 4 ./a", "srun -N 1 -n {cores} ./a", (4, 0, 1), ["-N 1"]),
+        ("srun -n 4 --gpus-per-task=1 ./a", "srun -n 4 --gpus-per-task=1 ./a", (4, 4, 1), ["-n 4", "-per-task=1"]),
+        ("srun -n 8 --ntasks-per-node=4 ./a", "srun -n 8 --ntasks-per-node=4 ./a", (4, 0, 2), ["-n 8", "-per-node=4"]),
+        ("mpirun -N 4 ./a", "mpirun -N {cores} ./a", (4, 0, 1), []),  # of Slurm's srun it is the nodes
+        ("mpirun -np 2 -x OMP_NUM_THREADS=4 ./a", "mpirun -np 2 -x OMP_NUM_THREADS=4 ./a", (8, 0, 1), ["-np 2", "=4"]),
+        ("mpiexec -genv OMP_NUM_THREADS 4 -n 1 ./a", "mpiexec -genv OMP_NUM_THREADS {cores} -n 1 ./a", (4, 0, 1), []),
+        ("mpirun -np 2 ./a --threads 4", "mpirun -np 2 ./a --threads 4", (8, 0, 1), ["-np 2", "--threads 4"]),
+        ("run --threads 8 --n-jobs 2", "run --threads 8 --n-jobs 2", (16, 0, 1), ["--threads 8", "--n-jobs 2"]),
+        ("torchrun --nproc-per-node=4 t.py", "torchrun --nproc-per-node={cores} t.py", (4, 0, 1), ["GPU"]),
+        (
+            "torchrun --nnodes 2 --nproc_per_node 4 --master-port 29500 t.py",
+            "torchrun --nnodes {nodes} --nproc_per_node {cores} --master-port 29500 t.py",
+            (4, 0, 2),
+            ["GPU"],
+        ),
+        (
+            "srun -N 2 -c 8 --gpus-per-node=4 torchrun --nnodes=2 --nproc-per-node=4 t.py",
+            "srun -N {nodes} -c {cores} --gpus-per-node={gpus} torchrun --nnodes={nodes} --nproc-per-node={gpus} t.py",
+            (8, 4, 2),
+            [],
+        ),
+        ("srun -N 2-4 ./a", "srun -N 2-4 ./a", (1, 0, 1), ["-N 2-4", "check resources"]),
+        ("xz -T0 notes", "xz -T0 notes", (1, 0, 1), ["-T0", "check resources"]),
+    ],
+)  # fmt: skip
+def test_what_a_launcher_starts_is_what_runs_get(
+    directory: Path, typed: str, command: str, resources: tuple[int, int, int], kept: list[str]
+) -> None:
+    app = _init(typed, directory)
+    assert " ".join(app.command) == command
+    given = app.full_scale_resources
+    assert (given.cores[-1], given.gpus[-1], given.nodes[-1]) == resources
+    notes = " ".join(read_resources(read_command_line(typed)).notes)
+    assert all(part in notes for part in kept)
+    assert bool(notes) == bool(kept)
+
+
+def test_what_does_not_follow_resources_is_said_in_the_file(directory: Path) -> None:
+    text = render_template(read_command_line("srun -N 2 -n 64 ./a --n 3"), name="a", directory=directory)
+    comment = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
+    assert "Note: '-N 2' and '-n 64' stay as they were typed: changing resources does not change" in comment
+
+
+def test_threads_stay_as_many_as_they_were(directory: Path) -> None:
+    app = _init("OMP_NUM_THREADS=4 mpirun -np 2 ./a", directory)
+    assert (app.environment, app.full_scale_resources.cores) == ({"OMP_NUM_THREADS": "4"}, (8,))
+    app = _init("OMP_NUM_THREADS=4 ./a --threads 8", directory)
+    assert (app.environment, app.full_scale_resources.cores) == ({"OMP_NUM_THREADS": "4"}, (8,))
+    app = _init("OMP_NUM_THREADS=1 mpirun -np 2 ./a", directory)
+    assert (app.environment, app.command[2]) == ({"OMP_NUM_THREADS": "1"}, "{cores}")
 
 
 def test_what_is_set_before_a_command_is_its_environment(directory: Path) -> None:
@@ -129,6 +211,13 @@ def test_what_is_set_before_a_command_is_its_environment(directory: Path) -> Non
         ("run --n 64 < train.py", 'run --n "$PARAM_n" < "$PARAM_app_dir"/train.py'),
         ("run --to $HOME/x --n 64", 'run --to $HOME/x --n "$PARAM_n"'),
         ("(run --n 64)", '(run --n "$PARAM_n")'),
+        ("srun -n 4 ./a --n 64 | tee log", 'srun -n "$PARAM_cores" ./a --n "$PARAM_n" | tee log'),
+        ("OMP_NUM_THREADS=4 ./a --n 64 | tee log", 'OMP_NUM_THREADS="$PARAM_cores" ./a --n "$PARAM_n" | tee log'),
+        (
+            "export OMP_NUM_THREADS=4; mpirun -n 2 ./a --n 64",
+            'export OMP_NUM_THREADS=4; mpirun -n 2 ./a --n "$PARAM_n"',
+        ),
+        ("make -j 8 && mpirun -n 2 ./a --n 64", 'make -j "$PARAM_cores" && mpirun -n 2 ./a --n "$PARAM_n"'),
     ],
 )
 def test_what_needs_a_shell_gets_one(directory: Path, typed: str, shell: str) -> None:
@@ -145,8 +234,29 @@ def test_what_is_left_out_is_said() -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "left_out", "command"),
+    [
+        ("time -p ./a.out -n 64", "time -p", "./a.out -n {n}"),
+        ("/usr/bin/time -v ./a.out -n 64", "/usr/bin/time -v", "./a.out -n {n}"),
+        ("time -f %e -o log nohup ./a.out -n 64", "time -f %e -o log", "./a.out -n {n}"),
+    ],
+)
+def test_time_is_left_out_with_its_options(directory: Path, typed: str, left_out: str, command: str) -> None:
+    line = read_command_line(typed)
+    assert line.notes[0] == f"left out {left_out!r}: runs are timed anyway"
+    assert " ".join(_init(typed, directory).command) == command
+    assert suggest_name(line) == "a.out"
+
+
+def test_a_program_of_ones_own_called_time_is_run(directory: Path) -> None:
+    assert _init("./time -n 64", directory).command == ("./time", "-n", "{n}")
+
+
+@pytest.mark.parametrize(
     ("typed", "name"),
     [
+        ("srun --exclusive solve -n 3 | tee log", "solve"),
+        ("time numactl -m 0 ./solve | tee log", "solve"),
         ("mpirun -np 4 ./solve -n 3", "solve"),
         ("OMP_NUM_THREADS=2 /opt/app", "app"),
         ("python -m pkg.train", "pkg.train"),
@@ -192,6 +302,23 @@ _words = st.one_of(
     st.sampled_from(
         ["template.yaml", "./template.yaml", "--x=template.yaml", "-1=template.yaml", "--cores", "--run_dir"]
     ),
+    st.sampled_from(
+        [
+            "srun",
+            "mpirun",
+            "torchrun",
+            "make",
+            "-n",
+            "-N",
+            "-c",
+            "-j8",
+            "-G",
+            "--gpus",
+            "--threads",
+            "OMP_NUM_THREADS=4",
+        ]
+    ),
+    st.integers(1, 9).map(str),
     st.sampled_from(["true", "True", "null", "~", ".inf", "007", "+5", "1.10", "{x}", "---", "a: b", "#", "sort", ""]),
 )
 

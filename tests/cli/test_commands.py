@@ -22,6 +22,16 @@ def test_init_writes_a_file_that_check_accepts(tmp_path, foretell):
     assert (checked.record["ok"], checked.record["app"]) == (True, "mine")
 
 
+def test_init_says_what_of_the_command_does_not_follow_resources(tmp_path, foretell):
+    typed = ["init", "--command", "srun -N 2 -n 64 ./solve --n 4", "--force"]
+    outcome = foretell(*typed, folder=tmp_path)
+    assert "Note: '-N 2' and '-n 64' stay as they were typed: changing resources does not" in " ".join(
+        outcome.err.split()
+    )
+    (note,) = foretell(*typed, "--json", folder=tmp_path).record["notes"]
+    assert note.startswith("'-N 2' and '-n 64' stay")
+
+
 def test_init_replaces_nothing_unasked(tmp_path, foretell):
     (tmp_path / "foretell.yaml").write_text("mine")
     outcome = foretell("init", "--command", "true", folder=tmp_path)

@@ -2,8 +2,9 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 _TOKEN = re.compile(
     r"""
@@ -17,6 +18,9 @@ _TOKEN = re.compile(
 _WITHOUT_QUOTES = re.compile(r"'[^']*'|\\.", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PREFIXES = {"time": "runs are timed anyway", "nohup": "runs do not depend on the terminal"}
+_PREFIX = re.compile(rf"(?:(?:/usr(?:/local)?)?/bin/)?({'|'.join(_PREFIXES)})")
+_TIME_VALUES = frozenset({"-f", "--format", "-o", "--output"})  # options of GNU time with a value
+_SHELL_WORDS = frozenset({"exec", "export", "then", "do", "else", "!", "{"})  # with a command after them
 _KEPT = "what a run prints is kept in its stdout.log and stderr.log"
 
 
@@ -68,16 +72,42 @@ def read_command_line(text: str) -> CommandLine:
         return CommandLine(shell=tuple(tokens), notes=tuple(notes))
     words = list(_drop_redirections(tokens, notes))
     environment: dict[str, str] = {}
-    while words and (words[0] in _PREFIXES or words[0] == "env" or _ASSIGNMENT.fullmatch(words[0])):
-        word = words.pop(0)
-        if assignment := _ASSIGNMENT.fullmatch(word):
+    while words:
+        if assignment := _ASSIGNMENT.fullmatch(words[0]):
             environment[assignment[1]] = assignment[2]
-        elif word in _PREFIXES:
-            notes.append(f"left out {word!r}: {_PREFIXES[word]}")
-        elif not words or not _ASSIGNMENT.fullmatch(words[0]):
-            words.insert(0, word)  # env with options, or alone
+            left_out = 1
+        elif left_out := _count_left_out(words):
+            notes.append(f"left out {' '.join(words[:left_out])!r}: {_PREFIXES[Path(words[0]).name]}")
+        elif words[0] == "env" and words[1:] and _ASSIGNMENT.fullmatch(words[1]):  # not with options, or alone
+            left_out = 1
+        else:
             break
+        del words[:left_out]
     return CommandLine(words=tuple(words), environment=environment, notes=tuple(notes))
+
+
+def count_prefix_words(words: Sequence[str]) -> int:
+    """How many words stand before a command that a shell starts: variables set for it, ``time -p``, ``exec``."""
+    at = 0
+    while at < len(words):
+        skipped = _count_left_out(words[at:]) or int(
+            words[at] in _SHELL_WORDS or bool(_ASSIGNMENT.fullmatch(words[at]))
+        )
+        if not skipped:
+            break
+        at += skipped
+    return at
+
+
+def _count_left_out(words: Sequence[str]) -> int:
+    """How many words at the start are ``nohup``, or ``time`` with its options."""
+    prefix = _PREFIX.fullmatch(words[0])
+    if prefix is None:
+        return 0
+    at = 1
+    while prefix[1] == "time" and at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in _TIME_VALUES else 1
+    return min(at, len(words))
 
 
 def _tokenize(text: str) -> Iterator[Token]:

@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 import shlex
+import textwrap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ import yaml
 from foretell.apps._values import guess_type, is_plain_text, parse_as, render_value
 from foretell.apps._words import RESERVED_NAMES, escape_braces, fill_holes, find_holes, is_on_path, names_file
 from foretell.apps.command_line import CommandLine, Token
+from foretell.apps.command_resources import CommandResources, list_files, read_resources
+from foretell.apps.launchers import SCRIPTS
 from foretell.entities.app import ParameterType
 from foretell.errors import Mistake, SpecError
 
@@ -21,23 +24,11 @@ _MOST_SWEPT = 4  # 3 to the 4th scaled-down runs are enough to begin with
 _LARGEST_SWEPT = 2**53
 _PLAIN_WORD = re.compile(r"-{0,2}[A-Za-z_./][A-Za-z0-9_./+-]*")
 _OPTION = re.compile(r"(--?[A-Za-z][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL)
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_WITH_NUMBER = re.compile(r"-[A-Za-z][0-9]+")
 _LITERAL_OPTIONS = frozenset({"-m", "-c"})  # python -m package, bash -c text: no parameters
 _FILE_NAME = re.compile(r"/|\.[A-Za-z][A-Za-z0-9]{0,4}$")  # of what is read or written: no size of the problem
 _SEED = re.compile(r"(.*_)?(seed|random_state|rng)(_.*)?", re.IGNORECASE)
-_RESOURCE_OPTIONS = {
-    **dict.fromkeys(("cores", "ncores", "num_cores", "cpus", "ncpus", "num_cpus"), "cores"),
-    **dict.fromkeys(("threads", "nthreads", "n_threads", "num_threads", "parallel", "n_jobs", "nproc", "np"), "cores"),
-    **dict.fromkeys(("gpus", "ngpus", "num_gpus", "n_gpus"), "gpus"),
-    **dict.fromkeys(("nodes", "nnodes", "num_nodes", "n_nodes"), "nodes"),
-}
-_THREAD_VARIABLES = frozenset(
-    f"{library}_NUM_THREADS" for library in ("OMP", "MKL", "OPENBLAS", "BLIS", "NUMEXPR", "NUMBA", "RAYON", "JULIA")
-)
-_LAUNCHERS = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "aprun", "ibrun"})
-_LAUNCHER_OPTIONS = {
-    **dict.fromkeys(("-n", "-np", "--np", "--n", "--ntasks"), "cores"),
-    **dict.fromkeys(("-N", "--nodes"), "nodes"),
-}
 _FILE = """\
 # What to run, with which values, on what. 'foretell check' names every mistake in this file.
 name: {name}
@@ -49,7 +40,7 @@ name: {name}
 parameters:{parameters}
 
 # What each run gets: one value, a list, a range, or {{sd: …, fs: …}}. Also: memory: 4GB
-resources:
+{notes}resources:
   cores: {cores}
   gpus: {gpus}
   nodes: {nodes}
@@ -85,16 +76,15 @@ _SHELL = """\
 shell: {text}"""
 _ENVIRONMENT = '# environment: {OMP_NUM_THREADS: "{cores}"}'
 
-_SCRIPTS = (".py", ".sh", ".jl", ".R", ".pl", ".m")
-
 
 def suggest_name(command: CommandLine) -> str:
     """A name for the app: that of its script, else of its program."""
     words = command.words or [token.word for token in command.shell if token.kind == "word"]
-    files = [Path(word).stem for word in words if Path(word).suffix in _SCRIPTS]
-    files += [word for word, before in _pair(words) if before == "-m"]
-    launched = words[_find_program(words) :] if words and Path(words[0]).name in _LAUNCHERS else ()
-    return next((name for name in (*files, *(Path(word).name for word in (*launched, *words))) if name), "app")
+    files = [Path(word).stem for word in words if Path(word).suffix in SCRIPTS]
+    files += [word for word, before in _pair(words) if before == "-m" and _MODULE.fullmatch(word)]
+    at = read_resources(command).programs
+    programs = [command.words[place] if command.words else command.shell[place].word for place in at]
+    return next((name for name in (*files, *(Path(word).name for word in (*programs, *words))) if name), "app")
 
 
 def render_template(command: CommandLine | Sequence[str], *, name: str, directory: Path) -> str:
@@ -110,14 +100,21 @@ def render_template(command: CommandLine | Sequence[str], *, name: str, director
         found = repr(unfit[0]) if unfit else "nothing"
         expected = "words of text, such as: python train.py --epochs 100"
         raise SpecError("command", [Mistake(place="command", found=found, expected=expected)])
-    draft = _Draft(directory)
+    draft = _Draft(directory, read_resources(typed))
     return _FILE.format(
         environment=_render_environment(typed.environment, draft),
         command=_render_words(typed.words, draft) if typed.words else _render_shell(typed.shell, draft),
         name=_quote(re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:100] or "app"),
         parameters="".join(f"\n  {parameter}: {values}" for parameter, values in draft.parameters.items()) or " {}",
-        **draft.resources,
+        notes="".join(_render_note(note) for note in draft.resources.notes),
+        cores=draft.resources.cores,
+        gpus=draft.resources.gpus,
+        nodes=draft.resources.nodes,
     )
+
+
+def _render_note(note: str) -> str:
+    return textwrap.fill(f"Note: {note}.", _WIDTH, initial_indent="# ", subsequent_indent="# ") + "\n"
 
 
 def _render_environment(environment: Mapping[str, str], draft: "_Draft") -> str:
@@ -126,11 +123,7 @@ def _render_environment(environment: Mapping[str, str], draft: "_Draft") -> str:
 
 
 def _render_words(command: Sequence[str], draft: "_Draft") -> str:
-    program = _find_program(command) if Path(command[0]).name in _LAUNCHERS else 0
-    words = [
-        *draft.add_launcher(command[:program]),
-        *(draft.add_word(word, before) for word, before in _pair(command[program:])),
-    ]
+    words = [draft.add_word(place, word, before) for place, (word, before) in enumerate(_pair(command))]
     return _COMMAND.format(words=_render_list([_quote(word) for word in words], indent=len("command: [")))
 
 
@@ -139,29 +132,20 @@ def _pair(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     return zip(words, [None, *words], strict=False)
 
 
-def _find_program(command: Sequence[str]) -> int:
-    """Where a launcher's own words end: at the first one that is neither an option nor may be an option's value."""
-    for number, (word, before) in enumerate(_pair(command)):
-        if number and not word.startswith("-") and not (before or "").startswith("-"):
-            return number
-        if number and (before or "").startswith("-") and (is_on_path(word) or word.startswith(("./", "/"))):
-            return number  # after a flag; a number or a word is the value of an option
-    return len(command)
-
-
 def _render_shell(tokens: Sequence[Token], draft: "_Draft") -> str:
-    text, before, read_from = "", None, ""
-    for token in tokens:
+    text, before, redirection = "", None, ""
+    files = list_files(tokens)
+    for place, token in enumerate(tokens):
         part = token.source
         if token.kind == "operator":
             before = None
         elif token.kind == "redirection":
-            read_from = token.source
+            redirection = token.source
         elif token.kind == "word":
-            kept = token.needs_shell or ">" in read_from
-            word = escape_braces(token.word) if kept else draft.add_word(token.word, before)
+            kept = token.needs_shell or (place in files and ">" in redirection)
+            word = escape_braces(token.word) if kept else draft.add_word(place, token.word, before)
             part = token.source if word == escape_braces(token.word) else _render_shell_word(word)
-            before, read_from = token.word, ""
+            before = token.word
         text += part
     return _SHELL.format(text=_quote(text) if "\n" in text or not text.isprintable() else f"|-\n  {text}")
 
@@ -178,50 +162,32 @@ class _Draft:
     """The parameters found in a command, as YAML."""
 
     directory: Path
+    resources: CommandResources
     parameters: dict[str, str] = field(default_factory=dict)
-    resources: dict[str, str] = field(default_factory=lambda: {"cores": "1", "gpus": "0", "nodes": "1"})
 
     def add_variable(self, name: str, value: str) -> str:
-        """The value of a variable that is set for the command; a number of threads is the number of cores."""
-        if name in _THREAD_VARIABLES and self._take_resource("cores", value):
-            return "{cores}"
-        return escape_braces(value)
+        """The value of a variable that is set for the command."""
+        return self._fill(name) or escape_braces(value)
 
-    def add_launcher(self, words: Sequence[str]) -> list[str]:
-        """``mpirun -n 4`` or ``srun -n 4``: how many tasks and nodes it starts is what a run gets."""
-        typed = [self._keep(word) for word in words]
-        filled = [self._add_launcher_word(word, before) for word, before in _pair(words)]
-        nodes, tasks = int(self.resources["nodes"]), int(self.resources["cores"])
-        if nodes == 1:
-            return filled
-        self.resources["cores"] = str(math.ceil(tasks / nodes))  # of each node, while -n counts those of all
-        return typed
-
-    def _add_launcher_word(self, word: str, before: str | None) -> str:
-        option = _OPTION.fullmatch(word)
-        if option and option.group(2) and self._take_resource(_LAUNCHER_OPTIONS.get(option.group(1)), option.group(2)):
-            return f"{option.group(1)}={{{_LAUNCHER_OPTIONS[option.group(1)]}}}"
-        if before is not None and self._take_resource(_LAUNCHER_OPTIONS.get(before), word):
-            return f"{{{_LAUNCHER_OPTIONS[before]}}}"
-        return self._keep(word)
-
-    def _take_resource(self, resource: str | None, text: str) -> bool:
-        """Whether it is a count of a resource, which is then what runs get."""
-        if resource is None or not re.fullmatch(r"[1-9]\d{0,3}", text):
-            return False
-        self.resources[resource] = text
-        return True
-
-    def add_word(self, word: str, before: str | None) -> str:
+    def add_word(self, place: int, word: str, before: str | None) -> str:
         """The word as the app file has it; ``before`` is the word in front of it."""
-        if before is None and is_on_path(word):
-            return escape_braces(word)
-        option, follows = _OPTION.fullmatch(word), _OPTION.fullmatch(before or "")
+        if filled := self._fill(place):
+            return filled
+        if place in self.resources.launching or place in self.resources.counts:
+            return self._keep(word)
+        if before is None or place in self.resources.programs:
+            return escape_braces(word) if is_on_path(word) else self._keep(word)
+        option = _OPTION.fullmatch(word)
         if option and option.group(2):
             return f"{option.group(1)}={self._add_value(option.group(2), option.group(1))}"
-        if option or before is None or before in _LITERAL_OPTIONS or _is_short_option(word, before):
+        if option or before in _LITERAL_OPTIONS or _is_short_option(word, before):
             return self._keep(word)
-        return self._add_value(word, follows.group(1) if follows and not follows.group(2) else None)
+        return self._add_value(word, _find_option(before))
+
+    def _fill(self, place: int | str) -> str | None:
+        """The word at a place whose number is that of a resource."""
+        hole = self.resources.holes.get(place)
+        return None if hole is None else f"{escape_braces(self.resources.counts[place].before)}{{{hole}}}"
 
     def _keep(self, word: str) -> str:
         option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
@@ -237,9 +203,6 @@ class _Draft:
         name = re.sub(r"[^A-Za-z0-9_]", "_", (option or "value").lstrip("-"))
         if _SEED.fullmatch(name):
             return self._keep(text)  # another seed is no other size
-        resource = _RESOURCE_OPTIONS.get(name.lower())
-        if self._take_resource(resource, text):
-            return f"{{{resource}}}"
         return f"{{{self._add_parameter(name, text)}}}"
 
     def _add_parameter(self, name: str, text: str) -> str:
@@ -247,6 +210,12 @@ class _Draft:
         unique = _find_free(name, {*self.parameters, *RESERVED_NAMES})
         self.parameters[unique] = _render_values(text, sweep=swept < _MOST_SWEPT)
         return unique
+
+
+def _find_option(before: str) -> str | None:
+    """The option whose value comes next; not ``-j8`` nor ``--jobs=8``, which have theirs."""
+    option = _OPTION.fullmatch(before)
+    return option.group(1) if option and not option.group(2) and not _WITH_NUMBER.fullmatch(before) else None
 
 
 def _is_short_option(word: str, before: str) -> bool:

@@ -23,6 +23,7 @@ def init(
     as_json: JsonOption = False,
 ) -> None:
     """Write a commented foretell.yaml for a command."""
+    from foretell.apps.command_resources import read_resources
     from foretell.apps.template import render_template, suggest_name
 
     path = directory / APP_FILE
@@ -31,12 +32,13 @@ def init(
     typed = _read(command if command is not None else _ask())
     chosen = name or suggest_name(typed)
     write_text(path, render_template(typed, name=chosen, directory=directory))
+    notes = (*typed.notes, *read_resources(typed).notes)
     if as_json:
-        show_json({"app": chosen, "file": str(path), "notes": typed.notes})
+        show_json({"app": chosen, "file": str(path), "notes": notes})
         return
     say(f"Wrote {path}.")
-    for left_out in typed.notes:
-        note(f"Note: {left_out}.")
+    for one in notes:
+        note(f"Note: {one}.")
     if typed.shell:
         note("Note: this needs a shell (a pipe, a variable, or input from a file), so it is written as shell.")
     note("Next: look it over, then 'foretell check' and 'foretell generate --dry-run'.")
