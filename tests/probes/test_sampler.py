@@ -185,7 +185,7 @@ def test_the_node_and_our_own_cost_are_told(run, tmp_path):
 
 
 def test_a_command_shorter_than_our_start_is_timed(keep_handlers):
-    child = Child(["true"])
+    child = Child(["true"], environment=os.environ)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     time.sleep(0.3)
     late_s = time.perf_counter() - child.started_s
@@ -250,7 +250,7 @@ def test_gpus_over_time(tmp_path, monkeypatch, keep_handlers):
     monkeypatch.setattr(
         "foretell.probes.process.sample_gpus", lambda gpus, pids: GpuSample(utilisation=0.5, memory_bytes=7)
     )
-    JobRecorder(Child(["sleep", "0.3"])).record()
+    JobRecorder(Child(["sleep", "0.3"], environment=os.environ)).record()
     sample = find_sample(tmp_path)
     assert {point[1:] for point in sample.gpus} == {(0.5, 7)}
     assert (sample.usage.gpu_utilisation, sample.usage.gpu_memory_bytes) == (pytest.approx(0.5), 7)

@@ -1,9 +1,11 @@
 """What reaches a job, and what is printed, of passwords."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.conftest import Outcome
 from tests.fake_slurm.cluster import FakeSlurm
 
 import foretell
@@ -58,6 +60,31 @@ class TestRuns:
         files = [path for path in (tmp_path / ".foretell").rglob("*") if path.is_file()]
         files = [path for path in files if path.name != "environment.txt"]
         assert not [path for path in files if b"hush-hush" in path.read_bytes()]
+
+
+class TestObserve:
+    """A command that is observed is one of the user's, as a run is."""
+
+    def test_foretells_own_variables_stay_here(self, tmp_path: Path, foretell: Callable[..., Outcome]) -> None:
+        secrets = {**_SECRETS, "FORETELL_STORE": str(tmp_path / "hush-hush.db")}
+        passed = {"OWN_TOKEN": "mine", "FORETELL_CACHE": str(tmp_path)}
+        found = _observe(tmp_path, foretell, {**secrets, **passed})
+        assert not secrets.keys() & found.keys()
+        assert "hush-hush" not in str(found)
+        assert passed.items() <= found.items()
+
+    def test_inside_a_run_it_is_still_found_by_its_marks(
+        self, tmp_path: Path, foretell: Callable[..., Outcome]
+    ) -> None:
+        marks = {"FORETELL_RUN_DIR": str(tmp_path), "FORETELL_RUN_ID": "a-0", "PARAM_n": "1", "FORETELL_OWNER": "x"}
+        assert marks.items() <= _observe(tmp_path, foretell, marks).items()
+
+
+def _observe(folder: Path, foretell: Callable[..., Outcome], environment: dict[str, str]) -> dict[str, str]:
+    """The environment that an observed command had."""
+    done = foretell("observe", "--", "sh", "-c", "env > environment.txt", folder=folder, environment=environment)
+    assert done.code == 0, done.err
+    return dict(line.partition("=")[::2] for line in (folder / "environment.txt").read_text().splitlines())
 
 
 @pytest.mark.parametrize("password", ["p@ss", "p@ss@word", "p/a@ss", "p:a@ss", "p?a@ss", "p#a@s%s", "%40x@y", "ä@ö"])

@@ -13,7 +13,7 @@ import time
 
 TYPE_CHECKING = False  # as mypy reads it; typing is slow to import
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
 _PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -22,14 +22,14 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Child:
-    """A command, started at once; from then on, signals this process gets are passed on to it.
+    """A command, started at once in that environment; from then on, signals this process gets are passed on to it.
 
     Raises:
         OSError: if it cannot be started.
         ValueError: if its words cannot be passed to a process.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], *, environment: Mapping[str, str]) -> None:
         self.words = words
         self.exit_code: int | None = None
         self.warned = False  # once a signal came: the end may be near
@@ -39,7 +39,9 @@ class Child:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # till there is somebody to pass them on to
         try:
             self.started_s = time.perf_counter()
-            self.pid = os.posix_spawnp(words[0], list(words), os.environ, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON)
+            self.pid = os.posix_spawnp(
+                words[0], list(words), environment, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON
+            )
             for number in _PASSED_ON:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
                     signal.signal(number, self._pass_on)

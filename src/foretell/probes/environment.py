@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterable
 
 _PREFIX = "FORETELL_"
+# Where a run is, and marks by which it and its processes are found again.
+OF_A_RUN = ("FORETELL_RUN_DIR", "FORETELL_RUN_ID", "FORETELL_OWNER", "FORETELL_BATCH")
 _NEEDED = {"FORETELL_CACHE"}  # where a sampler inside a job finds the benchmark of its node
 # By which libpq, and so a store on PostgreSQL, finds its password.
 _OF_THE_STORE = {"PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE", "PGSSLKEY"}

@@ -8,6 +8,7 @@ Whatever becomes of the record, the command goes on.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from foretell.probes.child import Child
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(_HELP)
         return 0 if words else _MISUSED
     try:
-        child = Child(words)
+        child = Child(words, environment=os.environ)  # the job's: it was chosen when the job was submitted
     except FileNotFoundError:
         _say(f"{words[0]!r} was not found; is it installed on this node, and in a folder that PATH names?")
         return _NOT_FOUND

@@ -13,6 +13,7 @@ from foretell.entities.run import Usage
 from foretell.errors import RunnerError
 from foretell.probes.child import Child
 from foretell.probes.consumption import INTERVAL_S, ConsumptionSampler
+from foretell.probes.environment import OF_A_RUN, build_environment
 from foretell.probes.gpus import find_gpus
 
 _STDOUT, _STDERR = 1, 2
@@ -36,7 +37,7 @@ def watch_command(
 ) -> Watched:
     """Run a command as if it ran without us, and look at it for so long; it goes on to its end in any case.
 
-    What it prints goes where ours goes; where ours is to be read by a program (not ``keep_stdout``), to where we
+    Its environment is ours, without what is Foretell's own. What it prints goes where ours goes; where ours is to be read by a program (not ``keep_stdout``), to where we
     complain. Signals that we get are passed on to it.
 
     Raises:
@@ -101,7 +102,7 @@ def build_usage(recorded: Recorded) -> Usage:
 
 def _start(words: Sequence[str]) -> Child:
     try:
-        return Child(words)
+        return Child(words, environment=build_environment(inherited=OF_A_RUN))
     except FileNotFoundError:
         raise RunnerError(
             f"{words[0]!r} was not found; is it installed, and in a folder that PATH names? "
