@@ -173,6 +173,12 @@ def test_requests_are_cut_to_what_the_node_gives(build_choice: BuildChoice) -> N
     assert offer.prediction.request.memory_bytes == 64 * 2**30
 
 
+def test_where_no_node_gives_the_request_the_reason_says_so(build_choice: BuildChoice) -> None:
+    found = choose(build_choice([(1, _HOUR, 0)], max_walltime_s=_HOUR + 60), Cheapest())
+    assert "no more than the node gives, and is too small with" in found.why
+    assert "too small" not in choose(build_choice([(1, _HOUR, 0)], max_walltime_s=9 * _HOUR), Cheapest()).why
+
+
 def test_what_cannot_work_is_listed_with_its_reason(build_choice: BuildChoice) -> None:
     choice = build_choice([(1, 2 * _HOUR, 0), (2, 600.0, 0), (4, 600.0, 65)], max_walltime_s=_HOUR)
     other = Rejection(site="here", allocation=Allocation(node_type="gpu"), reason="no run used a GPU")

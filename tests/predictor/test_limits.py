@@ -5,7 +5,7 @@ import pytest
 
 from foretell.entities.app import App, Parameter, ParameterType, Phase
 from foretell.entities.run import Run as _Run
-from foretell.entities.run import RunSpec, State, Usage
+from foretell.entities.run import Machine, RunSpec, State, Usage
 from foretell.features.table import build_table
 from foretell.predictor.learn import learn
 from foretell.predictor.predictor import Predictor
@@ -118,3 +118,78 @@ def test_what_no_phase_covers_is_learned() -> None:
     (prediction,) = learn(app, build_table(runs)).predict([_ask(n=6.0)])
     assert prediction.custom is not None
     assert prediction.custom.value == pytest.approx(9.0, rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def kinds() -> Predictor:
+    """Three kinds of input that take 20, 60 and 200 s, and more for a larger one."""
+    draw = np.random.default_rng(4)
+    app = App(
+        name="app",
+        command=("true",),
+        parameters=(
+            Parameter(name="kind", type=ParameterType.TEXT),
+            Parameter(name="n", type=ParameterType.NUMBER),
+        ),
+    )
+    seconds = {"mnist": 20.0, "cifar": 60.0, "svhn": 200.0}
+    runs = [
+        _Run(
+            spec=RunSpec(app="app", parameters={"kind": kind, "n": n}),
+            state=State.COMPLETED,
+            usage=Usage(elapsed_s=base * n / 8 * np.exp(draw.normal(0, 0.03)), peak_memory_bytes=None),
+        )
+        for kind, base in seconds.items()
+        for n in (1.0, 2.0, 4.0, 8.0)
+    ]
+    return learn(app, build_table(runs))
+
+
+def test_a_text_that_no_run_had_may_be_like_any_that_they_had(kinds: Predictor) -> None:
+    (prediction,) = kinds.predict([RunSpec(app="app", parameters={"kind": "imagenet", "n": 8.0})])
+    assert 20 <= prediction.elapsed_s.value <= 200
+    assert prediction.elapsed_s.low <= 20 * 1.05
+    assert prediction.elapsed_s.high >= 200 / 1.05
+    assert prediction.request.walltime_s >= 200 / 1.05
+
+
+def test_a_text_that_no_run_had_is_predicted_alike_one_by_one_and_for_many_allocations(kinds: Predictor) -> None:
+    specs = [RunSpec(app="app", parameters={"kind": kind, "n": 8.0}) for kind in ("imagenet", "svhn")]
+    alone = [prediction.elapsed_s for prediction in kinds.predict(specs)]
+    paired = kinds.forecast_pairs(specs, [(specs[0].allocation, Machine())]).elapsed
+    assert paired.value.tolist() == pytest.approx([estimate.value for estimate in alone])
+    assert paired.high.tolist() == pytest.approx([estimate.high for estimate in alone])
+
+
+@pytest.mark.parametrize("lowest", [0.0, -2.0])
+def test_far_outside_a_range_with_zero_in_it_nothing_is_without_bound(lowest: float) -> None:
+    """The same law as over a positive range, which stays within a few powers."""
+    draw = np.random.default_rng(5)
+    runs = [
+        _run((5 + (level - lowest + 1) * n) * np.exp(draw.normal(0, 0.02)), level=level, n=n)
+        for level in lowest + np.arange(4.0)
+        for n in (10.0, 20.0, 40.0, 80.0)
+    ]
+    predictor = learn(_app("level", "n"), build_table(runs))
+    for far in (30.0, 1e4, 1e12):
+        (prediction,) = predictor.predict([_ask(level=far, n=80.0)])
+        ranges = far / 3
+        assert prediction.elapsed_s.high <= 400 * (1 + ranges) ** 6
+        assert prediction.elapsed_s.low <= prediction.elapsed_s.value <= prediction.elapsed_s.high
+
+
+def test_a_floor_that_the_runs_hardly_show_is_inside_the_interval() -> None:
+    draw = np.random.default_rng(6)
+
+    def take(work: float, nodes: float) -> float:
+        return work * (1 / nodes + 0.12) + 5
+
+    runs = [
+        _run(take(work, nodes) * np.exp(draw.normal(0, 0.03)), work=work, ranks=nodes)
+        for work in (100.0, 200.0, 400.0)
+        for nodes in (1.0, 2.0, 4.0, 8.0)
+    ]
+    predictor = learn(_app("work", "ranks"), build_table(runs))
+    for nodes in (16.0, 64.0):
+        (prediction,) = predictor.predict([_ask(work=200.0, ranks=nodes)])
+        assert prediction.elapsed_s.low <= take(200.0, nodes) <= prediction.elapsed_s.high

@@ -51,7 +51,8 @@ def choose(choice: Choice, policy: Policy, *, rejections: Sequence[Rejection] = 
         app=choice.app,
         offers=offers,
         picked=offers[0],
-        why=_explain([offer for offer, row in zip(offers, works, strict=True) if ranking.allowed[row]], policy),
+        why=_explain([offer for offer, row in zip(offers, works, strict=True) if ranking.allowed[row]], policy)
+        + _warn_if_cut(offers[0], choice.predictions[works[0]].request),
         rejections=everything,
     )
 
@@ -147,6 +148,13 @@ def _warn_if_not_measured(picked: Offer, allowed: Sequence[Offer]) -> str:
     if any(offer.measured for offer in allowed):
         return "; no such allocation was measured, but its upper bound is better than the lower bound of any that was"
     return "; no such allocation was measured, so check it with one run first"
+
+
+def _warn_if_cut(picked: Offer, wanted: Request) -> str:
+    """Where no node gives the request, what it gives is a bet: say so."""
+    asked = picked.prediction.request
+    cut = asked.walltime_s < wanted.walltime_s or (asked.memory_bytes or 0) < (wanted.memory_bytes or 0)
+    return f"; it gets no more than the node gives, and is too small with {picked.risk:.0%} chance" if cut else ""
 
 
 def describe_nothing_works(app: str, site: Site, rejections: Sequence[Rejection]) -> str:

@@ -99,8 +99,9 @@ def rank(
 ) -> Ranking:
     """Rank the market's allocations, along the last axis of all arrays; each row may be another configuration.
 
-    ``trusted`` ones lie inside what was measured. They go before the others where any of them is allowed, but for those
-    that are better at their upper bound than the best of the trusted ones at its lower bound.
+    Nodes that give less than the request go last. ``trusted`` ones lie inside what was measured. They go before the
+    others where any of them is allowed, but for those that are better at their upper bound than the best of the trusted
+    ones at its lower bound.
     """
     verdict = np.where(time_s > market.max_walltime_s, TOO_LONG, WORKS).astype(np.int8)
     verdict[memory_value > market.node_memory] = TOO_MUCH_MEMORY
@@ -115,7 +116,8 @@ def rank(
     at_best, _ = policy.rank(time_s=shortest_s, cost=cost * shortest_s / time_s)
     to_beat = np.min(np.where(trusted & allowed, at_best, np.inf), axis=-1, keepdims=True, initial=np.inf)
     certain = trusted | (at_worst < to_beat)
-    setbacks = 4 * ~works + 2 * ~allowed + ~certain
+    given = (asked_s >= walltime_s) & (asked_memory >= memory)
+    setbacks = 8 * ~works + 4 * ~allowed + 2 * ~given + ~certain
     return Ranking(
         order=np.lexsort((second, first, setbacks)),
         verdict=verdict,

@@ -11,13 +11,16 @@ from foretell.features.table import MACHINE_PREFIX, Column, Columns, render_leve
 _MOST_LEVELS = 32
 _MOST_GRID = 64  # numbers with more distinct values than this were not swept over a grid
 _SAME = 1 - 1e-9
-_FARTHEST_BELOW = 4.0  # ranges below a positive one: no number is farther, zero and negative ones are just there
+_FARTHEST = 4.0  # ranges outside: no number is farther; zero and below, for what was positive, are just there
 _LARGEST = 1e30  # what is beyond, infinity too, counts as this: squares and products of columns stay finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One input column: a number with its range, or a text with its levels. ``used`` ones become matrix columns."""
+    """One input column: a number with its range, or a text with its levels. ``used`` ones become matrix columns.
+
+    ``shares`` says how many of the runs had each level, where every level is known.
+    """
 
     name: str
     levels: tuple[str, ...] | None
@@ -26,6 +29,7 @@ class Field:
     fill: float | str = np.nan
     used: bool = True
     grid: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
 
     @property
     def constant(self) -> bool:
@@ -37,7 +41,7 @@ class Encoder:
     """What was learned about the columns; :func:`fit_encoder` makes one.
 
     Numbers stay numbers, texts become 0/1 columns; constants and copies of other columns are dropped. Columns that a
-    question lacks take the commonest value of the runs.
+    question lacks take the commonest value of the runs. A text that no run had is a mix of those that they had.
     """
 
     fields: tuple[Field, ...]
@@ -59,11 +63,18 @@ class Encoder:
                 matrix[:, at] = field.fill if column is None else _filled(column, field)
                 at += 1
                 continue
-            texts = field.fill if column is None else _texts(column)
-            for level in field.levels:
-                matrix[:, at] = texts == level
+            texts = np.array([field.fill], dtype=object) if column is None else _texts(column)
+            known = np.isin(texts, np.array(field.levels, dtype=object))
+            for level, share in zip(field.levels, field.shares or [0.0] * len(field.levels), strict=True):
+                matrix[:, at] = np.where(known, texts == level, share)
                 at += 1
         return matrix
+
+    def list_levels(self) -> list[NDArray[np.intp]]:
+        """For each text that users choose, and of which every level is known, its matrix columns."""
+        names = [field.name for field in self.fields if field.used for _ in _encoded_names(field)]
+        chosen = [field.name for field in self._asked_for() if field.used and field.shares]
+        return [np.flatnonzero(np.array(names) == name) for name in chosen]
 
     def comes_from(self, columns: Columns) -> NDArray[np.bool_]:
         """Which matrix columns are made of these columns."""
@@ -155,7 +166,8 @@ def _text_field(name: str, column: Column) -> Field:
     values, counts = np.unique(_texts(column), return_counts=True)
     order = np.argsort(-counts, kind="stable")
     levels = tuple(str(values[index]) for index in order[:_MOST_LEVELS])
-    return Field(name=name, levels=levels, fill=levels[0])
+    shares = (counts[order] / counts.sum()).tolist() if len(values) <= _MOST_LEVELS else ()
+    return Field(name=name, levels=levels, fill=levels[0], shares=tuple(shares))
 
 
 def _reason_to_drop(field: Field, column: Column, kept: Mapping[str, Column]) -> str | None:
@@ -210,10 +222,11 @@ def _beyond(column: Column, field: Field) -> NDArray[np.float64]:
     if low > 0:
         column, low, high = np.log(np.where(meaningless, low, column)), float(np.log(low)), float(np.log(high))
     span = max(high - low, abs(high) * 1e-9, np.log(2.0))
-    below = np.minimum((low - column) / span, _FARTHEST_BELOW if field.low > 0 else np.inf)
-    distance = np.maximum(np.maximum(below, (column - high) / span), 0)
+    distance = np.maximum(np.maximum(low - column, column - high) / span, 0)
     distance = np.where(np.isnan(distance) | (distance < 1e-9), 0.0, distance)
-    return np.where(meaningless & (field.low > 0), _FARTHEST_BELOW, distance)
+    if field.low <= 0:
+        distance = np.log2(1 + distance)  # such a range has no logarithm, but what is far beyond it is as far in logs
+    return np.where(meaningless & (field.low > 0), _FARTHEST, np.minimum(distance, _FARTHEST))
 
 
 def _doubt(field: Field, value: object) -> str | None:

@@ -15,6 +15,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 _VALIDATION_SHARE = 0.25
 _LEAST_FOR_VALIDATION = 4
 _CENSORED_ROUNDS = 2
+_UNSURE_OF_FALLS = 0.5
 _QUIET = 0.3  # cores that others may use without disturbing a run; twice as many halve its weight
 
 
@@ -68,9 +69,9 @@ class Saturation:
         return np.asarray(values * np.exp((1 - self.believed) * fall))
 
     def doubt(self, model: RunRegressor, X: Floats) -> Floats:
-        """How far, in logs, the prediction lies from that with all of the fall believed, or none of it."""
+        """How far, in logs, the prediction may be off because of what is believed of the fall: by half of it."""
         _, fall = self._find_falls(model, X)
-        return max(self.believed, 1 - self.believed) * fall
+        return _UNSURE_OF_FALLS * fall
 
     def _find_falls(self, model: RunRegressor, X: Floats) -> tuple[Floats, Floats]:
         """The predictions as the model makes them, and in logs by how much they fall beyond the measured values."""
@@ -135,8 +136,8 @@ class Recipe:
         return (REGRESSORS[self.family].complexity, self.adjusted, -self.share)
 
     @property
-    def wins_ties(self) -> bool:
-        return REGRESSORS[self.family].wins_ties
+    def least_to_win_ties(self) -> float:
+        return REGRESSORS[self.family].least_to_win_ties
 
     def fit(self, data: TrainingSet, *, seed: int = 0, like: FittedRecipe | None = None) -> FittedRecipe:
         """Fitted to these rows; ``like`` was fitted to nearly the same ones, which may save time."""

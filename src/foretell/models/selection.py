@@ -215,7 +215,11 @@ def pick(trials: Sequence[Trial], actual: Floats, weigh: Callable[[Scores], floa
     """The best, or the simplest of those that other rows of the same kind might have put first."""
     best = min(trials, key=lambda trial: weigh(score(actual, trial.predictions)))
     simpler = sorted(
-        (trial for trial in trials if trial.recipe.wins_ties and trial.recipe.rank < best.recipe.rank),
+        (
+            trial
+            for trial in trials
+            if trial.recipe.least_to_win_ties <= len(actual) and trial.recipe.rank < best.recipe.rank
+        ),
         key=lambda trial: trial.recipe.rank,
     )
     return next((trial for trial in simpler if _is_tied(trial, best, actual, weigh)), best)

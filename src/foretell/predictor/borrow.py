@@ -57,8 +57,8 @@ class _Way(Recipe):
         return (self.order,)
 
     @property
-    def wins_ties(self) -> bool:
-        return True
+    def least_to_win_ties(self) -> float:
+        return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,17 @@ def _ask(model: Callable[[Floats], Floats], X: Floats) -> Floats:
     return told
 
 
+def _check_columns(model: RunRegressor, encoder: Encoder) -> RunRegressor:
+    """A model that reads what the encoder writes.
+
+    Raises:
+        ValueError: if it reads more columns or fewer.
+    """
+    if model.n_features_in_ != len(encoder.names):
+        raise ValueError(f"a model of {model.n_features_in_} columns, where there are {len(encoder.names)}")
+    return model
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictor:
     """What was learned of one app: a model for each quantity, and how far the truth strays from each.
@@ -205,11 +216,17 @@ class Predictor:
     ) -> Forecast:
         unit = self.units.of(rows.named, len(rows.X))
         values = self._values(rows)
-        shift = _STRETCH * rows.stretch + _STRANGER * rows.strangers
+        unknown = self._find_level_shifts(rows)
         quantities = 1 + (MEMORY in values)
         share = share_risk(DEFAULT_RISK if risk is None else risk, quantities)
-        staying = Question(shift=shift, level=level, risk=share, least_cost=risk is None, retry_cost=retry_cost)
-        moving = replace(staying, shift=staying.shift + self._other_machine(unit, rows))
+        shifts = {name: _STRETCH * rows.stretch + shift for name, shift in unknown.items()}
+        moving = Question(
+            shift=shifts[ELAPSED] + self._other_machine(unit, rows),
+            level=level,
+            risk=share,
+            least_cost=risk is None,
+            retry_cost=retry_cost,
+        )
         basic = self._bounds(ELAPSED, values, rows, moving)
         custom = None
         if self.formula is not None:
@@ -219,11 +236,30 @@ class Predictor:
             elapsed=basic if custom is None else basic.replaced(self._uses_custom(rows.regime), custom),
             basic=basic,
             custom=custom,
-            memory=self._bounds(MEMORY, values, rows, staying) if MEMORY in values else None,
+            memory=self._bounds(MEMORY, values, rows, replace(moving, shift=shifts[MEMORY]))
+            if MEMORY in values
+            else None,
             stretch=rows.stretch + rows.strangers,
             carried=rows.carried,
             regime=rows.regime,
         )
+
+    def _find_level_shifts(self, rows: "_Rows") -> dict[str, Floats]:
+        """By how much each quantity may be off, in logs, where a text is one that no run had.
+
+        It may be like any of those that runs had, and by ``_STRANGER`` unlike all of them.
+        """
+        shifts = {ELAPSED: _STRANGER * rows.strangers, MEMORY: _STRANGER * rows.strangers}
+        for columns in self.encoder.list_levels() if rows.strangers.any() else ():
+            unknown = np.flatnonzero((rows.X[:, columns] < 1).all(axis=1))
+            few = rows.take(unknown)
+            mixed = self._points(few)
+            for column in columns if len(unknown) else ():
+                X = few.X.copy()
+                X[:, columns], X[:, column] = 0.0, 1.0
+                for name, values in self._points(replace(few, X=X)).items():
+                    shifts[name][unknown] = np.maximum(shifts[name][unknown], np.abs(np.log(values / mixed[name])))
+        return shifts
 
     def _answers(self, name: str, rows: "_Rows") -> bool:
         """Whether a model is needed: those for values that were not measured need such rows."""
@@ -392,11 +428,12 @@ class Predictor:
         formula, source = facts["formula"], facts.get("source")
         lent = {name.removeprefix(SOURCE): model for name, model in models.items() if name.startswith(SOURCE)}
         factors, saturation = facts["factors"].items(), facts.get("saturation", {})
+        encoder = from_record(Encoder, facts["encoder"])
         return cls(
-            encoder=from_record(Encoder, facts["encoder"]),
+            encoder=encoder,
             models={
                 name: FittedRecipe(
-                    model=models[name],
+                    model=_check_columns(models[name], encoder),
                     factor=factor,
                     saturation=from_record(Saturation, saturation[name]) if name in saturation else None,
                 )
@@ -471,6 +508,17 @@ class _Rows:
     carried: NDArray[np.bool_]
     regime: Regimes
     source: "_Rows | None" = None
+
+    def take(self, rows: NDArray[np.intp]) -> "_Rows":
+        return _Rows(
+            X=self.X[rows],
+            named={name: column[rows] for name, column in self.named.items()},
+            stretch=self.stretch[rows],
+            strangers=self.strangers[rows],
+            carried=self.carried[rows],
+            regime=self.regime[rows],
+            source=self.source.take(rows) if self.source else None,
+        )
 
     def cross(self, other: "_Rows", *, from_other: NDArray[np.bool_]) -> "_Rows":
         """Every row with every row of the other, which has the matrix columns marked so."""

@@ -23,13 +23,14 @@ class RunRegressor(RegressorMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
     **Same data, same model.** Seeds are fixed: fitting twice gives the same predictions.
     **Predictions are positive and finite**, also far outside the rows it learned from.
     **Weights.** ``sample_weight`` counts rows; a row of weight 0 might as well be absent.
-    **Simplicity.** Of two that do equally well, the one of lower ``complexity`` is taken if it ``wins_ties``.
+    **Simplicity.** Of two that do equally well, the one of lower ``complexity`` is taken, but for one that needs more
+    judged rows for that (``least_to_win_ties``).
     **Likeness.** ``like`` is one fitted to nearly the same rows: what is slow to find may be taken over from it, where
     the rows are so many that the missing ones had no say in it.
     """
 
     complexity: float = 0
-    wins_ties: bool = True
+    least_to_win_ties: float = 0
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, like: Self | None = None

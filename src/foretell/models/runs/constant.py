@@ -13,7 +13,7 @@ class ConstantRunRegressor(RunRegressor):
     """The median of the runs: what is left where the columns carry no information."""
 
     complexity = 0.5
-    wins_ties = False  # with few runs everything ties; a real effect must not be lost to that
+    least_to_win_ties = 40  # with few runs everything ties; a real effect must not be lost to that
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

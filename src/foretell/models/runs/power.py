@@ -1,5 +1,6 @@
 """One power law: a straight line in logarithms."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,16 @@ _LARGEST_LOG = 690.0
 
 
 class PowerRunRegressor(RunRegressor):
-    """``y = c * x1**p1 * x2**p2 …``; columns that may be zero or negative enter as ``exp(p * x)``."""
+    """``y = c * x1**p1 * x2**p2 …``; columns that may be zero or negative enter as ``exp(p * x)``.
+
+    Beyond their range these grow as a power, too.
+    """
 
     complexity = 1.7
-    wins_ties = False  # with few runs everything ties; what adds up or bends must not be lost to that
+    least_to_win_ties = math.inf  # what adds up or bends must not be lost to a tie
 
     def _fit(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
-        self.low_ = X.min(axis=0)
+        self.low_, self.high_ = X.min(axis=0), X.max(axis=0)
         read = self._read(X)
         self.centre_ = np.average(read, axis=0, weights=weight)
         self.scale_ = np.maximum(np.sqrt(np.average((read - self.centre_) ** 2, axis=0, weights=weight)), SMALLEST)
@@ -33,7 +37,10 @@ class PowerRunRegressor(RunRegressor):
 
     def _read(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         positive = self.low_ > 0
-        return np.where(positive, np.log(np.where(positive, np.maximum(X, self.low_ * 1e-3), 1.0)), X)
+        span = np.maximum(self.high_ - self.low_, SMALLEST)
+        near = np.clip(X, self.low_, self.high_)
+        bent = near + np.sign(X - near) * span * np.log1p(np.abs(X - near) / span)
+        return np.where(positive, np.log(np.where(positive, np.maximum(X, self.low_ * 1e-3), 1.0)), bent)
 
     def _predict(self, X: NDArray[np.float64]) -> Any:
         logs = self.level_ + (self._read(X) - self.centre_) / self.scale_ @ self.slopes_

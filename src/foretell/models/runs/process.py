@@ -116,12 +116,19 @@ class ProcessRunRegressor(RunRegressor):
         return np.asarray(np.exp(np.clip(means, -_LARGEST_LOG, _LARGEST_LOG)))
 
     def _find_outside(self, X: Floats) -> tuple[NDArray[np.intp], Floats, Floats]:
-        """Rows outside the runs in a positive column, the nearest rows inside, and how far they are apart, in logs."""
+        """Rows outside the runs, the nearest rows inside, and how far they are apart, in logs.
+
+        A column that is not positive counts in ranges beyond its own: one more is twice as large.
+        """
         low, high = self.range_
-        near = np.clip(X, np.where(self.log_, low, -np.inf), np.where(self.log_, high, np.inf))
+        varied = high > low
+        bounded = varied | self.log_
+        near = np.clip(X, np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf))
         outside = np.flatnonzero((near != X).any(axis=1))
-        asked, inside = np.maximum(X[outside], low * _NOTHING)[:, self.log_], near[outside][:, self.log_]
-        return outside, near[outside], np.abs(np.log(asked / inside)).sum(axis=1)
+        asked, inside = np.maximum(X[outside], np.where(self.log_, low * _NOTHING, -np.inf)), near[outside]
+        ratio = np.where(self.log_, asked / np.where(self.log_, inside, 1.0), 1.0)
+        ranges = np.where(varied & ~self.log_, np.abs(asked - inside) / np.where(varied, high - low, 1.0), 0.0)
+        return outside, near[outside], (np.abs(np.log(ratio)) + np.log1p(ranges)).sum(axis=1)
 
     def _means(self, X: Floats) -> Floats:
         means = [
