@@ -35,11 +35,21 @@ architecture = "aarch64"
 @pytest.fixture
 def measured(tmp_path: Path) -> Path:
     """Runs on one and two cores of an x86_64 machine, and a site with larger nodes and others."""
+    return _measure(tmp_path, Machine(cpu_model="Xeon", cores=2, memory_bytes=2**34, extra={"architecture": "x86_64"}))
+
+
+@pytest.fixture
+def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same runs as ``runs import`` stores them, on nobody knows what, asked about on an x86_64 machine."""
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    return _measure(tmp_path, Machine())
+
+
+def _measure(tmp_path: Path, machine: Machine) -> Path:
     (tmp_path / "farm.toml").write_text(SITE)
     (tmp_path / "foretell.yaml").write_text(
         "name: demo\ncommand: [./solve, '{n}']\nparameters: {n: {values: [1, 2]}}\n"
     )
-    machine = Machine(cpu_model="Xeon", cores=2, memory_bytes=2**34, extra={"architecture": "x86_64"})
     with foretell.open_store(tmp_path / ".foretell/store.db") as store:
         store.save_app(foretell.load_app(tmp_path / "foretell.yaml"))
         store.add_runs(
@@ -83,3 +93,21 @@ def test_where_nothing_is_near_the_reason_names_the_option(measured: Path) -> No
     far = replace(site, node_types=tuple(replace(node, whole_node=True) for node in site.node_types if node.cores > 8))
     with pytest.raises(InfeasibleError, match=r"64 cores; the runs had 1 to 2 .*--extrapolate"):
         foretell.recommend(measured / "foretell.yaml", {"n": 3}, site=far)
+
+
+def test_runs_of_unknown_architecture_are_taken_to_be_of_this_machine(imported: Path) -> None:
+    found = _recommend(imported, extrapolate=False)
+    assert {offer.allocation.node_type for offer in found.offers} == {"small", "large"}
+    reasons = {rejection.allocation.node_type: rejection.reason for rejection in found.rejections}
+    assert reasons["arm"] == (
+        "aarch64 nodes; no run names its own, so x86_64 is assumed, as here (--extrapolate allows it)"
+    )
+
+
+def test_another_architecture_than_the_assumed_one_was_not_measured(imported: Path) -> None:
+    found = _recommend(imported, extrapolate=True)
+    arm = [offer for offer in found.offers if offer.allocation.node_type == "arm"]
+    assert arm
+    assert not any(offer.measured for offer in arm)
+    assert all("aarch64 nodes; no run names its own" in " ".join(offer.prediction.doubts) for offer in arm)
+    assert any(offer.measured for offer in found.offers if offer.allocation.node_type == "small")

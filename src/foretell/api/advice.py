@@ -27,6 +27,7 @@ from foretell.features.table import MACHINE_ARCHITECTURE
 from foretell.machines.allocations import list_allocations
 from foretell.machines.local import LOCAL
 from foretell.predictor.predictor import DEFAULT_LEVEL, Predictor
+from foretell.probes.machine import detect_machine
 from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.script import render_job_script
 from foretell.stores import RunStore
@@ -55,7 +56,7 @@ def recommend(
     """Every allocation of the site the job could use, ranked, and the one to take.
 
     Allocations more than ``FARTHEST`` times as large or as small as those of the runs, and nodes of another
-    architecture, are considered only with ``extrapolate``.
+    architecture, are considered only with ``extrapolate``. Where the runs do not name theirs, it is this machine's.
 
     Raises:
         InfeasibleError: if nothing works, or nothing within the policy's limits.
@@ -69,7 +70,8 @@ def recommend(
         seen = _find_machines(known, place, opened)
         (spec,) = specify(known, configuration, allocation=Allocation())
         failures = find_failures(known.name, [spec.parameters], opened)
-    listed = _list_options(place, predictor, extrapolate=extrapolate)
+    architectures = _Architectures.of(predictor)
+    listed = _list_options(place, predictor, architectures, extrapolate=extrapolate)
     options, rejections = _exclude(known, spec, place, *listed)
     if not options:
         raise InfeasibleError(describe_nothing_works(known.name, place, rejections))
@@ -81,10 +83,15 @@ def recommend(
         site=place,
         options=options,
         predictions=[
-            replace(prediction, doubts=(*prediction.doubts, *failures.values()))
-            for prediction in predictor.explain(specs, table, forecast, level=level)
+            replace(prediction, doubts=(*prediction.doubts, *architectures.list_doubts(node), *failures.values()))
+            for prediction, (node, _) in zip(
+                predictor.explain(specs, table, forecast, level=level), options, strict=True
+            )
         ],
-        measured=[not stretch for stretch in forecast.stretch],
+        measured=[
+            not stretch and architectures.include(node)
+            for stretch, (node, _) in zip(forecast.stretch, options, strict=True)
+        ],
         risk=lambda walltime_s, memory: predictor.risk(forecast, walltime_s=walltime_s, memory=memory),
     )
     return choose(choice, policy or choose_policy(), rejections=rejections)
@@ -130,9 +137,11 @@ def rank_pairs(
     extrapolate: bool = False,
 ) -> RankedPairs:
     """Rank every allocation of a site for each of many configurations at once."""
-    options, _ = _list_options(site, predictor, extrapolate=extrapolate)
+    architectures = _Architectures.of(predictor)
+    options, _ = _list_options(site, predictor, architectures, extrapolate=extrapolate)
     forecast = predictor.forecast_pairs(specs, [(allocation, machine_of(node)) for node, allocation in options])
     shape = len(specs), len(options)
+    nodes = [node for node, _ in options]
     memory = forecast.memory
     time_s, longest_s = forecast.elapsed.value.reshape(shape), forecast.elapsed.high.reshape(shape)
     shortest_s = forecast.elapsed.low.reshape(shape)
@@ -144,7 +153,7 @@ def rank_pairs(
         walltime_s=forecast.elapsed.request.reshape(shape),
         memory_value=memory.value.reshape(shape) if memory else np.zeros(shape),
         memory=memory.request.reshape(shape) if memory else np.zeros(shape),
-        trusted=(forecast.stretch == 0).reshape(shape),
+        trusted=(forecast.stretch == 0).reshape(shape) & np.array([*map(architectures.include, nodes)], dtype=bool),
         policy=policy or choose_policy(),
     )
     return RankedPairs(options=options, time_s=time_s, longest_s=longest_s, ranking=ranking)
@@ -188,11 +197,44 @@ def _leave_out_command(app: App) -> Launch:
     return Launch(argv=("echo", f"put the command of {app.name} here"))
 
 
-def _list_options(site: Site, predictor: Predictor, *, extrapolate: bool) -> tuple[_Options, list[Rejection]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Architectures:
+    """Those that runs were made on; ``assumed`` where no run names one, as those of ``runs import``."""
+
+    names: tuple[str, ...]
+    assumed: bool
+
+    @classmethod
+    def of(cls, predictor: Predictor) -> "_Architectures":
+        named = predictor.measured_levels(MACHINE_ARCHITECTURE)
+        here = str(detect_machine().extra.get("architecture") or "") if not named else ""
+        return cls(names=named or tuple(filter(None, [here])), assumed=not named)
+
+    def include(self, node: NodeType) -> bool:
+        return not self.names or not node.architecture or node.architecture in self.names
+
+    def describe(self) -> str:
+        names = " and ".join(self.names)
+        return (
+            f"no run names its own, so {names} is assumed, as here"
+            if self.assumed
+            else f"the runs were made on {names}"
+        )
+
+    def list_doubts(self, node: NodeType) -> tuple[str, ...]:
+        """What the models cannot know: they have no column for what no run names."""
+        if self.include(node) or not self.assumed:
+            return ()
+        return (f"{node.architecture} nodes; {self.describe()}",)
+
+
+def _list_options(
+    site: Site, predictor: Predictor, architectures: _Architectures, *, extrapolate: bool
+) -> tuple[_Options, list[Rejection]]:
     """The allocations to weigh. A resource that never varied in the runs stays as it was: nothing else is known."""
     cores, gpus, nodes = (predictor.measured_counts(name) for name in ("cores", "gpus", "nodes"))
     listed = list_allocations(site, cores=cores, gpus=gpus, nodes=nodes or _NODE_COUNTS)
-    too_far = {} if extrapolate else {option: _why_too_far(predictor, *option) for option in listed}
+    too_far = {} if extrapolate else {option: _why_too_far(predictor, architectures, *option) for option in listed}
     options = [option for option in listed if not too_far.get(option)]
     served = {allocation.node_type for _, allocation in options}
     rejections = [
@@ -208,11 +250,10 @@ def _list_options(site: Site, predictor: Predictor, *, extrapolate: bool) -> tup
     return options, rejections
 
 
-def _why_too_far(predictor: Predictor, node: NodeType, allocation: Allocation) -> str:
+def _why_too_far(predictor: Predictor, architectures: _Architectures, node: NodeType, allocation: Allocation) -> str:
     """Why nothing can be said of an allocation by the runs there are; empty if something can."""
-    known = predictor.measured_levels(MACHINE_ARCHITECTURE)
-    if known and node.architecture and node.architecture not in known:
-        return f"{node.architecture} nodes; the runs were made on {' and '.join(known)} ({_ON_REQUEST})"
+    if not architectures.include(node):
+        return f"{node.architecture} nodes; {architectures.describe()} ({_ON_REQUEST})"
     for name in ("cores", "gpus", "nodes"):
         low, high = predictor.measured_range(name)
         asked = getattr(allocation, name)
