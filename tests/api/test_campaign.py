@@ -66,7 +66,7 @@ def test_a_budget_ends_a_campaign_that_another_continues(tmp_path):
         f"name: b\nshell: '{DIARY}; sleep 0.05'\nparameters: {{n: {{values: {{from: 1, to: 400, step: 1}}}}}}\n",
     )
     first = foretell.generate(app, budget_s=1)
-    assert 4 <= first.completed < 400
+    assert 0 < first.completed < 400
     second = foretell.generate(app, budget_s=1)
     assert first.completed + second.completed == count_starts(tmp_path) == foretell.list_runs(app).total
 

@@ -14,11 +14,10 @@ from typing import Any
 from foretell.api.claims import Claims
 from foretell.api.patience import Patience
 from foretell.api.planning import (
-    PILOTS,
-    ROUND,
     UNASKED,
     expect_duration,
     list_specs,
+    pick_next,
     plan_campaign,
     plan_round,
     recent_runs,
@@ -31,7 +30,7 @@ from foretell.entities.app import App
 from foretell.entities.plan import CampaignResult, Ending, Plan, Progress
 from foretell.entities.run import Claim, Run, RunSpec, State
 from foretell.errors import ForetellError, StoreError
-from foretell.predictor.durations import estimate_durations, preload
+from foretell.predictor.durations import LEAST_FOR_LAW, estimate_durations, preload
 from foretell.probes.machine import is_alive, kill_leftovers
 from foretell.runners import Runner
 from foretell.runners.local import read_finished
@@ -67,7 +66,9 @@ class Campaign:
     held_back: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     beat_at: float = 0.0
-    started_at: float = field(default_factory=time.monotonic)
+    budget_s: float = math.inf
+    started_at: float = field(default_factory=lambda: time.monotonic())
+    is_prepared: bool = False
     round: Plan | None = None
     interruptions: Counter[str] = field(default_factory=Counter)
     taken_away: set[str] = field(default_factory=set)
@@ -79,21 +80,24 @@ class Campaign:
 
     def run(self, *, budget_s: float | None, retry_failed: bool) -> CampaignResult:
         stopped = ""
+        self.budget_s = math.inf if budget_s is None else budget_s
         try:
             with self.being_patient():
-                self._prepare()
                 self._recover()
                 self._collect([], timeout_s=0.0)
-                while self._advance(budget_s, retry_failed=retry_failed):
+                while self._advance(retry_failed=retry_failed):
                     retry_failed = retry_failed and self.adaptive  # once is enough
-                self._repeat_disturbed(budget_s)
+                self._repeat_disturbed()
         except KeyboardInterrupt:
             stopped = self._explain_stop()
-        return self._build_result(stopped, budget_s)
+        return self._build_result(stopped)
 
-    def _advance(self, budget_s: float | None, *, retry_failed: bool) -> bool:
+    def _advance(self, *, retry_failed: bool) -> bool:
         """Make one round; whether there may be another."""
-        specs = self._next_round(budget_s, retry_failed=retry_failed)
+        specs = self._next_round(retry_failed=retry_failed)
+        if specs and not self.is_prepared:
+            self._prepare()
+            specs = self._next_round(retry_failed=retry_failed)  # within what is left of the budget now
         if specs or (self.wait and self.runner.running):
             before = len(self.finished)
             self.make(specs)
@@ -142,25 +146,46 @@ class Campaign:
         return f"{lost}; {_AGAIN}"
 
     def _prepare(self) -> None:
+        """Once, before the first run: what takes long but is no part of the budget, which starts here."""
+        self.is_prepared = True
         if not self.runner.lasting:
             preload()
         elif self.wait:  # beside what follows: nothing is measured here, and jobs need not wait for it
             threading.Thread(target=preload, daemon=True).start()
+        self.started_at = time.monotonic()
+        if self.wait_quiet_s:  # but the runs need some of the budget, too
+            wait_until_quiet(self.runner, most_s=min(self.wait_quiet_s, self.budget_s / 2), tell=self._tell)
 
-    def _repeat_disturbed(self, budget_s: float | None) -> None:
+    @property
+    def budget_left_s(self) -> float:
+        """All of it until the first run can start."""
+        return self.budget_s - (time.monotonic() - self.started_at if self.is_prepared else 0.0)
+
+    def _repeat_disturbed(self) -> None:
         """Measure runs again that others disturbed, if it is quiet now: the quieter of two counts."""
         disturbed = dict(self.disturbed)
         if not disturbed or not self.wait_quiet_s or not is_quiet(self.runner):
             return
-        left_s = math.inf if budget_s is None else budget_s - (time.monotonic() - self.started_at)
-        waiting = [run.spec for run in disturbed.values() if run.usage is not None and run.usage.elapsed_s < left_s]
-        self._tell(f"{len(waiting)} runs were measured while others used the machine: making them once more")
+        waiting = self._pick_repeats()
+        if not waiting:
+            return
+        runs, them = ("1 run was", "it") if len(waiting) == 1 else (f"{len(waiting)} runs were", "them")
+        self._tell(f"{runs} measured while others used the machine: making {them} once more")
         while waiting or self.runner.running:
             while waiting and self.runner.has_room(waiting[0]):
                 self._launch(waiting.pop(0))
             for run in self.runner.poll(_POLL_S):
                 self._keep_quieter(run, than=disturbed[run.id])
             self._beat()
+
+    def _pick_repeats(self) -> list[RunSpec]:
+        """Disturbed runs that fit what is left of the budget together, short ones first."""
+        seconds = {run.id: run.usage.elapsed_s for run in self.disturbed.values() if run.usage is not None}
+        specs = [self.disturbed[run_id].spec for run_id in sorted(seconds, key=lambda run_id: seconds[run_id])]
+        left_s = self.budget_left_s
+        while specs and expect_duration(specs, seconds, self.runner) > left_s:
+            specs.pop()
+        return specs
 
     def _keep_quieter(self, run: Run, *, than: Run) -> None:
         if run.state is not State.COMPLETED or (run.machine.load or 0.0) >= (than.machine.load or 0.0):
@@ -170,7 +195,7 @@ class Campaign:
             del self.disturbed[run.id]
             self.repeated += 1
 
-    def _build_result(self, stopped: str, budget_s: float | None) -> CampaignResult:
+    def _build_result(self, stopped: str) -> CampaignResult:
         failures = tuple(run for run in self.finished if run.state is not State.COMPLETED)
         submitted = len(self.runner.running) - self.runner.held_back if self.runner.lasting else 0
         return CampaignResult(
@@ -188,13 +213,14 @@ class Campaign:
             notes=tuple(self.notes),
             disturbed=len(self.disturbed),
             repeated=self.repeated,
-            **self._ask_for_rest(None if stopped else budget_s),
+            **self._ask_for_rest(has_budget=self.budget_s < math.inf and not stopped),
         )
 
-    def _ask_for_rest(self, budget_s: float | None) -> dict[str, Any]:
+    def _ask_for_rest(self, *, has_budget: bool) -> dict[str, Any]:
         """What the store says of the rest; nothing while it does not answer, which is no reason to hide the result."""
         with suppress(StoreError):
-            return {"jobs": self._list_jobs(), **self._count_elsewhere(), **self._count_left(budget_s)}
+            left = self._count_left() if has_budget else {}
+            return {"jobs": self._list_jobs(), **self._count_elsewhere(), **left}
         return {}
 
     def _list_jobs(self) -> tuple[str, ...]:
@@ -212,16 +238,14 @@ class Campaign:
             "elsewhere_failed": len(ended) - completed,
         }
 
-    def _count_left(self, budget_s: float | None) -> dict[str, Any]:
-        if budget_s is None:
-            return {}
+    def _count_left(self) -> dict[str, Any]:
         rest = plan_campaign(
             self.app, self.store, self.runner, budget_s=None, retry_failed=False, made=self._list_made()
         )
         return {"left": len(rest.specs), "left_s": rest.expected_s}
 
-    def _next_round(self, budget_s: float | None, *, retry_failed: bool) -> Sequence[RunSpec]:
-        left_s = None if budget_s is None else budget_s - (time.monotonic() - self.started_at)
+    def _next_round(self, *, retry_failed: bool) -> Sequence[RunSpec]:
+        left_s = self.budget_left_s if self.budget_s < math.inf else None
         if self.adaptive:
             return self._next_adaptive_round(left_s, retry_failed=retry_failed)
         if left_s is not None and left_s <= 0:
@@ -230,9 +254,9 @@ class Campaign:
             self.app, self.store, self.runner, budget_s=left_s, retry_failed=retry_failed, made=self._list_made()
         )
         self.total = len(self.finished) + len(self.runner.running) + len(planned.specs)
-        if budget_s is None:
+        if left_s is None:
             return planned.specs
-        return planned.specs[: PILOTS if planned.expected_s is None else ROUND]
+        return pick_next(planned.specs, recent_runs(self.app, self.store), self.runner)
 
     def _next_adaptive_round(self, left_s: float | None, *, retry_failed: bool) -> Sequence[RunSpec]:
         self.round = plan_round(
@@ -258,8 +282,8 @@ class Campaign:
         self.asked |= {spec.id: spec for spec in specs}
         waiting = sorted(specs, key=self._fits)  # what can never run here first: its error costs nothing yet
         self._estimate(waiting)
-        self._wait_until_quiet(waiting)
         while waiting or self.runner.running:
+            self._drop_late(waiting)
             while waiting and (self.runner.has_room(waiting[0]) or not self._fits(waiting[0])):
                 self._start(waiting.pop(0))
             self.on_progress(self._survey(waiting))
@@ -274,10 +298,11 @@ class Campaign:
     def _fits(self, spec: RunSpec) -> bool:
         return self.runner.fits(spec, time_limit_s=self.app.time_limit_s)
 
-    def _wait_until_quiet(self, waiting: Sequence[RunSpec]) -> None:
-        """Once, before the first run."""
-        if waiting and not self.finished and self.wait_quiet_s:
-            wait_until_quiet(self.runner, most_s=self.wait_quiet_s, tell=self._tell)
+    def _drop_late(self, waiting: list[RunSpec]) -> None:
+        """Leave out what the budget has no time for any more, because others took longer than planned."""
+        if self.budget_s < math.inf:
+            left_s = self.budget_left_s
+            waiting[:] = [spec for spec in waiting if self.seconds.get(spec.id, 0.0) <= left_s]
 
     def _start(self, spec: RunSpec) -> None:
         if not self.claims.take(spec):
@@ -376,9 +401,11 @@ class Campaign:
         )
 
     def _left_s(self, waiting: Sequence[RunSpec]) -> float | None:
-        if len(self.finished) >= PILOTS and not self.seconds:
+        if not waiting:
+            return None
+        if len(self.finished) >= LEAST_FOR_LAW and not self.seconds:
             self._estimate([*waiting, *self.runner.running])
-        known = bool(waiting) and all(spec.id in self.seconds for spec in waiting)
+        known = all(spec.id in self.seconds for spec in waiting)
         return expect_duration(waiting, self.seconds, self.runner) if known else None
 
 

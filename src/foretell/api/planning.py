@@ -14,11 +14,10 @@ from foretell.apps.where import Where
 from foretell.entities.app import App, Scale
 from foretell.entities.plan import Ending, Plan
 from foretell.entities.run import RETRIABLE, Run, RunSpec, State
-from foretell.predictor.durations import estimate_durations
+from foretell.predictor.durations import LEAST_FOR_LAW, estimate_durations, guess_size
 from foretell.runners import Runner
 from foretell.stores import RunStore
 
-PILOTS = 4  # runs made before anything is known, to plan the rest by
 ROUND = 8  # runs made under a budget before planning again by what they took
 UNASKED = frozenset({State.INTERRUPTED})  # made again without being asked for: nobody's fault
 _RECENT = 300  # runs that durations are guessed from
@@ -78,14 +77,14 @@ def plan_round(
     made: Collection[str] = (),
 ) -> Plan:
     """The next round, by what is stored; ``made`` runs of this campaign are not made again."""
-    from foretell.predictor.adaptive import list_questions, propose  # other campaigns need no models
-
     whole = plan_campaign(app, store, runner, budget_s=None, retry_failed=retry_failed, made=made)
     impossible = [spec for spec in whole.specs if not runner.fits(spec, time_limit_s=app.time_limit_s)]
     if impossible:  # first, because its error costs nothing yet
         return replace(whole, specs=tuple(impossible), undecided=len(whole.specs) - len(impossible))
     if not whole.specs:
         return replace(whole, undecided=0, ending=Ending.NOTHING_LEFT)
+    from foretell.predictor.adaptive import list_questions, propose  # what needs no models does not wait for them
+
     options = {spec.id for spec in whole.specs}
     where, questions = Where(app), list_questions(app)
     proposal = propose(
@@ -97,17 +96,36 @@ def plan_round(
         budget_s=budget_s,
         until=until,
     )
-    specs = () if proposal.ending else proposal.specs
-    if budget_s is not None and proposal.width is None:
-        specs = specs[:PILOTS]  # what they take is not known
+    specs, ending = () if proposal.ending else proposal.specs, proposal.ending
+    if specs and budget_s is not None and proposal.width is None:
+        runs = recent_runs(app, store)
+        fitting = _order(specs, estimate_durations(runs, specs), budget_s=budget_s, runner=runner)
+        specs = tuple(pick_next(fitting, runs, runner))
+        ending = None if specs else Ending.BUDGET
     return replace(
         whole,
         specs=specs,
         undecided=len(options) - len(specs),
         width=proposal.width,
         width_after=proposal.width_after,
-        ending=proposal.ending,
+        ending=ending,
     )
+
+
+def pick_next(planned: Sequence[RunSpec], runs: Sequence[Run], runner: Runner) -> Sequence[RunSpec]:
+    """Those of a plan within a budget to make before planning again.
+
+    While too few configurations were measured for a law, that is the smallest scaled-down one that was not; a
+    full-scale one only if nothing else is planned. Jobs of a scheduler wait for their turn: there it is a few at once.
+    """
+    measured = {run.spec.configuration for run in runs}
+    if len(measured) >= LEAST_FOR_LAW:
+        return planned[:ROUND]
+    known = [spec for spec in planned if spec.configuration in measured]
+    pilots = sorted((spec for spec in planned if spec.configuration not in measured), key=_size)
+    scaled_down = [spec for spec in pilots if spec.scale is Scale.SCALED_DOWN]
+    at_once = LEAST_FOR_LAW if runner.lasting else 1
+    return scaled_down[:at_once] or known[:ROUND] or pilots[:at_once]
 
 
 def recent_runs(app: App, store: RunStore) -> list[Run]:
@@ -161,9 +179,5 @@ def _order(
 
 
 def _size(spec: RunSpec) -> tuple[bool, float]:
-    """A guess at what a run costs, before any was made: the product of its numbers."""
-    product = 1.0
-    for value in spec.parameters.values():
-        if isinstance(value, int | float) and value > 0:
-            product *= value
-    return spec.scale is Scale.FULL_SCALE, product
+    """Scaled-down ones first, by a guess at what they cost."""
+    return spec.scale is Scale.FULL_SCALE, guess_size(spec)
