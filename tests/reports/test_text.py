@@ -182,6 +182,28 @@ def test_recommendation(recommendation: Recommendation, to_text: ToText, check_g
     assert max(map(len, text.splitlines())) <= width
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_times_and_nodes_of_offers_are_never_broken(
+    recommendation: Recommendation, to_text: ToText, width: int
+) -> None:
+    """Nor where names are long, sizes are, and the interval spans units."""
+    node, elapsed = "Standard_HB120rs_v3", Estimate(value=2399.0, low=0.4, high=1035 * 86400.0, level=0.9)
+    allocation = replace(recommendation.picked.allocation, node_type=node, nodes=2, cores=40, gpus=2)
+    prediction = replace(recommendation.picked.prediction, elapsed_s=elapsed, allocation=allocation)
+    offers = tuple(replace(offer, prediction=prediction) for offer in recommendation.offers[:3])
+    text = to_text(render_recommendation(replace(recommendation, offers=offers, picked=offers[0])), width)
+    table = text[text.index("───") :].split("\n\n")[0]
+    for whole in (node, "39 min 59 s", "400 ms-1035 d", "1 h 04 min"):
+        assert table.count(whole) == 3
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_times_of_predictions_are_not_broken_on_a_narrow_terminal(prediction: Prediction, to_text: ToText) -> None:
+    text = to_text(render_predictions([prediction, prediction]), 80)
+    for whole in ("12 min 30 s", "11-15 min", "16 min 00 s", "330-370 MB"):
+        assert text.count(whole) == 2
+
+
 def test_sites(site: Site, to_text: ToText, check_golden: Golden) -> None:
     check_golden("report_sites.txt", to_text(render_sites([site])) + to_text(render_site(site)))
 

@@ -1,5 +1,6 @@
 """The house style of tables in the terminal: few lines, little colour, nothing that only colour says."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 from rich import box
@@ -26,11 +27,33 @@ class WordTable(Table):
     """A table that is narrowed between words: names, ids and numbers stay whole and can be copied."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        gaps = 2 * len(self.columns)  # a blank of padding and one of the box between any two, and one at each end
-        sizes = [_measure(column, console, options) for column in self.columns]
-        for column, width in zip(self.columns, _fit(sizes, options.max_width - gaps), strict=True):
+        sizes = self._measure_columns(console, options)
+        for column, width in zip(self.columns, _fit(sizes, self._find_room(options)), strict=True):
             column.width = width
         yield from super().__rich_console__(console, options)
+
+    def fits(self, console: Console, options: ConsoleOptions) -> bool:
+        """Whether no short cell is broken, none of a column that is to stay whole, and others hardly more than once."""
+        sizes = self._measure_columns(console, options)
+        least = (max(_find_least_width(size), math.ceil(size.maximum / 2)) for size in sizes)
+        return sum(least) <= self._find_room(options)
+
+    def _measure_columns(self, console: Console, options: ConsoleOptions) -> list[Measurement]:
+        return [_measure(column, console, options) for column in self.columns]
+
+    def _find_room(self, options: ConsoleOptions) -> int:
+        """What is left for cells: a blank of padding and one of the box are between any two, and one at each end."""
+        return options.max_width - 2 * len(self.columns)
+
+
+class FirstThatFits:
+    """The first of several tables, which show the same, that fits the terminal; the last where none does."""
+
+    def __init__(self, *tables: WordTable) -> None:
+        self.tables = tables
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield next((table for table in self.tables if table.fits(console, options)), self.tables[-1])
 
 
 def _measure(column: Column, console: Console, options: ConsoleOptions) -> Measurement:
@@ -46,7 +69,7 @@ def _fit(sizes: Sequence[Measurement], room: int) -> list[int]:
     widths = [size.maximum for size in sizes]
     whole = [size.minimum == size.maximum and size.maximum <= _LONGEST_WORD for size in sizes]
     words = [min(size.minimum, _LONGEST_WORD) for size in sizes]
-    short = [size.maximum if size.maximum <= _SHORT else word for size, word in zip(sizes, words, strict=True)]
+    short = [_find_least_width(size) for size in sizes]
     narrow, least_of_all = ([word if kept else few for word, kept in zip(words, whole, strict=True)] for few in (4, 1))
     for least in (short, words, narrow, least_of_all):
         while sum(widths) > room:
@@ -57,7 +80,12 @@ def _fit(sizes: Sequence[Measurement], room: int) -> list[int]:
     return widths
 
 
-def build_table(*columns: str, numbers: Iterable[str] = (), whole: Iterable[str] = ()) -> Table:
+def _find_least_width(size: Measurement) -> int:
+    """Of a column that is easy to read: short cells stay in one line, others are broken between words."""
+    return size.maximum if size.maximum <= _SHORT else min(size.minimum, _LONGEST_WORD)
+
+
+def build_table(*columns: str, numbers: Iterable[str] = (), whole: Iterable[str] = ()) -> WordTable:
     """A table with a line below its head; ``numbers`` are aligned to the right, ``whole`` columns are never broken."""
     right, unbroken = frozenset(numbers), frozenset(whole)
     table = WordTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style=HEADING)
@@ -67,8 +95,13 @@ def build_table(*columns: str, numbers: Iterable[str] = (), whole: Iterable[str]
     return table
 
 
-def add_cells(table: Table, *cells: str, style: str = "") -> None:
-    table.add_row(*(build_line(cell) for cell in cells), style=style)
+def add_cells(table: Table, *cells: str | tuple[str, ...], style: str = "") -> None:
+    """A row; a cell of several texts has a line for each."""
+    table.add_row(*(_build_cell(cell) for cell in cells), style=style)
+
+
+def _build_cell(cell: str | tuple[str, ...]) -> Text:
+    return build_line(cell) if isinstance(cell, str) else Text("\n").join(map(build_line, cell))
 
 
 def build_facts(facts: Iterable[tuple[str, str]]) -> Table:

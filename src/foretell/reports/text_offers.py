@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from rich import box
 from rich.console import Group
 from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
 from foretell.entities.prediction import Estimate, Offer, Prediction, Recommendation, Request
@@ -15,6 +14,7 @@ from foretell.reports.tables import (
     GOOD,
     HEADING,
     QUIET,
+    FirstThatFits,
     add_cells,
     build_facts,
     build_line,
@@ -41,7 +41,6 @@ from foretell.reports.words import (
 
 _ROWS_NAMED = 4
 _WORTH_A_WORD = 1.1  # times the first request: a next one that is hardly larger only confuses
-_QUANTITY_COLUMNS = ("Time", "between", "ask for", "Memory", "between", "ask for")
 
 
 def render_predictions(predictions: Sequence[Prediction]) -> Group:
@@ -112,28 +111,30 @@ def _render_larger(first: float, retries: Sequence[float], render: Callable[[flo
     return [render(retry) for retry in retries[:1] if retry >= _WORTH_A_WORD * first and render(retry) != render(first)]
 
 
-def _build_prediction_table(predictions: Sequence[Prediction]) -> Table:
-    table = build_table("#", "Parameters", "Size", *_QUANTITY_COLUMNS, numbers=("#", *_QUANTITY_COLUMNS))
+def _build_prediction_table(predictions: Sequence[Prediction]) -> FirstThatFits:
+    columns = ("Time", "between", "ask for", "Memory", "between", "ask for")
+    wide = build_table("#", "Parameters", "Size", *columns, numbers=("#", *columns), whole=columns)
+    stacked = ("Time\nMemory", "between", "ask for")
+    narrow = build_table("#", "Parameters", "Size", *stacked, numbers=("#", *stacked))
     for number, prediction in enumerate(predictions, start=1):
-        add_cells(
-            table,
-            str(number),
-            render_parameters(prediction.parameters),
-            render_size(prediction.allocation),
-            *_list_quantity_cells(prediction),
-        )
-    return table
+        names = str(number), render_parameters(prediction.parameters), render_size(prediction.allocation)
+        time, memory = _list_time_cells(prediction), _list_memory_cells(prediction)
+        add_cells(wide, *names, *time, *memory)
+        add_cells(narrow, *names, *zip(time, memory, strict=True))
+    return FirstThatFits(wide, narrow)
 
 
-def _list_quantity_cells(prediction: Prediction) -> tuple[str, ...]:
-    memory, request = prediction.peak_memory_bytes, prediction.request
+def _list_time_cells(prediction: Prediction) -> tuple[str, str, str]:
+    elapsed, walltime_s = prediction.elapsed_s, prediction.request.walltime_s
+    return render_duration(elapsed.value), render_range(ELAPSED, elapsed), render_duration(walltime_s)
+
+
+def _list_memory_cells(prediction: Prediction) -> tuple[str, str, str]:
+    memory, asked = prediction.peak_memory_bytes, prediction.request.memory_bytes
     return (
-        render_duration(prediction.elapsed_s.value),
-        render_range(ELAPSED, prediction.elapsed_s),
-        render_duration(request.walltime_s),
         "unknown" if memory is None else render_bytes(memory.value),
         "" if memory is None else render_range(MEMORY, memory),
-        "" if request.memory_bytes is None else render_bytes(request.memory_bytes),
+        "" if asked is None else render_bytes(asked),
     )
 
 
@@ -171,26 +172,27 @@ def _build_legend(offer: Offer) -> str:
     return f"> picked   * no other is both quicker and cheaper   ~ not measured   between: holds {level} of the time"
 
 
-def _build_offers(recommendation: Recommendation, offers: Sequence[Offer]) -> Table:
-    columns = ("Memory", "Time", "between", "Ask for", "Cost", "Too small")
-    table = build_table("", "Node type", "Size", *columns, numbers=columns)
-    for offer in offers:
-        picked = offer == recommendation.picked
-        add_cells(table, *_list_offer_cells(offer, picked=picked), style=GOOD if picked else "")
-    return table
-
-
-def _list_offer_cells(offer: Offer, *, picked: bool) -> tuple[str, ...]:
-    elapsed, request = offer.prediction.elapsed_s, offer.prediction.request
-    marks = (">" if picked else " ") + ("*" if offer.pareto else " ") + (" " if offer.measured else "~")
-    return (
-        marks,
-        name_node(offer.allocation),
-        render_size(offer.allocation),
-        "" if request.memory_bytes is None else render_bytes(request.memory_bytes),
-        render_duration(elapsed.value),
-        render_range(ELAPSED, elapsed),
-        render_duration(request.walltime_s),
-        render_cost(offer),
-        render_risk(offer.risk),
+def _build_offers(recommendation: Recommendation, offers: Sequence[Offer]) -> FirstThatFits:
+    """A line for each offer, or two where the terminal is narrow: times and the names of nodes are not broken."""
+    columns, stacked = (
+        ("Memory", "Time", "between", "Ask for", "Cost", "Too small"),
+        ("Time\nbetween", "Ask for\nMemory"),
     )
+    wide = build_table("", "Node type", "Size", *columns, numbers=columns, whole=("Time", "between", "Ask for"))
+    narrow = build_table("", "Node type\nSize", *stacked, *columns[-2:], numbers=(*stacked, *columns))
+    for offer in offers:
+        elapsed, request = offer.prediction.elapsed_s, offer.prediction.request
+        picked = offer == recommendation.picked
+        style = GOOD if picked else ""
+        marks = _render_marks(offer, picked=picked)
+        node, size = name_node(offer.allocation), render_size(offer.allocation)
+        memory = "" if request.memory_bytes is None else render_bytes(request.memory_bytes)
+        expected = render_duration(elapsed.value), render_range(ELAPSED, elapsed)
+        walltime, rest = render_duration(request.walltime_s), (render_cost(offer), render_risk(offer.risk))
+        add_cells(wide, marks, node, size, memory, *expected, walltime, *rest, style=style)
+        add_cells(narrow, marks, (node, size), expected, (walltime, memory), *rest, style=style)
+    return FirstThatFits(wide, narrow)
+
+
+def _render_marks(offer: Offer, *, picked: bool) -> str:
+    return (">" if picked else " ") + ("*" if offer.pareto else " ") + (" " if offer.measured else "~")

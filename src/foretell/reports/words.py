@@ -79,14 +79,24 @@ def render_interval(estimate: Estimate, render: Callable[[float], str]) -> str:
 
 
 def render_range(quantity: str, estimate: Estimate) -> str:
-    """``43-61 min``: both bounds in the unit of the upper one, for where there is little room."""
+    """``43-61 min``, for where there is little room; ``36 s-2.7 h`` where the lower bound is far below the upper."""
     if not math.isfinite(estimate.high - estimate.low):
         return render_interval(estimate, _RENDERERS[quantity])
-    units = _UNITS[quantity]
-    name, size = next((unit for unit in units if estimate.high >= 1.5 * unit[1]), units[-1])
-    bounds = (estimate.low / size, estimate.high / size)
-    low, high = (f"{bound:.1f}" if bound < 9.95 else f"{bound:.0f}" for bound in bounds)
+    name, size = _find_unit(quantity, estimate.high)
+    low, high = _render_bound(estimate.low / size), _render_bound(estimate.high / size)
+    if float(low) == 0 and estimate.low > 0:
+        own_name, own_size = _find_unit(quantity, estimate.low)
+        return f"{_render_bound(estimate.low / own_size)} {own_name}-{high} {name}"
     return f"{low}-{high} {name}"
+
+
+def _find_unit(quantity: str, value: float) -> tuple[str, float]:
+    units = _UNITS[quantity]
+    return next((unit for unit in units if value >= 1.5 * unit[1]), units[-1])
+
+
+def _render_bound(value: float) -> str:
+    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
 
 
 def count(number: int, noun: str) -> str:
