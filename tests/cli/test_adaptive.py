@@ -33,7 +33,7 @@ def test_it_says_why_it_ended(folder: Path, foretell: Foretell) -> None:
     assert (outcome.code, "Ended: " in outcome.out) == (0, True)
     result = foretell("generate", "--adaptive", "--json", folder=folder).record
     assert (result["completed"], result["ending"]) == (0, "nothing_left")
-    assert "Nothing needs to run" in foretell("generate", "--until", "5%", "--dry-run", folder=folder).out
+    assert "nothing needs to run" in foretell("generate", "--until", "5%", "--dry-run", folder=folder).out
 
 
 def test_a_width_that_is_none_is_refused(folder: Path, foretell: Foretell) -> None:

@@ -124,6 +124,33 @@ def test_what_is_stored_is_not_made_again(run):
     assert (outcome.record["completed"], outcome.record["failed"]) == (0, 0)
 
 
+def test_with_nothing_to_run_only_that_is_said_and_no_models_are_loaded(run, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("not needed")
+
+    monkeypatch.setattr("foretell.api.making.preload", refuse)
+    monkeypatch.setattr("foretell.api.quiet.current_load", refuse)
+    outcome = run("generate", "--wait-quiet", "1m")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert [line.split("  ")[0] for line in outcome.out.splitlines()] == [
+        "tiny: nothing is left to run",
+        "Stored already",
+        "Failed before",
+    ]
+
+
+def test_completed_runs_that_lack_something_are_counted_and_shown(tmp_path, foretell):
+    (tmp_path / "foretell.yaml").write_text(
+        "name: x\nshell: 'seq 100000'\nrepetitions: 2\nlog_limit: 64KB\n"
+        "phases: {cnt: {pattern: '^(\\d+)$', combine: sum}}\n"
+    )
+    made = foretell("generate", folder=tmp_path)
+    assert "Note on 2 completed runs: phase 'cnt': the output was cut to 64 KB" in " ".join(made.out.split())
+    runs = foretell("runs", "list", "--json", folder=tmp_path).record["runs"]
+    shown = foretell("runs", "show", runs[0]["id"], folder=tmp_path)
+    assert "phase 'cnt': the output was cut to 64 KB; raise 'log_limit'" in " ".join(shown.out.split())
+
+
 def test_failed_runs_do_not_teach_and_timed_out_ones_are_longer_than(built):
     card = json.loads((built / "build.json").read_text())
     assert card.keys() >= {"app", "policy", "judgements", "uses_custom", "notes", "columns", "plots"}

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -46,7 +47,12 @@ def test_plan_before_any_run(plan: Plan, to_text: ToText) -> None:
 
 
 def test_plan_with_nothing_left(plan: Plan, to_text: ToText) -> None:
-    assert "Nothing is left to run." in to_text(render_plan(replace(plan, specs=())))
+    text = to_text(render_plan(replace(plan, specs=(), running_elsewhere=0, left_out=0)))
+    assert text.startswith("fcnet: nothing is left to run\n")
+    assert "Stored already" in text
+    assert not {"Sweep", "Will", "Note"} & set(text.split())
+    assert "nothing else is left" in to_text(render_plan(replace(plan, specs=(), running_elsewhere=1, left_out=0)))
+    assert "nothing that is left fits the budget" in to_text(render_plan(replace(plan, specs=())))
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -107,7 +113,27 @@ def test_what_others_and_the_budget_leave_is_told(result: CampaignResult, to_tex
     )
     assert "2 runs are being made by another process: 'foretell generate --wait' waits for that." in text
     assert "Made by other processes meanwhile: 4 runs, 1 failed" in text
-    assert "Left by the budget: 7 runs, about 1 min 30 s" in text
+    assert "Left by the budget: 7 runs, about 1 min 30 s; 'foretell generate' makes them." in text
+    assert "Left by the budget: 1 run; 'foretell generate' makes it." in to_text(
+        render_campaign_result(replace(result, left=1))
+    )
+
+
+def test_completed_runs_with_a_remark_are_counted(result: CampaignResult, to_text: ToText) -> None:
+    remarks = {f"phase {name!r}: not found": runs for name, runs in (("a", 1), ("b", 7), ("c", 2), ("d", 1), ("e", 1))}
+    lines = to_text(render_campaign_result(replace(result, remarks=remarks)), 200).splitlines()
+    assert [line for line in lines if "ote" in line] == [
+        "Note on 7 completed runs: phase 'b': not found",
+        "Note on 2 completed runs: phase 'c': not found",
+        "Note on 1 completed run: phase 'a': not found",
+        "... and notes on 2 more completed runs: 'foretell runs show RUN' has them.",
+    ]
+
+
+def test_what_should_be_known_of_a_completed_run_is_shown(runs: list[Run], to_text: ToText) -> None:
+    text = to_text(render_run(replace(runs[0], reason="phase 'count': the output was cut")), 200)
+    assert "Note        phase 'count': the output was cut" in re.sub(" {3,}", " " * 8, text)
+    assert "Note" not in to_text(render_run(runs[-2]))
 
 
 def test_disturbed_runs_are_told(result: CampaignResult, to_text: ToText) -> None:
@@ -119,7 +145,9 @@ def test_disturbed_runs_are_told(result: CampaignResult, to_text: ToText) -> Non
 def test_a_plan_says_what_cannot_run(plan: Plan, to_text: ToText) -> None:
     text = to_text(render_plan(replace(plan, obstacles={"it asks for 49 cores; a node has 48": 3})))
     assert "Cannot run" in text
-    assert "3 runs: it asks for 49 cores; a node has 48" in text
+    assert "3 runs: they ask for 49 cores; a node has 48" in text
+    one = to_text(render_plan(replace(plan, obstacles={"it asks for 49 cores; a node has 48": 1})))
+    assert "1 run: it asks for 49 cores; a node has 48" in one
 
 
 def test_stopped_campaign_says_how_to_go_on(result: CampaignResult, to_text: ToText) -> None:

@@ -41,7 +41,8 @@ def plan(
                 planned = plan_round(known, opened, place, budget_s=budget_s, retry_failed=retry_failed, until=until)
             else:
                 planned = plan_campaign(known, opened, place, budget_s=budget_s, retry_failed=retry_failed)
-            return planned if place.lasting else replace(planned, busy_cores=find_load(place))
+            is_measured_here = planned.specs and not place.lasting
+            return replace(planned, busy_cores=find_load(place)) if is_measured_here else planned
 
 
 def generate(

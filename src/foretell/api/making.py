@@ -213,6 +213,7 @@ class Campaign:
             notes=tuple(self.notes),
             disturbed=len(self.disturbed),
             repeated=self.repeated,
+            remarks=Counter(run.reason for run in self.finished if run.state is State.COMPLETED and run.reason),
             **self._ask_for_rest(has_budget=self.budget_s < math.inf and not stopped),
         )
 

@@ -95,8 +95,8 @@ def generate(
         "start_over": start_over,
     }
     quiet_s = 0.0 if wait_quiet == "no" else parse_option("--wait-quiet", parse_duration, wait_quiet)
-    if dry_run or not as_json:
-        planned = api.plan(name, **asked)
+    planned = api.plan(name, **asked) if dry_run or not as_json else None
+    if planned:
         if as_json:
             show_json(build_plan_record(planned))
         else:
@@ -109,7 +109,7 @@ def generate(
         result = api.generate(name, **asked, wait=wait, wait_quiet_s=quiet_s, on_progress=on_progress)
     if as_json:
         show_json(build_result_record(result))
-    else:
+    elif not result.is_idle or (planned and planned.specs):  # else the plan has said it
         show([render_campaign_result(result)])
     _exit_as(result)
 

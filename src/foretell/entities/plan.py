@@ -79,9 +79,11 @@ class CampaignResult:
     """What a campaign did. ``completed`` and ``failed`` count this campaign's runs only.
 
     ``submitted`` ones are with the scheduler, as ``jobs``; ``held_back`` ones it would not take yet. Of those asked
-    for, another process is making ``running_elsewhere`` ones; for ``elsewhere_completed`` and ``elsewhere_failed`` ones
-    this campaign waited. ``left`` ones did not fit the budget, and should take ``left_s``. ``disturbed`` ones were
-    measured while others used the machine, after ``repeated`` ones were measured again in quiet.
+    for, another process is making ``running_elsewhere`` ones; others made ``elsewhere_completed`` and
+    ``elsewhere_failed`` ones meanwhile. ``left`` ones did not fit the budget, and should take ``left_s``.
+    ``disturbed`` ones were measured while others used the machine, after ``repeated`` ones were measured again in
+    quiet. ``remarks`` are what should be known of completed ones, such as a phase that could not be read, and of how
+    many.
 
     An adaptive one says why it ended, and how wide the answers are then.
     """
@@ -106,6 +108,14 @@ class CampaignResult:
     left_s: float | None = None
     disturbed: int = 0
     repeated: int = 0
+    remarks: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there was nothing to do."""
+        made = self.completed + self.failed + self.recovered + self.elsewhere_completed + self.elsewhere_failed
+        with_others = self.submitted + self.held_back + self.running_elsewhere
+        return not (made or with_others or self.left or self.stopped or self.ending)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

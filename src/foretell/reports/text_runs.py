@@ -1,7 +1,7 @@
 """Campaigns and runs, for the terminal."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -28,6 +28,7 @@ from foretell.reports.words import (
 
 _BAR_WIDTH = 20
 _FAILURES = 10
+_REMARKS = 3
 _BUSY_CORES = 0.5
 _ENDINGS = {
     Ending.NARROW_ENOUGH: "the answers are as narrow as wanted",
@@ -40,37 +41,59 @@ _STATE_STYLES = {State.COMPLETED: GOOD, State.RUNNING: "", State.CANCELLED: QUIE
 
 def render_plan(plan: Plan, *, rows: int = 10) -> Group:
     """What a campaign will do, before it does it."""
+    if not plan.specs:
+        return stack(build_line(f"{plan.app}: {_render_nothing(plan)}", HEADING), build_facts(_list_other_facts(plan)))
     first = " first" if plan.undecided else ""
     where = f"{plan.at_once} at once" if plan.partition is None else f"in partition {plan.partition} of Slurm"
     title = build_line(f"{plan.app}: {count(len(plan.specs), 'run')} to make{first}, {where}", HEADING)
     busy = f"{plan.busy_cores:.1f} cores of this machine are busy: measurements are better on a quiet one."
     return stack(
         title,
-        build_facts(_list_plan_facts(plan)),
-        _build_specs(plan.specs, rows) if plan.specs else Text(_render_nothing(plan)),
+        build_facts([*_list_plan_facts(plan), *_list_other_facts(plan)]),
+        _build_specs(plan.specs, rows),
         Text(f"Note: {busy}", style="yellow") if plan.busy_cores >= _BUSY_CORES else None,
     )
 
 
 def _render_nothing(plan: Plan) -> str:
-    return f"Nothing needs to run: {_ENDINGS[plan.ending]}." if plan.ending else "Nothing is left to run."
+    if plan.ending:
+        return f"nothing needs to run: {_ENDINGS[plan.ending]}"
+    if plan.left_out:
+        return "nothing that is left fits the budget"
+    return "nothing else is left to run" if plan.running_elsewhere else "nothing is left to run"
 
 
 def _list_plan_facts(plan: Plan) -> list[tuple[str, str]]:
+    """What is of the runs to make only."""
     scales = Counter(spec.scale for spec in plan.specs)
     return [
         ("Sweep", f"{scales[Scale.SCALED_DOWN]:,} scaled down, {scales[Scale.FULL_SCALE]:,} full scale"),
         ("Will take", _render_plan_duration(plan)),
         ("Will cost", "" if plan.core_h is None else f"about {plan.core_h:.3g} core-hours"),
-        ("Stored already", f"{plan.stored:,}" if plan.stored else ""),
-        ("Failed before", f"{plan.failed:,} (--retry-failed makes them again)" if plan.failed else ""),
-        (_name_running(plan), f"{plan.running_elsewhere:,}" if plan.running_elsewhere else ""),
-        ("Cannot run", "; ".join(f"{count(number, 'run')}: {why}" for why, number in plan.obstacles.items())),
-        ("Left out", f"{plan.left_out:,} do not fit the budget" if plan.left_out else ""),
-        ("Excluded", f"{plan.excluded:,} by where in the app file" if plan.excluded else ""),
         ("May follow", f"{plan.undecided:,}, as the others turn out" if plan.undecided else ""),
+        ("Cannot run", "; ".join(_render_obstacle(why, runs) for why, runs in plan.obstacles.items())),
+    ]
+
+
+def _render_obstacle(why: str, runs: int) -> str:
+    return f"{count(runs, 'run')}: {why if runs == 1 else why.replace('it asks', 'they ask', 1)}"
+
+
+def _list_other_facts(plan: Plan) -> list[tuple[str, str]]:
+    again = f"--retry-failed makes {_them(plan.failed)} again"
+    fit = "does not fit" if plan.left_out == 1 else "do not fit"
+    return [
+        ("Stored already", f"{plan.stored:,}" if plan.stored else ""),
+        ("Failed before", f"{plan.failed:,} ({again})" if plan.failed else ""),
+        (_name_running(plan), f"{plan.running_elsewhere:,}" if plan.running_elsewhere else ""),
+        ("Left out", f"{plan.left_out:,} {fit} the budget" if plan.left_out else ""),
+        ("Excluded", f"{plan.excluded:,} by where in the app file" if plan.excluded else ""),
         ("Answers", _render_widths(plan.width, plan.width_after)),
     ]
+
+
+def _them(number: int) -> str:
+    return "it" if number == 1 else "them"
 
 
 def _name_running(plan: Plan) -> str:
@@ -166,6 +189,7 @@ def render_campaign_result(result: CampaignResult) -> Group:
         Text(_render_elsewhere(result.running_elsewhere), style="yellow") if result.running_elsewhere else None,
         Text(_render_left(result)) if result.left else None,
         Text(_render_disturbed(result), style="yellow") if result.disturbed or result.repeated else None,
+        _build_remarks(result.remarks) if result.remarks else None,
         build_line(f"Stopped: {result.stopped}", "yellow") if result.stopped else None,
         build_line(f"Ended: {_ENDINGS[result.ending]}", "") if result.ending else None,
         Text(f"Answers: {_render_widths(result.width, None)}, the mean of half a 90 % interval")
@@ -182,13 +206,22 @@ def _render_elsewhere(runs: int) -> str:
 
 def _render_left(result: CampaignResult) -> str:
     about = "" if result.left_s is None else f", about {render_duration(result.left_s)}"
-    return f"Left by the budget: {count(result.left, 'run')}{about}; 'foretell generate' makes them."
+    return f"Left by the budget: {count(result.left, 'run')}{about}; 'foretell generate' makes {_them(result.left)}."
 
 
 def _render_disturbed(result: CampaignResult) -> str:
     again = f"{count(result.repeated, 'run')} measured again because others had used this machine."
     left = f"{count(result.disturbed, 'run')} measured while others used this machine: times may be too long."
     return " ".join(text for number, text in ((result.repeated, again), (result.disturbed, left)) if number)
+
+
+def _build_remarks(remarks: Mapping[str, int]) -> Group:
+    """Notes on completed runs, those of most runs first."""
+    most_first = sorted(remarks.items(), key=lambda pair: -pair[1])
+    lines = [f"Note on {count(runs, 'completed run')}: {clean_line(text)}" for text, runs in most_first[:_REMARKS]]
+    rest = sum(runs for _, runs in most_first[_REMARKS:])
+    more = [f"... and notes on {count(rest, 'more completed run')}: 'foretell runs show RUN' has them."] * bool(rest)
+    return stack(*(Text(line, style="yellow") for line in (*lines, *more)))
 
 
 def _build_submitted(result: CampaignResult) -> Group:
@@ -255,6 +288,7 @@ def _list_run_facts(run: Run) -> list[tuple[str, str]]:
     place = name_place(allocation)
     return [
         ("Why", "" if run.state in (State.COMPLETED, State.RUNNING) else explain_failure(run)),
+        ("Note", clean_line(run.reason) if run.state is State.COMPLETED else ""),
         ("Exit code", "" if run.exit_code is None else str(run.exit_code)),
         ("Parameters", render_parameters(run.spec.parameters)),
         ("Size", render_size(allocation) + asked + ("" if place == "-" else f" on {place}")),
