@@ -65,6 +65,10 @@ def folder(stored, tmp_path):
         ("predict past --set n=1 --level x", ["--level", "'x'", "5%"]),
         ("predict past --set n=1 --risk 7", ["--risk", "'7'", "5%"]),
         ("predict past --set n=1 --risk nan", ["--risk", "5%"]),
+        (
+            "predict past --set n=1 --risk 0%",
+            ["--risk", "'0%'", "a share above 0 % and below 100 %; write for example 5%"],
+        ),
         ("predict past --set foo", ["--set", "'foo'", "NAME=VALUE"]),
         ("predict past --set =1", ["--set", "'=1'", "NAME=VALUE"]),
         ("predict past --set n=1 --from past.csv", ["--set", "--from"]),

@@ -172,7 +172,7 @@ def test_words_may_be_numbers_and_braces_may_be_meant(read: Read) -> None:
         (_app(per="2"), "per", "at least one of x, cores"),
         (_app(per="x * machine_cpu"), "per", "machine_cores, machine_mhz"),
         (_app(per="kind", command='[run, "{kind}"]', parameters="{kind: {values: [a, b]}}"), "per", "'kind'"),
-        (_app(estimate="'" + "-" * 900 + "x'"), "estimate", "names"),
+        (_app(estimate="'" + "-" * 900 + "x'"), "estimate", "levels deep"),
     ],
 )  # fmt: skip
 def test_each_mistake_is_named(find_mistakes: Find, text: str, place: str, part: str) -> None:

@@ -57,13 +57,20 @@ def test_what_times_are_in_proportion_to_is_the_apps(per: str) -> None:
     [
         ("sise", "no column of numbers is named 'sise'; expected a formula of size, cores, gpus, nodes"),
         ("kind", "no column of numbers is named 'kind'"),
-        ("size *", "no formula"),
-        ("size.real", "only numbers, names"),
+        ("size *", "per: found 'size *'; expected a formula of size"),
+        ("size.real", "per: found 'size.real' in the formula 'size.real'; expected a formula of size"),
     ],
 )
 def test_proportion_to_what_is_no_number_is_refused(per: str, said: str) -> None:
     with pytest.raises(ImportDataError, match=re.escape(said)):
         read_runs(_FRAME, app="app", columns=Columns(elapsed="seconds", per=per))
+
+
+def test_a_column_that_is_not_there_is_refused_with_the_one_that_is_meant() -> None:
+    with pytest.raises(ImportDataError, match=r"no column 'second'; the table has .*; did you mean 'seconds'"):
+        read_runs(_FRAME, app="app", columns=Columns(elapsed="second"))
+    with pytest.raises(ImportDataError, match=r"no column 'xyz'; the table has [^?]*$"):
+        read_runs(_FRAME, app="app", columns=Columns(elapsed="xyz"))
 
 
 @pytest.mark.parametrize(

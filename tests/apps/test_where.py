@@ -51,12 +51,22 @@ def test_one_condition_needs_no_list(read: Read) -> None:
 @pytest.mark.parametrize(
     ("where", "found", "expected"),
     [
-        ('["heads <= hiden"]', "'hiden' in 'heads <= hiden' names nothing", "a condition"),
-        ('["heads < 100", "algorithm > 3"]', "is text where a number is needed", "a condition"),
+        (
+            '["heads <= hiden"]',
+            "'hiden' in 'heads <= hiden', which names nothing",
+            "one of heads, hidden, algorithm, cores, gpus, nodes (text is written in quotes); did you mean 'hidden'?",
+        ),
+        ('["heads < 100", "algorithm > 3"]', "'algorithm' in 'algorithm > 3', which is text", "a number"),
+        (
+            '["hidden = 3"]',
+            "'hidden = 3'",
+            "a condition, such as hidden % heads == 0 (equal is written ==); did you mean 'hidden == 3'?",
+        ),
+        ('["hidden =< 3"]', "'hidden =< 3'", "a condition, such as hidden % heads == 0"),
         ("{heads: 3}", "a mapping", "a condition"),
         ("[]", "an empty list", "at least one condition"),
         ('["heads > 100"]', "exclude every run", "some of the values"),
-        ('["memory_mb > 100"]', "'memory_mb' in 'memory_mb > 100' names nothing", "a condition"),
+        ('["memory_mb > 100"]', "'memory_mb' in 'memory_mb > 100', which names nothing", "one of heads"),
     ],
 )
 def test_mistakes_have_their_line(find_mistakes: Find, where: str, found: str, expected: str) -> None:
@@ -65,6 +75,7 @@ def test_mistakes_have_their_line(find_mistakes: Find, where: str, found: str, e
     assert mistake.place.startswith("where")
     assert found in mistake.found
     assert expected in mistake.expected
+    assert "; expected " not in f"{mistake.found} {mistake.expected}"
 
 
 def test_memory_is_judged_where_it_is_asked_for(read: Read) -> None:
@@ -84,6 +95,14 @@ def test_questions_about_them_are_refused_with_the_condition(read: Read) -> None
     where.check_parameters(on_cpus)
     with pytest.raises(SpecError, match="gpus > 0"):
         where.check([on_cpus])
+
+
+def test_rows_of_a_table_are_named(read: Read) -> None:
+    where = Where(read(_ATTENTION + _WHERE))
+    rows = [{"heads": heads, "hidden": 64, "algorithm": "naive"} for heads in (4, 3, 2, 5)]
+    with pytest.raises(SpecError) as caught:
+        where.check_rows([RunSpec(app="attention", parameters=row) for row in rows])
+    assert [mistake.found.partition(" in ")[2] for mistake in caught.value.mistakes] == ["row 2", "row 4"]
 
 
 def test_a_condition_from_a_store_that_cannot_be_read_is_an_error_in_words(read: Read) -> None:

@@ -173,6 +173,16 @@ def test_build_writes_plots(built):
     assert all((built / ".foretell" / "plots" / name).stat().st_size > 0 for name in written)
 
 
+def test_rows_that_the_app_excludes_are_named(run, workspace):
+    app, table = workspace / "foretell.yaml", workspace / "asked.csv"
+    app.write_text(f"{app.read_text()}where: n < 30\n")
+    table.write_text("n\n22\n50\n26\n")
+    outcome = run("predict", "--from", "asked.csv")
+    assert outcome.code == 1
+    assert "where: found n=50 cores=1 gpus=0 nodes=1 in row 2; expected n < 30" in " ".join(outcome.err.split())
+    assert " in row " not in run("predict", "--set", "n=50").err
+
+
 def test_predict(run):
     outcome = run("predict", "--set", "n=26", "--level", "80%", "--json")
     (prediction,) = outcome.record

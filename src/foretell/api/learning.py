@@ -176,7 +176,9 @@ def predict(
         known = resolve_app(app, opened)
         predictor = load_predictor(known, opened)
         specs = specify(known, configurations, allocation=usual_allocation(predictor, resources))
-        Where(known).check(specs)
+        where = Where(known)
+        check = where.check if isinstance(configurations, Mapping) else where.check_rows
+        check(specs)
         predictions = predictor.predict(specs, level=level, risk=risk, retry_cost=retry_cost) if specs else []
         return add_failure_warnings(known.name, predictions, opened)
 

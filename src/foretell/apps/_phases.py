@@ -8,7 +8,7 @@ from foretell.apps._parameters import IDENTIFIER
 from foretell.apps._values import render_known
 from foretell.apps._words import RESERVED_NAMES
 from foretell.entities.app import Combine, Parameter, ParameterType, Phase
-from foretell.entities.formula import Formula
+from foretell.entities.formula import ExpressionError, Formula
 
 _NUMERIC = frozenset({ParameterType.INTEGER, ParameterType.NUMBER})
 _MACHINE_NUMBERS = ("machine_cores", "machine_mhz", "machine_memory_bytes")  # its benchmark comes in by itself
@@ -103,8 +103,8 @@ def _read_names(entry: Entry, text: str, *, known: Collection[str]) -> frozenset
     """The names in a formula; nothing if it is none, or one of them is unknown, which is then noted."""
     try:
         names = Formula.parse(text).names
-    except (ValueError, RecursionError) as exc:
-        entry.note("numbers, names, + - * / ** and parentheses", found=str(exc))
+    except ExpressionError as exc:
+        entry.note(exc.expected, found=exc.found)
         return None
     unknown = sorted(names.difference(known))
     for name in unknown:

@@ -108,5 +108,10 @@ def render_known(name: str, known: Iterable[str]) -> str:
     names = [str(name) for name in dict.fromkeys(known)]  # an enumeration's repr is not its name
     if not names:
         return "none: there is nothing to name"
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"one of {', '.join(names)}{f'; did you mean {near[0]!r}?' if near else ''}"
+    near = find_near(name, names)
+    return f"one of {', '.join(names)}{'' if near is None else f'; did you mean {near!r}?'}"
+
+
+def find_near(name: str, known: Iterable[str]) -> str | None:
+    """The known name that an unknown one is most like, if it is like any."""
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from foretell.apps._values import find_near
 from foretell.entities.app import App, Domain, Parameter, ParameterType, Scale, Value
-from foretell.entities.formula import Formula
+from foretell.entities.formula import ExpressionError, Formula
 from foretell.entities.run import (
     JOB_COLUMNS,
     LAST_COLUMNS,
@@ -96,8 +97,8 @@ def _read_per(per: str | None, parameters: Sequence[Parameter]) -> str | None:
     expected = f"expected a formula of {', '.join((*numbers, *_COUNTS))}"
     try:
         formula = Formula.parse(per)
-    except (ValueError, RecursionError) as exc:
-        raise ImportDataError(f"per = {per!r}: {exc}; {expected}") from exc
+    except ExpressionError as exc:
+        raise ImportDataError(f"per: found {exc.found}; {expected}") from exc
     unknown = sorted(formula.names - {*numbers, *_COUNTS})
     if unknown:
         raise ImportDataError(f"per = {per!r}: no column of numbers is named {unknown[0]!r}; {expected}")
@@ -232,7 +233,9 @@ def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
         raise ImportDataError(f"columns named twice: {_listed(repeated)}; give each its own name")
     unknown = [name for name in columns.named() if name not in frame.columns]
     if unknown:
-        raise ImportDataError(f"no column {_listed(unknown)}; the table has {_listed(frame.columns)}")
+        near = [match for name in unknown if (match := find_near(name, map(str, frame.columns)))]
+        meant = f"; did you mean {_listed(near)}?" if near else ""
+        raise ImportDataError(f"no column {_listed(unknown)}; the table has {_listed(frame.columns)}{meant}")
     taken = [columns.elapsed, *([columns.memory] if columns.memory else [])]
     if len(set(taken)) < len(taken):
         raise ImportDataError(f"column {columns.elapsed!r} cannot be both the time and the memory")

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foretell.apps._nodes import Entry
-from foretell.apps._values import render_value
+from foretell.apps._values import find_near, render_value
 from foretell.entities.app import App, Parameter, ParameterType, Value
-from foretell.entities.condition import Condition, Kind, list_broken
+from foretell.entities.condition import A_CONDITION, Condition, Kind, list_broken
+from foretell.entities.formula import ExpressionError
 from foretell.entities.run import Allocation, RunSpec
 from foretell.errors import Mistake, SpecError
 
-_A_CONDITION = "a condition on parameters, cores, gpus and nodes, such as hidden % heads == 0"
 _MEMORY = "memory_mb"
 _RESOURCES = ("cores", "gpus", "nodes", _MEMORY)
 _KINDS = {
@@ -36,13 +36,14 @@ def read_where(entry: Entry | None, parameters: Sequence[Parameter], *, has_memo
 
 
 def _read_condition(entry: Entry, kinds: Mapping[str, Kind]) -> Condition | None:
-    text = entry.read_text(expected=_A_CONDITION)
+    text = entry.read_text(expected=A_CONDITION)
     if text is None:
         return None
     try:
         return Condition.parse(text, kinds)
-    except ValueError as exc:
-        entry.note(_A_CONDITION, found=str(exc))
+    except ExpressionError as exc:
+        near = None if exc.unknown is None else find_near(exc.unknown, kinds)
+        entry.note(exc.expected if near is None else f"{exc.expected}; did you mean {near!r}?", found=exc.found)
         return None
 
 
@@ -66,8 +67,8 @@ class Where:
         kinds = _list_kinds(self.app.parameters)
         try:
             conditions = tuple(Condition.parse(text, kinds) for text in self.app.where)
-        except ValueError as exc:
-            mistake = Mistake(place="where", found=str(exc), expected="a condition; correct it in the app file")
+        except ExpressionError as exc:
+            mistake = Mistake(place="where", found=exc.found, expected=f"{exc.expected}; correct it in the app file")
             raise SpecError(self.app.name, [mistake]) from None
         object.__setattr__(self, "_conditions", conditions)
 
@@ -78,7 +79,7 @@ class Where:
         return next(iter(list_broken(self._conditions, {**parameters, **_list_resources(allocation)})), None)
 
     def allows(self, spec: RunSpec) -> bool:
-        return self.find_broken(spec.parameters, spec.allocation) is None
+        return self._find_broken_in(spec) is None
 
     def check(self, specs: Sequence[RunSpec]) -> None:
         """Refuse questions about what the app excludes.
@@ -86,7 +87,16 @@ class Where:
         Raises:
             SpecError: with the first of them.
         """
-        self._refuse([(spec, self.find_broken(spec.parameters, spec.allocation)) for spec in specs])
+        self._refuse([(_render_spec(spec), self._find_broken_in(spec)) for spec in specs])
+
+    def check_rows(self, specs: Sequence[RunSpec]) -> None:
+        """The same for the rows of a table, which are named by their numbers.
+
+        Raises:
+            SpecError: with the first of them.
+        """
+        named = ((f"{_render_spec(spec)} in row {row}", spec) for row, spec in enumerate(specs, start=1))
+        self._refuse([(found, self._find_broken_in(spec)) for found, spec in named])
 
     def check_parameters(self, spec: RunSpec) -> None:
         """The same by the conditions on parameters alone, where the allocation is still to be chosen.
@@ -94,12 +104,16 @@ class Where:
         Raises:
             SpecError: if one of them excludes it.
         """
-        self._refuse([(spec, broken) for broken in list_broken(self._conditions, spec.parameters)])
+        broken = list_broken(self._conditions, spec.parameters)
+        self._refuse([(_render_spec(spec), condition) for condition in broken])
 
-    def _refuse(self, judged: Sequence[tuple[RunSpec, str | None]]) -> None:
+    def _find_broken_in(self, spec: RunSpec) -> str | None:
+        return self.find_broken(spec.parameters, spec.allocation)
+
+    def _refuse(self, judged: Sequence[tuple[str, str | None]]) -> None:
         mistakes = [
-            Mistake(place="where", found=_render_spec(spec), expected=f"{broken}, as the app file says")
-            for spec, broken in judged
+            Mistake(place="where", found=found, expected=f"{broken}, as the app file says")
+            for found, broken in judged
             if broken is not None
         ]
         if mistakes:

@@ -4,15 +4,18 @@ import ast
 import enum
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from foretell.entities.formula import is_number, parse_expression
+from foretell.entities.formula import ExpressionError, is_number, parse_expression
 
 Evaluate = Callable[[Mapping[str, Any]], Any]
 
-_EXAMPLE = "hidden % heads == 0 and algorithm != 'flash'"
+A_CONDITION = "a condition on parameters, cores, gpus and nodes, such as hidden % heads == 0"
+_EXAMPLE = "hidden % heads == 0"
+_SINGLE_EQUALS = re.compile(r"(?<![=!<>])=(?!=)")
 _DEEPEST = 100
 
 
@@ -56,7 +59,7 @@ class Condition:
     """Names, numbers, quoted text, ``+ - * / // % **``, comparisons, ``in``, ``and or not``, ``true false``, ``()``.
 
     Raises (on :meth:`parse`):
-        ValueError: if the text holds anything else, names what is not in ``kinds``, or compares what cannot be.
+        ExpressionError: if the text holds anything else, names what is not in ``kinds``, or compares what cannot be.
     """
 
     text: str
@@ -65,16 +68,35 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str, kinds: Mapping[str, Kind]) -> "Condition":
-        body = parse_expression(text, what="condition", example=_EXAMPLE)
+        body = _parse(text)
         part = _Reader(text.strip(), kinds).read(body)
         if part.kind is not Kind.TRUTH:
-            raise ValueError(f"{text!r}, which is {part.kind}")
+            raise ExpressionError(f"{text!r}, which is {part.kind}", A_CONDITION)
         names = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)} - _TRUTHS.keys()
         return cls(text, frozenset(names), part.evaluate)
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether it is true of these values; what has no value (``1 / 0``) compares as false."""
         return bool(self._evaluate(values))
+
+
+def _parse(text: str) -> ast.expr:
+    try:
+        return parse_expression(text, what="condition", example=_EXAMPLE)
+    except ExpressionError as exc:
+        compared = _SINGLE_EQUALS.sub("==", text)
+        if compared == text or not _is_expression(compared):
+            raise
+        expected = f"{exc.expected} (equal is written ==); did you mean {compared!r}?"
+        raise ExpressionError(exc.found, expected) from None
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        parse_expression(text, what="condition", example=_EXAMPLE)
+    except ExpressionError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +114,7 @@ class _Reader:
 
     def read(self, node: ast.expr, depth: int = 0) -> _Part:
         if depth > _DEEPEST:
-            raise ValueError(f"a condition nested more than {_DEEPEST} levels deep; write a shorter one")
+            raise ExpressionError(f"a condition nested more than {_DEEPEST} levels deep", "a shorter one")
         for kind, read in _READERS.items():
             if isinstance(node, kind):
                 return read(self, node, depth + 1)
@@ -104,9 +126,8 @@ class _Reader:
             return _Part(self.kinds[name], lambda values: values[name])
         if name in _TRUTHS:
             return _constant(Kind.TRUTH, _TRUTHS[name])
-        raise ValueError(
-            f"{name!r} in {self.text!r} names nothing; known are {', '.join(self.kinds)}; text is written in quotes"
-        )
+        expected = f"one of {', '.join(self.kinds)} (text is written in quotes)"
+        raise ExpressionError(f"{name!r} in {self.text!r}, which names nothing", expected, unknown=name)
 
     def _read_constant(self, node: ast.Constant, depth: int) -> _Part:
         if isinstance(node.value, bool):
@@ -158,15 +179,13 @@ class _Reader:
             same, one = _EQUALITY[type(sign)], self.read(left, depth)
             other = self._expect(right, one.kind, depth)
             return lambda values: same(one.evaluate(values), other(values))
-        raise ValueError(f"{self.text!r}: compare with ==, !=, <, <=, >, >=, in or not in")
+        raise ExpressionError(repr(self.text), "a comparison by ==, !=, <, <=, >, >=, in or not in")
 
     def _read_membership(
         self, compare: Callable[[Any, Any], bool], left: ast.expr, right: ast.expr, depth: int
     ) -> Evaluate:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set):
-            raise ValueError(  # noqa: TRY004  # of the text, not of an argument
-                f"{self.text!r}: after 'in' write a list, such as ['flash', 'naive'] or [1, 2]"
-            )
+            raise ExpressionError(repr(self.text), "a list after 'in', such as ['flash', 'naive'] or [1, 2]")
         one = self.read(left, depth)
         listed = [self._expect(item, one.kind, depth) for item in right.elts]
         return lambda values: compare(one.evaluate(values), [item(values) for item in listed])
@@ -174,17 +193,16 @@ class _Reader:
     def _expect(self, node: ast.expr, kind: Kind, depth: int) -> Evaluate:
         part = self.read(node, depth)
         if part.kind is not kind:
-            raise ValueError(f"{self._show(node)} in {self.text!r} is {part.kind} where {kind} is needed")
+            raise ExpressionError(f"{self._show(node)}, which is {part.kind}", kind)
         return part.evaluate
 
     def _show(self, node: ast.expr) -> str:
-        return repr(ast.get_source_segment(self.text, node) or self.text)
+        part = ast.get_source_segment(self.text, node) or self.text
+        return repr(part) if part == self.text else f"{part!r} in {self.text!r}"
 
-    def _refuse(self, node: ast.expr) -> ValueError:
-        return ValueError(
-            f"{self._show(node)} in {self.text!r}; only names, numbers, quoted text, + - * / // % **, comparisons, "
-            "in, and, or, not and () are read"
-        )
+    def _refuse(self, node: ast.expr) -> ExpressionError:
+        expected = "names, numbers, quoted text, + - * / // % **, comparisons, in, and, or, not and ()"
+        return ExpressionError(self._show(node), expected)
 
 
 _READERS: Mapping[type[ast.expr], Callable[[_Reader, Any, int], _Part]] = {

@@ -22,12 +22,25 @@ _DEEPEST = 100
 _LARGEST = 1e300
 
 
+class ExpressionError(ValueError):
+    """Text that cannot be read as an expression: what was ``found``, and what was ``expected``.
+
+    ``unknown`` is the name in it that nothing has, if that is what is wrong.
+    """
+
+    def __init__(self, found: str, expected: str, *, unknown: str | None = None) -> None:
+        super().__init__(f"found {found}; expected {expected}")
+        self.found = found
+        self.expected = expected
+        self.unknown = unknown
+
+
 @dataclass(frozen=True)
 class Formula:
     """Numbers, names, ``+ - * / **`` and parentheses.
 
     Raises (on :meth:`parse`, and wherever it is used):
-        ValueError: if the text holds anything else.
+        ExpressionError: if the text holds anything else.
     """
 
     text: str
@@ -54,7 +67,7 @@ class Formula:
 
     def _check(self, node: ast.expr, depth: int = 0) -> None:
         if depth > _DEEPEST:
-            raise ValueError(f"a formula nested more than {_DEEPEST} levels deep; write a shorter one")
+            raise ExpressionError(f"a formula nested more than {_DEEPEST} levels deep", "a shorter one")
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
             self._check(node.left, depth + 1)
             self._check(node.right, depth + 1)
@@ -62,7 +75,8 @@ class Formula:
             self._check(node.operand, depth + 1)
         elif not (isinstance(node, ast.Name) or is_number(node)):
             part = ast.get_source_segment(self.text.strip(), node)
-            raise ValueError(f"{part!r} in the formula {self.text!r}; only numbers, names, + - * / ** and () are read")
+            found = f"{part!r} in the formula {self.text!r}"
+            raise ExpressionError(found, "numbers, names, + - * / ** and parentheses")
 
     def _evaluate(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         if isinstance(node, ast.BinOp):
@@ -90,15 +104,15 @@ def parse_expression(text: str, *, what: str, example: str) -> ast.expr:
     """What the text is as an expression, not yet checked for what may be in it.
 
     Raises:
-        ValueError: if it is too long, or none.
+        ExpressionError: if it is too long, or none.
     """
     if len(text) > _LONGEST:
-        raise ValueError(f"a {what} of {len(text)} characters; at most {_LONGEST} are read")
+        raise ExpressionError(f"a {what} of {len(text)} characters", f"at most {_LONGEST}")
     try:
         with warnings.catch_warnings(action="ignore"):  # Python's advice on text that is no Python
             return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"{text!r} is no {what}; write for example: {example}") from None
+        raise ExpressionError(repr(text), f"a {what}, such as {example}") from None
 
 
 def is_number(node: ast.expr) -> bool:

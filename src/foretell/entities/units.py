@@ -116,7 +116,7 @@ def parse_share(text: str | float) -> float:
     except (OverflowError, ValueError):
         share = math.nan
     if not 0 < share < 1:
-        raise ValueError(f"{text!r} is no share; write for example 5% or 0.05")
+        raise ValueError(f"{text!r} is no share above 0 % and below 100 %; write for example 5% or 0.05")
     return share
 
 
