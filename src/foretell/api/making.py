@@ -97,7 +97,8 @@ class Campaign:
         specs = self._next_round(retry_failed=retry_failed)
         if specs and not self.is_prepared:
             self._prepare()
-            specs = self._next_round(retry_failed=retry_failed)  # within what is left of the budget now
+            if self.budget_s < math.inf:  # plan within what is left of it now
+                specs = self._next_round(retry_failed=retry_failed)
         if specs or (self.wait and self.runner.running):
             before = len(self.finished)
             self.make(specs)
