@@ -106,6 +106,21 @@ def test_tie_goes_to_the_simpler(off_by: Any) -> None:
     assert "as good as involved" in judgement.why
 
 
+@pytest.mark.parametrize("policy", ["mape", "mae", "wtm"])
+@pytest.mark.parametrize(
+    ("best", "other", "said"),
+    [
+        (1.0, 1 + 1e-14, "as good as the next family, other"),
+        (1.0, 1.0001, "as good as the next family, other"),
+        (1.0, 1.04, "the next family, other SD+100%FS, is more than 100 times as far off"),
+        (1.02, 1.08, "the next family, other SD+100%FS, is 4.00 times as far off"),
+    ],
+)
+def test_the_next_family_is_never_nearer(off_by: Any, policy: str, best: float, other: float, said: str) -> None:
+    names = off_by("best", best, 1), off_by("other", other, 9)
+    assert said in _select(_known_set(), *names, policy=policy).judgement.why
+
+
 def test_simpler_one_that_is_worse_loses(off_by: Any) -> None:
     names = off_by("involved", 1.02, 9), off_by("plain", 1.08, 1)
     assert _select(_known_set(), *names).judgement.winner.startswith("involved")

@@ -26,6 +26,8 @@ _RESAMPLES = 100
 _TIE = 0.16  # share of resamples in which a candidate must be as good as the best: within one standard error of it
 _SAME_PERCENT = 1.0  # predictions that near are the same to whoever asks for memory or time
 _FAR = 2.0
+_ROUNDING_PERCENT = 0.05  # errors below it are shown as 0.0 %
+_NOTABLE, _MOST_TIMES = 1.005, 100  # times as far off: less is 1.00, more is as good as any number
 _LEAST_FULL_SCALE = 3
 _FOLDS = 10
 _FOLDS_FOR_MANY = 5
@@ -273,5 +275,16 @@ def _explain(winner: Trial, standings: Sequence[Standing], policy: str, weigh: C
     runner_up = next((line for line in standings[1:] if line.family != first.family), None)
     if runner_up is None:
         return f"{name}: best by {policy}"
-    ratio = weigh(runner_up.scores) / max(weigh(first.scores), 1e-12)
-    return f"{name}: best by {policy}; the next family, {runner_up.candidate}, is {ratio:.2f} times as far off"
+    next_family = f"the next family, {runner_up.candidate}"
+    ratio = _compare(runner_up.scores, first.scores, weigh)
+    if ratio < _NOTABLE:
+        return f"{name}: by {policy} as good as {next_family}"
+    times = f"{ratio:.2f}" if ratio < _MOST_TIMES else f"more than {_MOST_TIMES}"
+    return f"{name}: best by {policy}; {next_family}, is {times} times as far off"
+
+
+def _compare(other: Scores, best: Scores, weigh: Callable[[Scores], float]) -> float:
+    """How many times as far off another candidate is; once where both are off by no more than rounding."""
+    if max(other.mape, best.mape) < _ROUNDING_PERCENT:
+        return 1.0
+    return weigh(other) / weigh(best) if weigh(best) > 0 else np.inf
