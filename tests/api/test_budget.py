@@ -177,3 +177,9 @@ class TestRepeats:
 def test_an_adaptive_campaign_says_that_nothing_fits(app: App) -> None:
     generate(app, minutes=7, adaptive=True)
     assert generate(app, minutes=7, adaptive=True).ending is Ending.BUDGET
+
+
+def test_so_it_does_where_planned_runs_turn_out_too_long(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "estimate_durations", lambda _, specs: [100 * MINUTE] * len(specs))
+    result = generate(app, minutes=7, adaptive=True)
+    assert (result.completed, result.ending) == (0, Ending.BUDGET)

@@ -302,9 +302,13 @@ class Campaign:
 
     def _drop_late(self, waiting: list[RunSpec]) -> None:
         """Leave out what the budget has no time for any more, because others took longer than planned."""
-        if self.budget_s < math.inf:
-            left_s = self.budget_left_s
-            waiting[:] = [spec for spec in waiting if self.seconds.get(spec.id, 0.0) <= left_s]
+        if self.budget_s == math.inf:
+            return
+        left_s = self.budget_left_s
+        late = [spec for spec in waiting if self.seconds.get(spec.id, 0.0) > left_s]
+        waiting[:] = [spec for spec in waiting if spec not in late]
+        if late and self.round is not None:
+            self.round = replace(self.round, ending=Ending.BUDGET)
 
     def _start(self, spec: RunSpec) -> None:
         if not self.claims.take(spec):
