@@ -39,7 +39,7 @@ def from_record(cls: type[T], record: Mapping[str, Any]) -> T:
 
     Raises:
         TypeError: if a value is of another type than its field, or a field without default is missing.
-        ValueError: if a text is none of those that its field may have.
+        ValueError: if a text is none of those that its field may have, or a number is too large.
     """
     _check_type(record, Mapping)
     hints = _hints(typing.cast("Any", cls))
@@ -90,10 +90,17 @@ def _restore_plain(hint: Any, value: Any) -> Any:
         return datetime.fromisoformat(value)
     if hint in (int, float):
         _check_type(value, int, float)
-        return float(value) if hint is float else value
+        return _to_float(value) if hint is float else value
     if hint in (str, bool):
         _check_type(value, hint)
     return value
+
+
+def _to_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{reprlib.repr(value)} is too large a number") from None
 
 
 def _parse_decimal(value: Any) -> Decimal:

@@ -5,6 +5,7 @@ Raises (everywhere):
 """
 
 import math
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -48,9 +49,16 @@ def check_whole_numbers(values: Array, *, shape: tuple[int | None, ...]) -> Arra
 
 def read_number(value: Any) -> float:
     """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} instead of a number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+        raise ValueError(f"{reprlib.repr(value)} instead of a number")
     return float(value)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def read_positive(value: Any) -> float:

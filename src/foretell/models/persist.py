@@ -6,19 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import skops.io
-from skops.io.exceptions import UntrustedTypesFoundException
 
 from foretell.errors import StoreError
-from foretell.models.fitted import check_parts
-from foretell.models.runs import REGRESSORS, RunRegressor
+from foretell.models.archive import check_archive
+from foretell.models.fitted import check_model
+from foretell.models.kinds import name_types
+from foretell.models.runs import RunRegressor
 
-_TRUSTED = [
-    *(f"{regressor.__module__}.{regressor.__qualname__}" for regressor in REGRESSORS.values()),
-    "foretell.models.runs._kernel.Axis",
-    "foretell.models.runs._kernel.Kernel",
-    "sklearn.tree._tree.Tree",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-]
+_TYPES = name_types()
+_TRUSTED = sorted(name for names in _TYPES.values() for name in names)
 
 
 def dump_models(models: Mapping[str, RunRegressor], *, facts: Mapping[str, Any]) -> bytes:
@@ -30,17 +26,17 @@ def load_models(blob: bytes) -> tuple[dict[str, RunRegressor], dict[str, Any]]:
     """What :func:`dump_models` wrote.
 
     Raises:
-        StoreError: if the bytes are damaged, or hold a type that is none of ours.
+        StoreError: if the bytes are damaged, too many, or hold a type that is none of ours.
     """
     try:
+        check_archive(blob, types=_TYPES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # scikit-learn warns of other versions; the store rebuilds instead
             content = skops.io.loads(blob, trusted=_TRUSTED)
         models = _checked(content["models"])
-        check_parts(models)
+        for model in models.values():
+            check_model(model)
         return models, json.loads(content["facts"])
-    except UntrustedTypesFoundException as exc:
-        raise StoreError(f"the stored model holds types Foretell does not write ({exc}); run 'foretell build'") from exc
     except Exception as exc:  # a damaged archive fails in as many ways as there are bytes
         raise StoreError(f"the stored model cannot be read ({exc}); run 'foretell build' to make it anew") from exc
 

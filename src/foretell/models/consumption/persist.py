@@ -57,7 +57,16 @@ def load_model(path: Path, kind: type[Model]) -> tuple[Model, dict[str, Any]]:
         return kind.from_state(json.loads(said["record"]), safetensors.load_file(path)), json.loads(said["facts"])
     except PermissionError as exc:
         raise StoreError(f"{path}: you may not read it; ask whoever it belongs to, or learn one of your own") from exc
-    except (OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError, SafetensorError) as exc:
+    except (
+        OSError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        SafetensorError,
+    ) as exc:
         raise StoreError(f"{path}: no model of consumption that can be read ({exc}); learn it again") from exc
 
 

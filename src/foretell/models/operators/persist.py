@@ -46,7 +46,16 @@ def load_model(path: Path) -> tuple[ReplayModel | SerialModel, dict[str, Any]]:
         arrays = safetensors.load_file(path)
         kind = MODELS[said["model"]]
         return kind.from_state(json.loads(said["record"]), arrays), json.loads(said["facts"])
-    except (OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError, SafetensorError) as exc:
+    except (
+        OSError,
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        SafetensorError,
+    ) as exc:
         raise StoreError(
             f"{path}: no model of training steps that can be read ({exc}); learn the device again"
         ) from exc
