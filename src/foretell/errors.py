@@ -10,6 +10,7 @@ ForetellError
 ├── WorkloadError (ValueError)      a model's code cannot be built, or its training step cannot be read from it
 ├── InfeasibleError                 no allocation meets the limits
 ├── RunnerError (RuntimeError)      a run could not be started or followed
+│   ├── RunTakenError               a process that lives makes the run in the same folder
 │   └── SchedulerError              the scheduler refused, did not answer, or said what we do not know
 ├── OutputError (OSError)           a file or folder could not be written
 ├── MissingExtraError (ImportError) an optional library is needed for this
@@ -113,6 +114,10 @@ class InfeasibleError(ForetellError):
 
 class RunnerError(ForetellError, RuntimeError):
     """A run could not be started or followed."""
+
+
+class RunTakenError(RunnerError):
+    """A process that lives makes the run in the same folder."""
 
 
 class SchedulerError(RunnerError):

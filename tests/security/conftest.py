@@ -34,16 +34,30 @@ class User:
         self, *words: str | Path, folder: Path | None = None, environment: Mapping[str, str] = MappingProxyType({})
     ) -> subprocess.CompletedProcess[str]:
         """A command of this user's, with next to nothing in its environment."""
-        usual = {"HOME": str(self.home), "PATH": os.environ["PATH"], "COLUMNS": "200", "LANG": "C.UTF-8"}
         return subprocess.run(
             [*self.prefix, *map(str, words)],
             cwd=folder or self.home,
-            env={**usual, "PYTHONPATH": str(_SOURCE), "PYTHONDONTWRITEBYTECODE": "1", **environment},
+            env=self._build_environment(environment),
             capture_output=True,
             text=True,
             check=False,
             timeout=300,
         )
+
+    def start_foretell(self, *words: str | Path, folder: Path) -> subprocess.Popen[str]:
+        """``foretell WORDS``, beside what else happens."""
+        return subprocess.Popen(
+            [*self.prefix, sys.executable, "-m", "foretell.cli", *map(str, words)],
+            cwd=folder,
+            env=self._build_environment({}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def _build_environment(self, further: Mapping[str, str]) -> dict[str, str]:
+        usual = {"HOME": str(self.home), "PATH": os.environ["PATH"], "COLUMNS": "200", "LANG": "C.UTF-8"}
+        return {**usual, "PYTHONPATH": str(_SOURCE), "PYTHONDONTWRITEBYTECODE": "1", **further}
 
     def foretell(
         self, *words: str | Path, folder: Path | None = None, environment: Mapping[str, str] = MappingProxyType({})
@@ -56,6 +70,7 @@ class User:
 
     def write(self, path: Path, text: str, *, mode: int = 0o644) -> Path:
         """A file of this user's, made by root where the user could make it, too."""
+        assert path.is_relative_to(self.home)  # or all that is above would become this user's
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(mode)

@@ -29,9 +29,10 @@ from foretell.apps.command import build_launch
 from foretell.entities.app import App
 from foretell.entities.plan import CampaignResult, Ending, Plan, Progress
 from foretell.entities.run import Claim, Run, RunSpec, State
-from foretell.errors import ForetellError, StoreError
+from foretell.errors import ForetellError, RunTakenError, StoreError
 from foretell.predictor.durations import LEAST_FOR_LAW, estimate_durations, preload
-from foretell.probes.machine import is_alive, kill_leftovers
+from foretell.probes.machine import is_alive, kill_abandoned
+from foretell.probes.run_lock import is_run_locked
 from foretell.runners import Runner
 from foretell.runners.local import read_finished
 from foretell.stores import RunStore
@@ -41,6 +42,7 @@ _HEARTBEAT_S = 15.0
 _POLL_S = 0.25
 _OTHERS_S = 2.0  # between two looks at runs that other processes make
 _MOST_INTERRUPTIONS = 3  # of one run, before it is left for the next campaign
+_TAKEN = "another process makes some of these runs in the same folders, unknown to this store: they are left to it"
 _AGAIN = "run the same command again to continue"
 _GOES_ON = "you left; the jobs go on: 'foretell status' shows them, and the same command collects them"
 
@@ -174,7 +176,8 @@ class Campaign:
         self._tell(f"{runs} measured while others used the machine: making {them} once more")
         while waiting or self.runner.running:
             while waiting and self.runner.has_room(waiting[0]):
-                self._launch(waiting.pop(0))
+                with suppress(RunTakenError):
+                    self._launch(waiting.pop(0))
             for run in self.runner.poll(_POLL_S):
                 self._keep_quieter(run, than=disturbed[run.id])
             self._beat()
@@ -316,6 +319,11 @@ class Campaign:
             return
         try:
             self._launch(spec)
+        except RunTakenError:
+            self.claims.release([spec])
+            self.total -= 1
+            if _TAKEN not in self.notes:
+                self._tell(_TAKEN)
         except ForetellError:
             self.claims.release([spec])
             raise
@@ -375,10 +383,11 @@ class Campaign:
     def _recover(self) -> None:
         """Runs that somebody took on and can no longer finish: kept if they ended, else free to be made again."""
         for claim in self.store.claims(self.app.name):
-            if not _is_abandoned(claim):
+            directory = run_directory(self.app, claim.spec.id)
+            if not _is_abandoned(claim) or is_run_locked(directory):
                 continue
-            ended = read_finished(run_directory(self.app, claim.spec.id))
-            kill_leftovers(claim.spec.id, owner=claim.owner)
+            ended = read_finished(directory)
+            kill_abandoned(claim.spec.id, claim.owner, without_lock=self.store.private)
             if ended is not None and ended.id == claim.spec.id and self.store.finish(ended, claim.owner):
                 self.recovered += 1
             else:
@@ -416,6 +425,7 @@ class Campaign:
 
 
 def _is_abandoned(claim: Claim) -> bool:
+    """What the store says of it; whether a process on this machine lives, only its lock tells."""
     if claim.owner.is_batch:
         return False  # the scheduler has it
     alive = is_alive(claim.owner)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from foretell.api.exchange import store_repeated
-from foretell.api.workspace import FOLDER, StoreLike, using_store
+from foretell.api.workspace import FOLDER, StoreLike, keep_file, make_kept_folder, using_store
 from foretell.entities.app import ParameterType
 from foretell.entities.consumption import Resource
 from foretell.entities.observation import CycleSearch, Observation, Recorded
@@ -61,7 +61,7 @@ def observe(
     """
     _check(command, pids, job, interval_s=interval_s)
     with using_store(store, create=True):
-        _make_room(folder / OBSERVATIONS)  # where nothing can be kept, that is said before the job runs
+        kept = _make_room(folder)  # where nothing can be kept, that is said before the job runs
     began = datetime.now(UTC)
     if command:
         subject = shlex.join(command)
@@ -82,7 +82,7 @@ def observe(
     )
     with using_store(store, create=True) as opened:
         run = store_repeated(_build_run(observation, watched, job=job, began=began), _TYPES, opened)
-    path = _keep(observation, folder / OBSERVATIONS / f"{run.id}.json")
+    path = _keep(observation, kept / f"{run.id}.json")
     return replace(observation, run_id=run.id, path=str(path))
 
 
@@ -168,22 +168,15 @@ def _keep(observation: Observation, path: Path) -> Path:
         "notes": list(observation.notes),
         "recorded": build_recorded_record(observation.recorded),
     }
-    try:
-        path.write_text(json.dumps(record, separators=(",", ":")) + "\n", "utf-8")
-    except OSError as exc:
-        raise _refuse(path, exc) from exc
+    keep_file(path, json.dumps(record, separators=(",", ":")).encode() + b"\n")
     return path
 
 
-def _make_room(folder: Path) -> None:
+def _make_room(folder: Path) -> Path:
+    path = make_kept_folder(folder, OBSERVATIONS)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as exc:
-        raise _refuse(folder, exc) from exc
-
-
-def _refuse(path: Path, exc: OSError) -> OutputError:
-    where = "start from a folder you may write to, or name a file there with --store"
-    return OutputError(f"{path}: cannot be written ({exc.strerror}); {where}")
+        raise OutputError(f"{path}: cannot be written ({exc.strerror}); make room, or make it writable") from exc
+    return path

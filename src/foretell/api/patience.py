@@ -24,6 +24,11 @@ class Patience:
         """The store, as patient as this is."""
         return cast("RunStore", self)
 
+    @property
+    def private(self) -> bool:
+        """As the store's."""
+        return self._store.private
+
     @contextmanager
     def waiting(self, tell: Callable[[str], None]) -> Iterator[None]:
         """Be patient; ``tell`` is told of each outage once."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from foretell.api.consumption import CONSUMPTION, check_setting, name_device, tell_times
 from foretell.api.workloads import DEVICES, KEPT, check_name
+from foretell.api.workspace import make_kept_folder
 from foretell.entities.consumption import Case, Cycle, MeasuredJob, Resource, Series, Setting
 from foretell.entities.observation import Recorded
 from foretell.entities.training import JobProgress, Trained, TrainingJob
@@ -234,7 +235,8 @@ def learn_consumption(
 
     placed = _place(setting, folder=folder)
     _check_counts(jobs, repetitions)
-    kept = folder / CONSUMPTION / check_name(name)
+    chosen = check_name(name)
+    kept = make_kept_folder(folder, CONSUMPTION) / chosen
     base = None if scratch else find_consumption_model()
     measured = kept.with_name(f"{kept.name}.jsonl")
     rows = measure_jobs(measured, [placed], jobs=jobs, repetitions=repetitions, on_progress=on_progress)

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretell.api.exchange import store_repeated
-from foretell.api.workspace import FOLDER, StoreLike, using_store
+from foretell.api.workspace import FOLDER, StoreLike, keep_file, make_kept_folder, using_store
 from foretell.entities.app import ParameterType, Value
 from foretell.entities.device import Device
 from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
 from foretell.entities.step import KnownDevice, LearnedDevice, StepPrediction, find_phases
 from foretell.entities.workload import MeasuredStep, StepPhase, Workload
-from foretell.errors import Mistake, OutputError, SpecError, WorkloadError
+from foretell.errors import Mistake, SpecError, WorkloadError
 from foretell.machines import devices
 from foretell.probes.machine import detect_machine
 from foretell.workloads import read_workload as read_step
 from foretell.workloads import require_torch
 from foretell.workloads.sources import InputSpec, StepOptions, parse_input, resize
-from foretell.workloads.trace import Profile, load_profile, save_profile
+from foretell.workloads.trace import Profile, load_profile, render_profile, save_profile
 
 if TYPE_CHECKING:
     from foretell.workloads.learning import Learned
@@ -152,13 +152,14 @@ def profile_workload(
 
     Raises:
         MissingExtraError, NotFoundError, SpecError, WorkloadError: As :func:`read_workload`.
-        StoreError: The store cannot be written.
+        OutputError, StoreError: The profile cannot be kept, or the store not be written.
     """
     require_torch()
     from foretell.workloads.loading import load_model
     from foretell.workloads.profile import profile
 
     _check_batch(batch)
+    kept = make_kept_folder(folder, PROFILES)
     began = datetime.now(UTC)
     with using_store(store, create=True) as opened:
         given = _read_arguments(arguments)
@@ -170,9 +171,8 @@ def profile_workload(
         run = _build_run(found, given, chosen, began)
         types = {name: ParameterType.INTEGER if name == "batch" else ParameterType.TEXT for name in run.spec.parameters}
         run = store_repeated(run, types, opened)
-    path = folder / PROFILES / f"{run.id}.json"
-    _make_folder(path.parent)
-    save_profile(found, path)
+    path = kept / f"{run.id}.json"
+    keep_file(path, render_profile(found).encode())
     return KeptProfile(profile=found, run=run, path=path)
 
 
@@ -236,7 +236,8 @@ def learn_device(
 
     own = name_device(find_device())
     catalogued = devices.find_device(own)
-    path = folder / DEVICES / f"{check_name(name or (catalogued.name if catalogued else own))}.jsonl"
+    chosen = check_name(name or (catalogued.name if catalogued else own))
+    path = make_kept_folder(folder, DEVICES) / f"{chosen}.jsonl"
     known = learn(path, budget_s=budget_s, tell=on_progress)
     _check_enough(known, budget_s)
     head = LearningFile(path).open(dict)
@@ -325,10 +326,3 @@ def check_name(name: str) -> str:
         expected = "letters, digits, spaces and the signs . _ -, beginning with a letter or digit"
         raise SpecError("options", [Mistake(place="name", found=repr(name), expected=expected)])
     return name
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        raise OutputError(f"{path}: this folder cannot be made ({exc.strerror}); choose another place") from exc

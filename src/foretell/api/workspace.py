@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 from foretell.apps.spec import load_app
 from foretell.entities.app import App
-from foretell.errors import Mistake, NotFoundError, RunnerError, SpecError, StoreError
+from foretell.errors import Mistake, NotFoundError, OutputError, RunnerError, SpecError, StoreError
+from foretell.own_files import make_own_folder, make_top_folder, write_whole
 from foretell.stores import RunStore, find_file, open_store
 
 __all__ = ["StoreLike", "default_store", "directory_of", "load_app", "resolve_app", "using_store"]
@@ -40,15 +41,48 @@ def make_work_folder(app: App) -> None:
     """
     folder = run_directory(app, "").parent.parent
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_top_folder(folder)
         writable = os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
         cause = None if writable else "not yours to write"
+    except OutputError as exc:
+        raise RunnerError(str(exc)) from exc
     except OSError as exc:
         cause = exc.strerror
     if cause:
         raise RunnerError(
             f"{folder}: runs cannot be kept there ({cause}); name a folder you can write to in the variable {WORK_DIR}"
         )
+
+
+def make_kept_folder(folder: Path, kind: str) -> Path:
+    """The folder of one kind of files below a work folder; it is this user's own.
+
+    Raises:
+        OutputError: if it cannot be made, is a symbolic link, or belongs to somebody else.
+    """
+    path = folder / kind
+    try:
+        make_own_folder(path.absolute(), top=folder.absolute())
+    except OutputError:
+        raise
+    except OSError as exc:
+        raise OutputError(
+            f"{path}: this folder cannot be made ({exc.strerror}); "
+            f"start from a folder you can write to, or name one in the variable {WORK_DIR}"
+        ) from exc
+    return path
+
+
+def keep_file(path: Path, data: bytes) -> None:
+    """Write a file in a folder of :func:`make_kept_folder`.
+
+    Raises:
+        OutputError: if it cannot be written.
+    """
+    try:
+        write_whole(path, data)
+    except OSError as exc:
+        raise OutputError(f"{path}: cannot be written ({exc.strerror}); make room, or make it writable") from exc
 
 
 def default_store(directory: Path) -> Path:

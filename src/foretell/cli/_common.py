@@ -40,6 +40,7 @@ StoreOption = Annotated[
         "--store", metavar="URL", help="The store: a file or a database URL. [env: FORETELL_STORE]", show_default=False
     ),
 ]
+UnusedStoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", hidden=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 SetOption = Annotated[
     list[str] | None,
@@ -219,10 +220,16 @@ def find_work_folder(directory: Path) -> Path:
     return work_folder(directory)
 
 
-def find_kept_folder(explicit: str | None) -> Path:
-    """The folder of what is kept beside the store; a database has none, so it is the one here then."""
-    address = find_store(explicit)
-    return Path(address).parent if "://" not in address else find_work_folder(Path())
+def find_kept_folder() -> Path:
+    """The user's own work folder, for what is in files and not in the store, which others may share."""
+    path = None if os.environ.get("FORETELL_WORK_DIR") else find_app_file()
+    return find_work_folder(path.parent if path else Path.cwd())
+
+
+def note_unused_store(explicit: str | None) -> None:
+    """Say of commands that open no store that ``--store`` changes nothing; it once chose where they keep files."""
+    if explicit is not None:
+        note(f"--store is not used here: what is learned is in {find_kept_folder()}.")
 
 
 def find_site_files(explicit: Iterable[Path] | None) -> list[Path]:

@@ -63,7 +63,7 @@ def build(
             borrow=borrow_from or borrow,
             on_progress=lambda step: status.update(build_line(f"Judging {step}")),
         )
-    written = _write_plots(card, plots or _plots_folder(name))
+    written = _write_plots(card, plots or _make_plots_folder(name), is_named=plots is not None)
     if as_json:
         show_json({**build_card_record(card), "plots": [str(path) for path in written]})
         return
@@ -71,20 +71,28 @@ def build(
     note(f"Plots: {', '.join(str(path) for path in written if path.suffix == '.png')}")
 
 
-def _plots_folder(name: str) -> Path:
+def _make_plots_folder(name: str) -> Path:
+    from foretell.api.workspace import make_kept_folder
+
     base = Path(name).parent if name.endswith((".yaml", ".yml")) else Path.cwd()
-    return find_work_folder(base) / "plots"
+    return make_kept_folder(find_work_folder(base), "plots")
 
 
-def _write_plots(card: "ModelCard", folder: Path) -> list[Path]:
-    from foretell.reports.plots import draw_predicted_measured, save_figure
+def _write_plots(card: "ModelCard", folder: Path, *, is_named: bool) -> list[Path]:
+    """Plots in a folder that the user named, or in the one that is Foretell's own: there, links are not followed."""
+    from foretell.api.workspace import keep_file
+    from foretell.reports.plots import draw_predicted_measured, render_figure, save_figure
 
-    make_folder(folder)
+    if is_named:
+        make_folder(folder)
     written = []
     for quantity, judgement in card.judgements.items():
         figure = draw_predicted_measured(judgement, title=f"{card.app}: {quantity}")
         for suffix in (".png", ".svg"):
-            path = folder / f"{card.app}-{quantity}{suffix}"
-            save_figure(figure, path)
+            path = folder / f"{card.app}-{quantity}{suffix}".replace("/", "_")  # names may come from a shared store
+            if is_named:
+                save_figure(figure, path)
+            else:
+                keep_file(path, render_figure(figure, suffix))
             written.append(path)
     return written

@@ -8,11 +8,12 @@ import typer
 from foretell.cli._common import (
     JsonOption,
     LevelOption,
-    StoreOption,
+    UnusedStoreOption,
     check_plot,
     find_kept_folder,
     make_folder,
     note,
+    note_unused_store,
     parse_option,
     parse_optional,
     parse_settings,
@@ -90,7 +91,7 @@ def predict_consumption(
         bool, typer.Option("--curves/--no-curves", help="Tell what another link, workers, servers, batch would change.")
     ] = True,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it, as .png or .svg.")] = None,
-    store: StoreOption = None,
+    store: UnusedStoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what each worker of a training will consume, what limits it, and what would change, without running it."""
@@ -100,6 +101,7 @@ def predict_consumption(
     from foretell.reports.text_consumption import render_outlook
 
     check_plot(plot)
+    note_unused_store(store)
     outlook = api.explore_consumption(
         source,
         inputs or (),
@@ -110,7 +112,7 @@ def predict_consumption(
         model=model,
         curves=curves,
         level=parse_option("--level", parse_share, level),
-        folder=find_kept_folder(store),
+        folder=find_kept_folder(),
     )
     if plot is not None:
         from foretell.reports.plots import save_figure
@@ -141,16 +143,17 @@ def learn_consumption(
     jobs: Annotated[int, typer.Option(help="Trainings of small networks to measure; again with more goes on.")] = 20,
     repetitions: Annotated[int, typer.Option(help="How many times to measure each.")] = 1,
     scratch: Annotated[bool, typer.Option("--scratch", help="Forget what ships, and learn from these only.")] = False,
-    store: StoreOption = None,
+    store: UnusedStoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train small networks on this machine in a setting, measure what they consume, and learn that setting."""
     from foretell.reports.records_consumption import build_learned_consumption_record
     from foretell.reports.text_consumption import render_learned_consumption
 
+    note_unused_store(store)
     setting = _build_setting(device, strategy, workers, servers, asynchronous, link)
     try:
-        learned = _learn(setting, name=name, jobs=jobs, repetitions=repetitions, scratch=scratch, store=store)
+        learned = _learn(setting, name=name, jobs=jobs, repetitions=repetitions, scratch=scratch)
     except KeyboardInterrupt:
         note("Stopped. What was measured is kept; the same command goes on.")
         raise typer.Exit(130) from None
@@ -220,9 +223,7 @@ def scale_steps(
         show([render_placements(told, efficiency=least)])
 
 
-def _learn(
-    setting: "Setting", *, name: str, jobs: int, repetitions: int, scratch: bool, store: str | None
-) -> "LearnedConsumption":
+def _learn(setting: "Setting", *, name: str, jobs: int, repetitions: int, scratch: bool) -> "LearnedConsumption":
     from foretell import api
     from foretell.reports.text_consumption import describe_job
 
@@ -233,7 +234,7 @@ def _learn(
         jobs=jobs,
         repetitions=repetitions,
         scratch=scratch,
-        folder=find_kept_folder(store),
+        folder=find_kept_folder(),
         on_progress=lambda progress: note(describe_job(progress)),
     )
 

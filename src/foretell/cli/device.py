@@ -6,9 +6,10 @@ import typer
 
 from foretell.cli._common import (
     JsonOption,
-    StoreOption,
+    UnusedStoreOption,
     find_kept_folder,
     note,
+    note_unused_store,
     open_console,
     parse_option,
     show,
@@ -22,12 +23,13 @@ app = typer.Typer(help="Show the devices whose training steps can be told, and l
 
 
 @app.command("list", epilog="Example: foretell device list")
-def list_devices(store: StoreOption = None, as_json: JsonOption = False) -> None:
+def list_devices(store: UnusedStoreOption = None, as_json: JsonOption = False) -> None:
     """List known devices with their figures, and where their times come from."""
     from foretell import api
     from foretell.reports.text_workload import render_devices
 
-    devices = api.list_devices(folder=find_kept_folder(store))
+    note_unused_store(store)
+    devices = api.list_devices(folder=find_kept_folder())
     if as_json:
         show_json(devices)
     else:
@@ -40,7 +42,7 @@ def learn_device(
     name: Annotated[
         str | None, typer.Option(help="What to call it; default: its own name, cpu for this machine.")
     ] = None,
-    store: StoreOption = None,
+    store: UnusedStoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure small networks on the device at hand, and learn to tell how long others take on it."""
@@ -49,9 +51,10 @@ def learn_device(
     from foretell.reports.text_workload import render_learned
 
     budget_s = parse_option("--budget", parse_duration, budget)
+    note_unused_store(store)
     note(f"Measuring for {budget} in all; leave this machine alone meanwhile. Ctrl-C keeps what was measured.")
     try:
-        learned = _learn(budget_s, name, store)
+        learned = _learn(budget_s, name)
     except KeyboardInterrupt:
         note("Stopped. What was measured is kept; the same command goes on.")
         raise typer.Exit(130) from None
@@ -61,7 +64,7 @@ def learn_device(
         show([render_learned(learned)])
 
 
-def _learn(budget_s: float, name: str | None, store: str | None) -> "LearnedDevice":
+def _learn(budget_s: float, name: str | None) -> "LearnedDevice":
     from foretell import api
     from foretell.reports.text_workload import describe_learning
 
@@ -69,6 +72,6 @@ def _learn(budget_s: float, name: str | None, store: str | None) -> "LearnedDevi
         return api.learn_device(
             name=name,
             budget_s=budget_s,
-            folder=find_kept_folder(store),
+            folder=find_kept_folder(),
             on_progress=lambda known: status.update(describe_learning(len(known.profiles), known.seconds, budget_s)),
         )

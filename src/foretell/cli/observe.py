@@ -61,7 +61,7 @@ def observe(
         least_s=parse_optional("--least", parse_duration, least) or 0.0,
         keep_stdout=not as_json,
         store=find_store(store),
-        folder=find_kept_folder(store),
+        folder=find_kept_folder(),
     )
     if as_json:
         show_json(build_observation_record(seen))

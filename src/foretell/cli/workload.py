@@ -10,10 +10,12 @@ from foretell.cli._common import (
     JsonOption,
     LevelOption,
     StoreOption,
+    UnusedStoreOption,
     find_kept_folder,
     find_store,
     make_folder,
     note,
+    note_unused_store,
     open_console,
     parse_option,
     parse_optional,
@@ -136,7 +138,7 @@ def profile_workload(
             batch=batch,
             seconds=parse_option("--seconds", parse_duration, _add_unit(seconds)),
             store=find_store(store),
-            folder=find_kept_folder(store),
+            folder=find_kept_folder(),
         )
     if output is not None:
         make_folder(output.parent)
@@ -173,7 +175,7 @@ def predict_workload(
     level: LevelOption = "90%",
     rows: RowsOption = 12,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it over the batch, as .png or .svg.")] = None,
-    store: StoreOption = None,
+    store: UnusedStoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say how long a training step would take on a device, and what in it costs most, without running it."""
@@ -182,6 +184,7 @@ def predict_workload(
     from foretell.reports.records_workload import build_step_record
     from foretell.reports.text_workload import render_step_predictions
 
+    note_unused_store(store)
     options = build_options(loss, optimizer, implementation, precision, accumulation, checkpointing)
     answers = api.predict_workload(
         source,
@@ -192,7 +195,7 @@ def predict_workload(
         options=options,
         profiles=[api.load_profile(path) for path in profile or ()],
         level=parse_option("--level", parse_share, level),
-        folder=find_kept_folder(store),
+        folder=find_kept_folder(),
     )
     if plot is not None:
         from foretell.reports.plots import save_figure

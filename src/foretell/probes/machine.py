@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from foretell.entities.run import BENCH_VERSION, Bench, Machine, Owner
 from foretell.errors import OutputError
 from foretell.probes.gpus import find_gpus
 from foretell.probes.procfs import TICKS_PER_S, find_stat, find_text, pids
+from foretell.probes.run_lock import is_run_locked
 
 RUN_ID = "FORETELL_RUN_ID"
 RUN_DIRECTORY = "FORETELL_RUN_DIR"
@@ -203,19 +204,42 @@ def is_alive(owner: Owner) -> bool | None:
     )
 
 
-def kill_leftovers(run_id: str, *, run_directory: str | Path | None = None, owner: Owner | None = None) -> int:
+def kill_leftovers(run_id: str, *, run_directory: str | Path | None = None) -> int:
     """Kill every process an earlier start of this run left behind; how many there were.
 
     They are known by their environment. Run ids are the same in every store, so name the run's directory where
-    another store on this machine may be at the same run, and the owner where somebody else may have started it anew.
+    another store on this machine may be at the same run.
     """
     marks = {os.fsencode(f"{RUN_ID}={run_id}")}
     if run_directory is not None:
         marks.add(os.fsencode(f"{RUN_DIRECTORY}={Path(run_directory).absolute()}"))
-    if owner is not None:
-        marks.add(os.fsencode(f"{OWNER}={owner.token}"))
+    return _kill(marks, lambda _: True)
+
+
+def kill_abandoned(run_id: str, owner: Owner, *, without_lock: bool) -> int:
+    """Kill what an owner that has died left of this run; how many processes there were.
+
+    A store may say of anybody that they have died. So processes are spared in whose own run folder a process that
+    lives holds the lock; and, unless ``without_lock``, those whose folder has no lock to tell.
+    """
+    marks = {os.fsencode(f"{RUN_ID}={run_id}"), os.fsencode(f"{OWNER}={owner.token}")}
+
+    def is_abandoned(environment: Collection[bytes]) -> bool:
+        is_locked = _is_folder_locked(environment)
+        return without_lock if is_locked is None else not is_locked
+
+    return _kill(marks, is_abandoned)
+
+
+def _is_folder_locked(environment: Collection[bytes]) -> bool | None:
+    name = os.fsencode(f"{RUN_DIRECTORY}=")
+    folder = next((word.removeprefix(name) for word in environment if word.startswith(name)), None)
+    return None if folder is None else is_run_locked(Path(os.fsdecode(folder)))
+
+
+def _kill(marks: set[bytes], is_left: Callable[[Collection[bytes]], bool]) -> int:
     killed: set[int] = set()
-    while found := set(_find_marked(marks)) - killed:  # again, for those born while we looked
+    while found := set(_find_marked(marks, is_left)) - killed:  # again, for those born while we looked
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -223,10 +247,10 @@ def kill_leftovers(run_id: str, *, run_directory: str | Path | None = None, owne
     return len(killed)
 
 
-def _find_marked(marks: set[bytes]) -> Iterator[int]:
+def _find_marked(marks: set[bytes], is_left: Callable[[Collection[bytes]], bool]) -> Iterator[int]:
     for pid in pids():
-        environment = find_text(f"/proc/{pid}/environ")
-        if environment and marks <= set(environment.split(b"\0")) and not _is_ours(pid):
+        environment = set((find_text(f"/proc/{pid}/environ") or b"").split(b"\0"))
+        if marks <= environment and not _is_ours(pid) and is_left(environment):
             yield pid
 
 

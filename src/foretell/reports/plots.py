@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 
 import numpy as np
@@ -352,11 +352,18 @@ def save_figure(figure: Figure, path: Path) -> None:
     if kind not in _NO_METADATA:
         raise OutputError(f"{str(path)!r} is no plot we can write; its name must end in .png or .svg")
     try:
-        with house_style():
-            figure.savefig(path, format=kind[1:], metadata=_NO_METADATA[kind])
+        path.write_bytes(render_figure(figure, kind))
     except OSError as exc:
         reason = exc.strerror or str(exc)
         raise OutputError(f"cannot write the plot {str(path)!r}: {reason}; choose another folder") from exc
+
+
+def render_figure(figure: Figure, kind: str) -> bytes:
+    """What a file with that ending holds, ``.png`` or ``.svg``."""
+    buffer = BytesIO()
+    with house_style():
+        figure.savefig(buffer, format=kind[1:], metadata=_NO_METADATA[kind])
+    return buffer.getvalue()
 
 
 def render_svg(figure: Figure) -> str:

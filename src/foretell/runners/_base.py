@@ -76,6 +76,7 @@ class Runner(abc.ABC):
 
         Raises:
             RunnerError: if it does not fit, there is no room now, or its run directory cannot be written.
+            RunTakenError: if another process on this machine makes a run in that directory.
         """
 
     @abc.abstractmethod

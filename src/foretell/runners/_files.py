@@ -10,9 +10,9 @@ from pathlib import Path
 
 from foretell.entities.records import from_record, to_record
 from foretell.entities.run import Run
-from foretell.errors import RunnerError
+from foretell.errors import OutputError, RunnerError
+from foretell.own_files import make_own_folder
 from foretell.probes.sample import SAMPLE
-from foretell.runners._folders import make_own_folder
 
 STDOUT, STDERR, SETUP, CLEANUP, RECORD = "stdout.log", "stderr.log", "setup.log", "cleanup.log", "run.json"
 JOB_RECORD = "job.txt"  # of a run that is a job of a scheduler
@@ -31,6 +31,16 @@ _REMEDIES = {
 }
 
 
+def make_run_directory(directory: Path) -> None:
+    """A real folder of this user's own.
+
+    Raises:
+        OutputError: if it is a symbolic link, or belongs to somebody else.
+        OSError: if it cannot be made.
+    """
+    make_own_folder(directory, top=directory.parent.parent)
+
+
 def prepare_run_directory(directory: Path) -> None:
     """An empty set of files for a new attempt; what the run itself may have left stays.
 
@@ -38,7 +48,7 @@ def prepare_run_directory(directory: Path) -> None:
         RunnerError: if it cannot be written, is a symbolic link, or belongs to somebody else.
     """
     with writing(directory):
-        make_own_folder(directory)
+        make_run_directory(directory)
         for name in (RECORD, SETUP, CLEANUP, JOB_RECORD, SAMPLE, STDOUT, STDERR):
             (directory / name).unlink(missing_ok=True)  # a link goes, what it points to stays
         for name in (STDOUT, STDERR):
@@ -101,6 +111,8 @@ def writing(path: Path) -> Iterator[None]:
     """Turn what the system says of a path we write into an error that names it and what to do."""
     try:
         yield
+    except OutputError as exc:  # which says it all
+        raise RunnerError(str(exc)) from exc
     except (OSError, ValueError) as exc:
         number = exc.errno if isinstance(exc, OSError) else None
         remedy = _REMEDIES.get(number or 0, "choose another directory")

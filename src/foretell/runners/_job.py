@@ -16,6 +16,7 @@ from foretell.probes.environment import build_environment
 from foretell.probes.gpus import Gpu
 from foretell.probes.machine import RUN_DIRECTORY, RUN_ID, kill_leftovers, read_busy_s
 from foretell.probes.process import Command, CpuLedger, Ending, Limits, Measurement, ProcessProbe
+from foretell.probes.run_lock import RunLock
 from foretell.runners._files import CLEANUP, SETUP, STDERR, STDOUT, read_tail, write_finished, writing
 from foretell.runners._logs import cut_logs, free_middles, read_kept_phases
 from foretell.runners._reasons import render_exit, render_memory_limit, render_time_limit
@@ -59,6 +60,7 @@ class Job(threading.Thread):
         spec: RunSpec,
         launch: Launch,
         directory: Path,
+        lock: RunLock,
         phases: Sequence[Phase],
         place: Place,
         machine: Machine,
@@ -68,6 +70,7 @@ class Job(threading.Thread):
         super().__init__(name=f"run {spec.id}", daemon=True)
         self.spec = spec
         self.place = place
+        self.lock = lock  # of the directory, for as long as the runner has the job
         self.outcome: Run | None = None
         self.failure: Exception | None = None
         self._launch = launch

@@ -10,14 +10,15 @@ from pathlib import Path
 from foretell.entities.app import Phase
 from foretell.entities.run import Launch, Run, RunSpec
 from foretell.entities.units import render_bytes
-from foretell.errors import RunnerError
+from foretell.errors import RunnerError, RunTakenError
 from foretell.probes.gpus import Gpu, find_gpus
-from foretell.probes.machine import RUN_ID, detect_machine
+from foretell.probes.machine import RUN_ID, detect_machine, kill_leftovers
 from foretell.probes.process import CpuLedger
+from foretell.probes.run_lock import RunLock, take_run_lock
 from foretell.runners._base import Runner
 from foretell.runners._core_locks import CoreLocks, find_lock_folder
 from foretell.runners._cpus import CpuPool
-from foretell.runners._files import prepare_run_directory, read_finished
+from foretell.runners._files import make_run_directory, prepare_run_directory, read_finished, writing
 from foretell.runners._job import Job, Place
 
 __all__ = ["LocalRunner", "read_finished"]
@@ -97,11 +98,17 @@ class LocalRunner(Runner):
         if spec.id in self._jobs or not self.has_room(spec):
             raise RunnerError(f"no room for run {spec.id} of {spec.app!r} now; poll until a running one has ended")
         directory = Path(launch.run_directory).absolute()
-        prepare_run_directory(directory)
+        lock = _take_directory(spec, directory)
+        try:
+            prepare_run_directory(directory)
+        except BaseException:
+            lock.free()
+            raise
         self._jobs[spec.id] = job = Job(
             spec=spec,
             launch=launch,
             directory=directory,
+            lock=lock,
             phases=phases,
             place=Place(cpus=self._cpus.lend(spec.allocation.cores), gpus=self._lend_gpus(spec.allocation.gpus)),
             machine=self._machine,
@@ -160,8 +167,29 @@ class LocalRunner(Runner):
 
     def _settle(self, job: Job) -> list[Run]:
         del self._jobs[job.spec.id]
+        job.lock.free()
         self._cpus.give_back(job.place.cpus)
         self._gpus.extend(job.place.gpus)
         if job.failure is not None:
             self._failures.append(job.failure)
         return [job.outcome] if job.outcome is not None else []
+
+
+def _take_directory(spec: RunSpec, directory: Path) -> RunLock:
+    """Make sure that nobody else makes a run there, now or from an earlier start.
+
+    Raises:
+        RunTakenError: if a process that lives does.
+        RunnerError: if the folder cannot be written.
+    """
+    with writing(directory):
+        make_run_directory(directory)
+        lock = take_run_lock(directory)
+    if lock is None:
+        raise RunTakenError(
+            f"run {spec.id} of {spec.app!r} is being made by another process, in {str(directory)!r}; "
+            "try again when it has ended"
+        )
+    if not lock.is_new:
+        kill_leftovers(spec.id, run_directory=directory)
+    return lock

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from foretell.errors import ImportDataError, OutputError
+from foretell.own_files import open_to_append
 
 
 class LinesFile:
@@ -69,10 +70,12 @@ class LinesFile:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab+") as file:
+            with open_to_append(self.path) as file:
                 if file.tell() and not _ends_whole(file):
                     file.write(b"\n")
                 file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        except OutputError:
+            raise
         except OSError as exc:
             raise OutputError(f"{self.path}: cannot be written ({exc.strerror}); name another file") from exc
 

@@ -36,9 +36,14 @@ def save_profile(profile: Profile, path: Path) -> None:
         OutputError: The file cannot be written.
     """
     try:
-        path.write_text(json.dumps(to_record(profile), indent=1) + "\n", encoding="utf-8")
+        path.write_text(render_profile(profile), encoding="utf-8")
     except OSError as exc:
         raise OutputError(f"{path}: cannot be written ({exc.strerror}); name another file") from exc
+
+
+def render_profile(profile: Profile) -> str:
+    """The text of a file that :func:`load_profile` reads."""
+    return json.dumps(to_record(profile), indent=1) + "\n"
 
 
 def load_profile(path: Path) -> Profile:

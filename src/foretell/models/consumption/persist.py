@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from foretell.errors import StoreError
 from foretell.models.operators.persist import VERSION, import_safetensors, read_header
+from foretell.own_files import write_whole
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -38,7 +39,7 @@ def save_model(path: Path, model: Kept, facts: Mapping[str, Any]) -> None:
     said = {"version": VERSION, "model": model.kind, "record": json.dumps(record), "facts": json.dumps(dict(facts))}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(safetensors.save(arrays, metadata=said))  # for all whom other files here are for
+        write_whole(path, safetensors.save(arrays, metadata=said))
     except (OSError, SafetensorError) as exc:
         raise StoreError(f"{path}: cannot be written ({exc})") from exc
 

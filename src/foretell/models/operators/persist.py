@@ -8,6 +8,7 @@ from typing import Any
 from foretell.errors import MissingExtraError, StoreError
 from foretell.models.operators.replay import ReplayModel
 from foretell.models.operators.serial import SerialModel
+from foretell.own_files import write_whole
 
 VERSION = "1"
 
@@ -28,7 +29,7 @@ def save_model(path: Path, model: ReplayModel | SerialModel, facts: Mapping[str,
     said = {"version": VERSION, "model": name, "record": json.dumps(record), "facts": json.dumps(dict(facts))}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(safetensors.save(arrays, metadata=said))  # for all whom other files here are for
+        write_whole(path, safetensors.save(arrays, metadata=said))
     except (OSError, SafetensorError) as exc:
         raise StoreError(f"{path}: cannot be written ({exc})") from exc
 

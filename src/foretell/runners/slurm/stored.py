@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foretell.entities.job import Batch
 from foretell.errors import RunnerError
-from foretell.runners._folders import check_own_folder
+from foretell.own_files import check_own_folder
 from foretell.runners.slurm.array import name_batch
 
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -34,10 +34,10 @@ def check_batch(batch: Batch, *, app: str, directory: Path) -> Batch:
             f"'foretell status' stores its {len(batch.run_ids)} runs when it is called by the same user and app file"
         )
     try:
-        check_own_folder(folder)
+        check_own_folder(folder, top=folder.parent.parent)
     except FileNotFoundError:
         pass  # never written
-    except (RunnerError, OSError) as exc:
+    except OSError as exc:
         raise RunnerError(f"{shown} is left alone: {exc}") from exc
     return replace(batch, directory=str(folder))
 

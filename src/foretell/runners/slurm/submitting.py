@@ -15,10 +15,10 @@ from pathlib import Path
 from foretell.entities.job import Batch
 from foretell.entities.run import Allocation
 from foretell.errors import RunnerError, SchedulerError
+from foretell.own_files import make_private_folder
 from foretell.probes.machine import is_alive
 from foretell.probes.slurm.submission import QuotaError, find_submitted, stop_submitters, submit
 from foretell.runners._files import prepare_run_directory, writing
-from foretell.runners._folders import make_private_folder
 from foretell.runners.slurm.array import (
     ENDED,
     LOGS,
@@ -126,7 +126,7 @@ class Submitter:
     def _write(self, followed: Followed, allocation: Allocation) -> None:
         sampler = _build_sampler() if self._samples else ()
         with writing(followed.directory):
-            make_private_folder(followed.directory)
+            make_private_folder(followed.directory, top=followed.directory.parent.parent)
             for name in (ENDED, LOGS):
                 (followed.directory / name).mkdir(exist_ok=True)
             for index, task in followed.tasks.items():
