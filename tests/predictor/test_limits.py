@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from foretell.entities.app import App, Parameter, ParameterType, Phase
-from foretell.entities.run import Run as _Run
 from foretell.entities.run import Machine, RunSpec, State, Usage
+from foretell.entities.run import Run as _Run
 from foretell.features.table import build_table
 from foretell.predictor.learn import learn
 from foretell.predictor.predictor import Predictor

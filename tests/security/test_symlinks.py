@@ -95,7 +95,9 @@ def test_a_link_made_after_the_job_was_submitted(fake_slurm: FakeSlurm, tmp_path
     precious.mkdir()
     (precious / "stdout.log").write_text("years of work")
     (precious / "job.txt").write_text("years of work")
-    blocker = fake_slurm.run("sbatch", "--parsable", "--exclusive", "--array=0-9", "--wrap", "sleep 3").strip()
+    blocker = fake_slurm.run(
+        "sbatch", "--parsable", "--output=/dev/null", "--exclusive", "--array=0-9", "--wrap", "sleep 3"
+    ).strip()
     package.generate(sweep.app)
     (run,) = (sweep.folder / ".foretell/runs" / sweep.name).iterdir()
     if name:

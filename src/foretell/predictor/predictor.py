@@ -252,9 +252,11 @@ class Predictor:
         shifts = {ELAPSED: _STRANGER * rows.strangers, MEMORY: _STRANGER * rows.strangers}
         for columns in self.encoder.list_levels() if rows.strangers.any() else ():
             unknown = np.flatnonzero((rows.X[:, columns] < 1).all(axis=1))
+            if not len(unknown):
+                continue
             few = rows.take(unknown)
             mixed = self._points(few)
-            for column in columns if len(unknown) else ():
+            for column in columns:
                 X = few.X.copy()
                 X[:, columns], X[:, column] = 0.0, 1.0
                 for name, values in self._points(replace(few, X=X)).items():
