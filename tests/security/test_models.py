@@ -612,3 +612,22 @@ def test_files_with_numbers_that_no_float_holds_end_in_one_sentence(folder: str,
         except StoreError:
             refused += 1
     assert refused
+
+
+@pytest.mark.parametrize("folder", ["operators", "consumption"])
+def test_arithmetic_that_fails_while_a_file_is_read_ends_in_one_sentence(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from foretell.models.consumption.physics import PhysicsModel
+    from foretell.models.operators.persist import MODELS
+    from foretell.predictor.consumption import load_consumption_model
+    from foretell.predictor.steps import load_step_model
+
+    def overflow(*_: object) -> None:
+        raise OverflowError("int too large to convert to float")
+
+    for kind in (*MODELS.values(), PhysicsModel):
+        monkeypatch.setattr(kind, "from_state", overflow)
+    load: Callable[[Path], object] = load_step_model if folder == "operators" else load_consumption_model
+    with pytest.raises(StoreError, match="int too large"):
+        load(sorted((_SHIPPED / folder / "weights").glob("*.safetensors"))[0])

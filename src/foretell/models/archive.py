@@ -10,7 +10,7 @@ from typing import Any
 MOST_BYTES = 256 * 2**20
 MOST_SCHEMA_BYTES = 64 * 2**20
 MOST_ENTRIES = 100_000
-MOST_VALUES = 5_000_000  # each takes more memory than text
+MOST_VALUES = 2_000_000  # each takes more memory than text
 DEEPEST = 100
 
 _SCHEMA = "schema.json"
