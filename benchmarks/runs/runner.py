@@ -56,12 +56,11 @@ def teach(app: str, train: pd.DataFrame, case: Case) -> float:
     return time.perf_counter() - started
 
 
-def ask(app: str, test: pd.DataFrame, case: Case, *, retry_cost: float | None = None) -> pd.DataFrame:
+def ask(app: str, test: pd.DataFrame, case: Case) -> pd.DataFrame:
     """A row for each prediction of the time, and of the memory where the case has it."""
     columns = case.columns
     hidden = [name for name in (columns.elapsed, columns.memory, *case.labels) if name is not None]
-    asked = test.drop(columns=hidden)
-    predictions = foretell.predict(app, asked, store=_store(), level=LEVEL, retry_cost=retry_cost)
+    predictions = foretell.predict(app, test.drop(columns=hidden), store=_store(), level=LEVEL)
     shared = {"part": case.part, "seed": case.seed, **{name: test[name].to_numpy() for name in case.labels}}
     times = {
         **shared,

@@ -34,24 +34,15 @@ def make_cases(folder: Path, plan: Plan) -> Iterator[Case]:
 def answer_online(case: Case) -> Result:
     """Predict the tasks in their order; those predicted so far teach the next model."""
     check_apart(case)
-    app, seen, build_s = name_app(case), case.train, []
-    usual, frugal = [], []
+    app, seen, told, build_s = name_app(case), case.train, [], []
     for block in cut_blocks(case.train, case.test):
         build_s.append(teach(app, seen, case))
-        usual.append(ask(app, block, case))
-        frugal.append(ask(app, block, case, retry_cost=0))
+        told.append(ask(app, block, case))
         seen = pd.concat([seen, block])
-    rows, others = _gather(usual), _gather(frugal)
-    small = others["request"] < others["actual"]
-    rows = rows.assign(
-        waste=_waste(rows, case.test), waste_frugal=_waste(others, case.test), small_frugal=small.astype(float)
-    )
-    return Result(part=case.part, rows=rows.drop(columns="retries"), build_s=tuple(build_s), trained_on=len(case.train))
-
-
-def _gather(told: Iterable[pd.DataFrame]) -> pd.DataFrame:
     rows = pd.concat(told)
-    return rows[rows["quantity"] == MEMORY]
+    rows = rows[rows["quantity"] == MEMORY]
+    rows = rows.assign(waste=_waste(rows, case.test))
+    return Result(part=case.part, rows=rows.drop(columns="retries"), build_s=tuple(build_s), trained_on=len(case.train))
 
 
 def _waste(peaks: pd.DataFrame, tasks: pd.DataFrame) -> list[float]:
@@ -86,14 +77,12 @@ def wasted(need: float, tries: Iterable[float]) -> float:
 def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
     peaks = rows.assign(workflow=rows["part"].str.partition("/")[0])
     baselines = pd.read_csv(folder / "baseline_wastage_seed1996.csv").set_index("wf")
-    figures, shares, frugal_shares = [], [], []
+    figures, shares = [], []
     for workflow, few in peaks.groupby("workflow"):
         best = baselines.loc[[str(workflow)]].nsmallest(1, "GBh").iloc[0]
         comparable = len(few) == best["n"]  # not where a case was not answered
         ours = float(few["waste"].sum()) if comparable else float("nan")
-        frugal = float(few["waste_frugal"].sum()) if comparable else float("nan")
         shares.append(100 * ours / best["GBh"])
-        frugal_shares.append(100 * frugal / best["GBh"])
         goal = GOAL / 100 * float(best["GBh"])
         known_by = str(best["M"]).removesuffix("/Default")
         figures.append(
@@ -107,15 +96,9 @@ def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
             )
         )
         figures.append(Figure(name=f"{workflow}: requests too small", ours=upp(few)))
-        figures.append(Figure(name=f"{workflow}, retry cost 0: wasted", ours=frugal, unit="GB·h"))
-        small = 100 * float(few["small_frugal"].mean())
-        figures.append(Figure(name=f"{workflow}, retry cost 0: requests too small", ours=small))
     name = "wasted, of the best baseline: median"
-    medians = {name: float(np.median(shares)), f"retry cost 0: {name}": float(np.median(frugal_shares))}
-    whole = [
-        Figure(name=label, ours=share, known=PUBLISHED, known_by="Sizey", goal=GOAL) for label, share in medians.items()
-    ]
-    return [*whole, *figures]
+    share = float(np.median(shares))
+    return [Figure(name=name, ours=share, known=PUBLISHED, known_by="Sizey", goal=GOAL), *figures]
 
 
 SUITE = Suite(
