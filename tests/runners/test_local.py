@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from foretell.entities.run import Allocation, Launch, RunSpec, State
-from foretell.errors import RunnerError
+from foretell.errors import RunnerError, RunTakenError
 from foretell.probes.machine import kill_leftovers
+from foretell.probes.run_lock import take_run_lock
 from foretell.runners._base import Runner
 from foretell.runners.local import LocalRunner, read_finished
 from foretell.testing.runners import RunnerContract, build_spec, is_running, poll_all, python_launch, wait_for
@@ -316,6 +317,16 @@ class TestFolders:
         assert run.state is State.COMPLETED
         with pytest.raises(RunnerError, match=r"run\.json.*free some space"):
             runner.poll(0)
+
+    def test_one_that_another_process_makes_a_run_in(self, runner, tmp_path):
+        lock = take_run_lock(tmp_path)
+        (tmp_path / "stdout.log").write_text("so far")
+        with pytest.raises(RunTakenError, match="being made by another process"):
+            runner.start(SPEC, python_launch(tmp_path, ""))
+        assert (tmp_path / "stdout.log").read_text() == "so far"
+        assert runner.running == ()
+        lock.free()
+        assert run_python(runner, tmp_path, "").state is State.COMPLETED
 
     def test_relative_run_directory(self, runner, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
