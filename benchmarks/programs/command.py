@@ -33,15 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run the programs here first (about ten minutes), instead of what is kept",
     )
+    parser.add_argument("--measure-missing", action="store_true", help="the same for programs of which no run is kept")
 
 
 def run_command(arguments: argparse.Namespace) -> None:
     """Learn from each sweep, predict what it did not run, and print how near that is."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if arguments.measure:
+    if arguments.measure or arguments.measure_missing:
         from benchmarks.programs.measure import measure_all
 
-        measure_all()
+        measure_all(only_missing=not arguments.measure)
     record = judge_all()
     if arguments.json:
         json.dump(record, sys.stdout, indent=2)
@@ -55,7 +56,10 @@ def judge_all() -> dict[str, Any]:
     rows = [{"program": program, **figures} for program, figures in _judge_each()]
     frame = pd.DataFrame(rows)
     names = list(_COLUMNS.values())
-    means = {str(key): {name: float(group[name].mean()) for name in names} for key, group in frame.groupby("quantity")}
+    means = {
+        f"{quantity}, {'held out' if held_out else 'chosen by'}": {name: float(group[name].mean()) for name in names}
+        for (held_out, quantity), group in frame.groupby(["held_out", "quantity"])
+    }
     return {"programs": rows, "means": means}
 
 
@@ -79,7 +83,8 @@ def _judge_each() -> Iterator[tuple[str, dict[str, Any]]]:
         for quantity, target in _TARGETS.items():
             predicted = answers[answers["quantity"] == quantity]
             baselines = _predict_baselines(case.train.drop(columns="scale"), case.test, target)
-            yield sweep.program, {"quantity": quantity, **_judge(predicted), **baselines}
+            figures = {"quantity": quantity, "held_out": sweep.held_out, **_judge(predicted), **baselines}
+            yield sweep.program, figures
 
 
 def _judge(rows: pd.DataFrame) -> dict[str, float]:

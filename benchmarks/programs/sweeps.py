@@ -17,6 +17,7 @@ class Sweep:
     full: Mapping[str, Sequence[Any]]
     asked: Sequence[tuple[Any, ...]]
     repeats: int = 1
+    held_out: bool = False  # written and measured after the models were settled: nothing was chosen by it
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -206,6 +207,105 @@ SWEEPS = (
             (30000, 8, 20),
             (10000, 12, 20),
             (50000, 8, 10),
+        ],
+    ),
+    Sweep(
+        program="pagerank",
+        held_out=True,
+        small={"nodes": [2000, 5000, 10000], "degree": [5, 10], "iterations": [10, 50]},
+        full={"nodes": [50000, 100000], "degree": [10, 20], "iterations": [50, 100]},
+        asked=[
+            (75000, 15, 75),
+            (100000, 10, 60),
+            (60000, 20, 100),
+            (200000, 10, 100),
+            (100000, 40, 100),
+            (150000, 20, 200),
+            (30000, 20, 80),
+            (80000, 10, 400),
+        ],
+    ),
+    Sweep(
+        program="parsing",
+        held_out=True,
+        small={"records": [2000, 5000, 10000], "fields": [5, 20], "form": ["json", "csv"]},
+        full={"records": [50000, 100000], "fields": [10, 20], "form": ["json", "csv"]},
+        repeats=2,
+        asked=[
+            (70000, 15, "json"),
+            (70000, 20, "csv"),
+            (80000, 10, "csv"),
+            (200000, 20, "json"),
+            (200000, 10, "csv"),
+            (100000, 40, "json"),
+            (30000, 20, "csv"),
+            (150000, 30, "csv"),
+        ],
+    ),
+    Sweep(
+        program="blur",
+        held_out=True,
+        small={"side": [100, 200, 400], "radius": [1, 4], "passes": [2, 5]},
+        full={"side": [1000, 1500], "radius": [4, 10], "passes": [5, 10]},
+        asked=[
+            (1200, 6, 8),
+            (1500, 10, 7),
+            (1000, 8, 10),
+            (2500, 10, 10),
+            (1500, 20, 10),
+            (2000, 4, 20),
+            (800, 10, 5),
+            (3000, 6, 5),
+        ],
+    ),
+    Sweep(
+        program="stencil",
+        held_out=True,
+        small={"side": [100, 200, 400], "steps": [50, 100, 200], "precision": ["float32", "float64"]},
+        full={"side": [800, 1200], "steps": [200, 400], "precision": ["float32", "float64"]},
+        asked=[
+            (1000, 300, "float64"),
+            (1000, 400, "float32"),
+            (1200, 250, "float64"),
+            (2000, 400, "float64"),
+            (2000, 200, "float32"),
+            (1200, 1000, "float64"),
+            (600, 400, "float32"),
+            (3000, 100, "float64"),
+        ],
+    ),
+    Sweep(
+        program="factors",
+        held_out=True,
+        small={"size": [50, 100, 200, 300], "method": ["qr", "svd", "eigen"]},
+        full={"size": [500, 700], "method": ["qr", "svd", "eigen"]},
+        repeats=2,
+        asked=[
+            (600, "qr"),
+            (600, "svd"),
+            (600, "eigen"),
+            (1000, "qr"),
+            (1000, "svd"),
+            (1000, "eigen"),
+            (1400, "qr"),
+            (400, "svd"),
+        ],
+    ),
+    Sweep(
+        program="sieve",
+        held_out=True,
+        small={"limit": [200000, 500000, 1000000, 2000000], "segment": [10000, 50000, 200000]},
+        full={"limit": [5000000, 10000000], "segment": [50000, 200000, 1000000]},
+        repeats=2,
+        asked=[
+            (7000000, 100000),
+            (7000000, 500000),
+            (10000000, 100000),
+            (20000000, 200000),
+            (20000000, 50000),
+            (15000000, 1000000),
+            (3000000, 500000),
+            (30000000, 1000000),
         ],
     ),
 )
