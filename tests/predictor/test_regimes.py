@@ -91,3 +91,10 @@ def test_a_stored_predictor_still_knows_the_grid(predictor: Predictor) -> None:
     again = Predictor.load(predictor.dump(), predictor.card)
     specs = [_ask(40, 16), _ask(50, 20)]
     assert again.predict(specs) == predictor.predict(specs)
+
+
+def test_more_values_that_were_not_measured_make_wider_intervals(predictor: Predictor) -> None:
+    asked = [_ask(50, 16), _ask(50, 20)]
+    width = predictor.forecast(predictor.tabulate(asked), len(asked)).basic.width
+    alone = predictor.forecast(predictor.tabulate(asked), len(asked), regime=0).basic.width
+    assert (width / alone).tolist() == pytest.approx([1, np.sqrt(1.5)])

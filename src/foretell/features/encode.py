@@ -103,9 +103,18 @@ class Encoder:
         for field in self._asked_for():
             if field.levels is None and field.name in columns:
                 numbers = _numbers(columns[field.name])
-                measured = np.isnan(numbers) | (np.isin(numbers, field.grid) if field.grid else True)
-                found = np.maximum(found, np.where(_beyond(numbers, field) > 0, 2, np.where(measured, 0, 1)))
+                found = np.maximum(
+                    found, np.where(_beyond(numbers, field) > 0, 2, np.where(_is_measured(numbers, field), 0, 1))
+                )
         return found.astype(np.int8)
+
+    def count_unmeasured(self, columns: Columns, rows: int) -> NDArray[np.float64]:
+        """How many numbers of each row no run had."""
+        count = np.zeros(rows)
+        for field in self._asked_for():
+            if field.levels is None and field.name in columns:
+                count += ~_is_measured(_numbers(columns[field.name]), field)
+        return count
 
     def doubts(self, row: Mapping[str, Column]) -> tuple[str, ...]:
         """For one row, in plain words: what was never measured."""
@@ -214,6 +223,10 @@ def _number(value: object) -> float:
         return float(str(value))
     except ValueError:
         return np.nan
+
+
+def _is_measured(numbers: NDArray[np.float64], field: Field) -> NDArray[np.bool_]:
+    return np.asarray(np.isnan(numbers) | (np.isin(numbers, field.grid) if field.grid else True))
 
 
 def _beyond(column: Column, field: Field) -> NDArray[np.float64]:

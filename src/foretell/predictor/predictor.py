@@ -168,6 +168,7 @@ class Predictor:
             strangers=self.encoder.strangers(columns, rows),
             carried=self._carried(columns, rows),
             regime=self.encoder.regime(columns, rows),
+            unmeasured=self.encoder.count_unmeasured(columns, rows),
             source=self.source._read(self._lent(columns, rows), rows) if self.source else None,
         )
 
@@ -299,6 +300,9 @@ class Predictor:
             used = self._used(name, REGIMES[number], self.spreads)
             value, spread = values[self._used(name, REGIMES[number], values)], self.spreads[used]
             widths, here = self._widths(name, used, rows), self._allow_for_saturation(used, rows, question)
+            if REGIMES[number] == BETWEEN:
+                # The spread there is that of one value left out; noise apart, each further one adds as much.
+                widths = widths * np.sqrt((1 + np.maximum(rows.unmeasured, 1)) / 2)
             if marginal is None:  # a model of an earlier version
                 bounds = here.bounds(value, spread, widths, outlay)
             else:
@@ -509,6 +513,7 @@ class _Rows:
     strangers: Floats
     carried: NDArray[np.bool_]
     regime: Regimes
+    unmeasured: Floats
     source: "_Rows | None" = None
 
     def take(self, rows: NDArray[np.intp]) -> "_Rows":
@@ -519,6 +524,7 @@ class _Rows:
             strangers=self.strangers[rows],
             carried=self.carried[rows],
             regime=self.regime[rows],
+            unmeasured=self.unmeasured[rows],
             source=self.source.take(rows) if self.source else None,
         )
 
@@ -535,6 +541,7 @@ class _Rows:
             strangers=np.repeat(self.strangers, along) + np.tile(other.strangers, across),
             carried=np.repeat(self.carried, along) | np.tile(other.carried, across),
             regime=np.maximum(np.repeat(self.regime, along), np.tile(other.regime, across)),
+            unmeasured=np.repeat(self.unmeasured, along) + np.tile(other.unmeasured, across),
         )
 
 
