@@ -34,6 +34,9 @@ def main(words: list[str]) -> None:
 
 def _choose(state: State, options: dict[str, str]) -> list[Task]:
     words = [word for word in options.get("jobs", "").split(",") if word]
+    for word in words:
+        if not 0 < int(word.partition("_")[0]) < 2**31:
+            raise RefusalError(f"squeue: error: Invalid job id: {word}")
     asked = {task.id for word in words for task in state.find(word)}
     oldest = time.time() - float(find_fault("min-job-age") or 300)
     kept = [task for task in state.tasks if task.end_at is None or task.end_at >= oldest]

@@ -21,7 +21,8 @@ def hash_spec(parameters: dict[str, object], *, partition: str | None = "owens")
 
 
 def insert_batch(store: Path, *, batch_id: str, run_id: str, parameters: dict[str, object], **changes: object) -> None:
-    """A batch that was never submitted, and the claim of its only run."""
+    """A batch that was never submitted, and the claim of its only run, for that partition."""
+    partition = changes.pop("partition", "owens")
     description = {
         "id": batch_id,
         "app": "demo",
@@ -42,7 +43,7 @@ def insert_batch(store: Path, *, batch_id: str, run_id: str, parameters: dict[st
             " reason, source, owner_token, owner_hostname, owner_boot_id, owner_pid, owner_started_at, heartbeat_at)"
             " VALUES (?, 'demo', 'FS', 0, ?, ?, 'running', '{}', '{}', '', '', 'slurm', ?, '', '', 0, 0,"
             " '2026-01-01 00:00:00')",
-            (run_id, json.dumps(parameters), '{"partition": "owens"}', batch_id),
+            (run_id, json.dumps(parameters), json.dumps({"partition": partition}), batch_id),
         )
 
 

@@ -11,6 +11,7 @@ from foretell.entities.run import Claim, Launch, Owner, Run, RunSpec, State
 from foretell.errors import StoreError
 from foretell.probes.machine import OWNER
 from foretell.runners.slurm.ledger import Ledger
+from foretell.runners.slurm.stored import is_job_id
 from foretell.stores import RunStore
 
 
@@ -122,7 +123,10 @@ class BatchClaims(Claims, Ledger):
         return opened
 
     def find(self, batch: Batch) -> Batch | None:
-        return next((kept for kept in self._store.batches(batch.app) if kept.id == batch.id), None)
+        kept = next((kept for kept in self._store.batches(batch.app) if kept.id == batch.id), None)
+        if kept is None:
+            return None
+        return replace(batch, job_id=kept.job_id if is_job_id(kept.job_id) else "")  # nothing else may have changed
 
     def keep_job_id(self, batch: Batch, job_id: str) -> None:
         self._store.keep_job_id(batch.id, job_id)

@@ -1,6 +1,7 @@
 """How an app's runs stand with the scheduler, and how to have them cancelled."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from foretell.api.claims import BatchClaims
@@ -9,6 +10,7 @@ from foretell.api.workspace import StoreLike, directory_of, may_run, resolve_app
 from foretell.entities.app import App, Submission
 from foretell.entities.job import Batch, Standing
 from foretell.entities.plan import CampaignStatus, Cancellation
+from foretell.errors import SchedulerError
 from foretell.runners.slurm.runner import SlurmRunner
 from foretell.stores import RunStore
 
@@ -25,7 +27,7 @@ def status(app: App | str | Path, *, store: StoreLike = None) -> CampaignStatus:
         collected = 0
         batches: list[Standing] = []
         own, notes = _list_batches(app, known, opened)
-        for runner, claims in _open_each(known, opened, own):
+        for runner, claims in _open_each(known, opened, own, notes):
             collected += len(claims.keep(runner.look()))
             batches += runner.list_standings()
             notes += runner.take_notes()
@@ -50,8 +52,9 @@ def cancel(app: App | str | Path, *, store: StoreLike = None) -> Cancellation:
         collected = released = 0
         jobs: list[str] = []
         own, notes = _list_batches(app, known, opened)
-        for runner, claims in _open_each(known, opened, own):
+        for runner, claims in _open_each(known, opened, own, notes):
             collected += len(claims.keep(runner.look()))
+            notes += runner.take_notes()
             batches = [standing.batch for standing in runner.list_standings()]
             runner.stop()
             jobs += [batch.job_id for batch in batches if batch.job_id]
@@ -70,12 +73,22 @@ def _list_batches(app: App | str | Path, known: App, store: RunStore) -> tuple[l
     return [], [f"{count} batches of {known.name!r} are left alone: {reason}"] if count else []
 
 
-def _open_each(app: App, store: RunStore, batches: list[Batch]) -> Iterator[tuple[SlurmRunner, BatchClaims]]:
-    """A runner for each cluster that has runs of the app, with these followed; it submits nothing."""
-    clusters = {batch.submission.cluster: batch.submission for batch in batches}
-    for submission in clusters.values():
-        where = Submission(
-            partition=submission.partition, cluster=submission.cluster, without=submission.without, sample=False
-        )
-        with open_slurm(app, store, where, batches=batches) as (runner, claims):
-            yield runner, claims
+def _open_each(
+    app: App, store: RunStore, batches: list[Batch], notes: list[str]
+) -> Iterator[tuple[SlurmRunner, BatchClaims]]:
+    """A runner for each cluster that has runs of the app, with these followed; it submits nothing.
+
+    A cluster that only the store names may be none: then a note says so, and the others are followed.
+    """
+    for cluster in dict.fromkeys(batch.submission.cluster for batch in batches):
+        where = Submission(partition=app.submission.partition, cluster=cluster)
+        with ExitStack() as stack:
+            try:
+                opened = stack.enter_context(open_slurm(app, store, where, batches=batches, only_follows=True))
+            except SchedulerError as exc:
+                if cluster in (None, app.submission.cluster):
+                    raise
+                count = sum(batch.submission.cluster == cluster for batch in batches)
+                notes.append(f"{count} batches on cluster {cluster!r} are left alone: {exc}")
+            else:
+                yield opened

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from foretell.api.claims import BatchClaims, Claims, OwnClaims
 from foretell.api.planning import UNASKED, list_specs
 from foretell.api.workspace import batch_directory, make_work_folder, run_directory
-from foretell.apps.command import build_launch
+from foretell.apps.command import build_followed_launch, build_launch
 from foretell.entities.app import RUNNERS, App, Submission
 from foretell.entities.job import Batch
 from foretell.entities.run import RunSpec, State
-from foretell.errors import Mistake, NotFoundError, RunnerError, SpecError
+from foretell.errors import Mistake, NotFoundError, SpecError
 from foretell.probes.machine import build_owner
 from foretell.runners import Runner
 from foretell.runners.local import LocalRunner
 from foretell.runners.slurm.collect import Task
 from foretell.runners.slurm.runner import SlurmRunner
-from foretell.runners.slurm.stored import check_batch
+from foretell.runners.slurm.stored import LeftAloneError, check_batch
 from foretell.stores import RunStore
 
 AT_WORK: set[str] = set()  # tokens of the owners under way in this process
@@ -117,10 +117,11 @@ def open_slurm(
     batches: Iterable[Batch],
     retry: frozenset[State] = UNASKED,
     only: Mapping[str, RunSpec] | None = None,
+    only_follows: bool = False,
 ) -> Iterator[tuple[SlurmRunner, BatchClaims]]:
     """The runner, with those of the ``batches`` followed that its cluster has; if runs are named, ``only`` these."""
     claims = BatchClaims(store, retry=retry)
-    with SlurmRunner(submission, directory=batch_directory(app), ledger=claims) as runner:
+    with SlurmRunner(submission, directory=batch_directory(app), ledger=claims, only_follows=only_follows) as runner:
         _adopt(app, store, runner, claims, batches=batches, only=only)
         yield runner, claims
 
@@ -156,7 +157,7 @@ def list_own_batches(app: App, store: RunStore) -> tuple[list[Batch], list[str]]
     for batch in store.batches(app.name):
         try:
             own.append(check_batch(batch, app=app.name, directory=batch_directory(app)))
-        except RunnerError as exc:
+        except LeftAloneError as exc:
             notes.append(str(exc))
     return own, notes
 
@@ -169,7 +170,7 @@ def _follow(
     only: Mapping[str, RunSpec] | None,
 ) -> None:
     specs = {run_id: unfinished[run_id] for run_id in batch.run_ids if run_id in unfinished}
-    may_submit = True
+    may_submit = False
     if not batch.job_id:  # it may have to be submitted again: then by what the app file or the user asks for
         if only is not None and not only.keys() >= specs.keys():
             return  # 'foretell generate' finds out what became of it
@@ -179,10 +180,11 @@ def _follow(
     elif only is not None:
         specs = {run_id: spec for run_id, spec in specs.items() if run_id in only}
     if specs:
-        tasks = {run_id: _build_task(app, spec) for run_id, spec in specs.items()}
+        tasks = {run_id: _build_task(app, spec, may_submit=may_submit) for run_id, spec in specs.items()}
         runner.adopt(batch, tasks, may_submit=may_submit)
 
 
-def _build_task(app: App, spec: RunSpec) -> Task:
-    launch = build_launch(app, spec, run_directory=run_directory(app, spec.id))
-    return Task(spec=spec, launch=launch, phases=app.phases)
+def _build_task(app: App, spec: RunSpec, *, may_submit: bool) -> Task:
+    # What is only followed is not run: the store, or an older app file, may know other parameters.
+    build = build_launch if may_submit else build_followed_launch
+    return Task(spec=spec, launch=build(app, spec, run_directory=run_directory(app, spec.id)), phases=app.phases)

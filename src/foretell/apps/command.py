@@ -38,6 +38,16 @@ def build_launch(app: App, spec: RunSpec, *, run_directory: Path) -> Launch:
         ) from None
 
 
+def build_followed_launch(app: App, spec: RunSpec, *, run_directory: Path) -> Launch:
+    """What is needed of a run that was started before: its folder and its limits, and no command."""
+    return Launch(
+        argv=(),
+        run_directory=str(run_directory.absolute()),
+        time_limit_s=_find_time_limit(app, spec.allocation),
+        log_limit_bytes=app.log_limit_bytes,
+    )
+
+
 def _hole_values(app: App, spec: RunSpec, run_directory: Path) -> dict[str, str]:
     if not app.command and app.shell is None:
         expected = "an app file with a command; 'foretell init' writes one"

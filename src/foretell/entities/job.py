@@ -1,7 +1,7 @@
 """What a scheduler was given together, how that stands, and what its accounting says came of it."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from foretell.entities.app import Submission
 from foretell.entities.run import Allocation, Owner, State, Usage
@@ -24,6 +24,10 @@ class Batch:
     submitter: Owner
     created_at: datetime
     job_id: str = ""
+
+    def __post_init__(self) -> None:
+        if self.created_at.tzinfo is None:  # so that moments can always be compared
+            object.__setattr__(self, "created_at", self.created_at.replace(tzinfo=UTC))
 
     @property
     def owner(self) -> Owner:

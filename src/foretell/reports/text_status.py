@@ -60,7 +60,7 @@ def _render_next(unfinished: int) -> str:
 
 def render_cancellation(done: Cancellation) -> Group:
     """What was cancelled."""
-    notes = [Text(f"Note: {note}", style="yellow") for note in done.notes]
+    notes = [build_line(f"Note: {note}", "yellow") for note in done.notes]
     if not done.jobs and not done.cancelled:
         ended = f"; {count(done.collected, 'run')} had ended and are stored" if done.collected else ""
         return stack(build_line(f"{done.app}: nothing is with Slurm{ended}."), *notes)

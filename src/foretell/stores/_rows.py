@@ -231,6 +231,8 @@ def _check_figure(value: int | float | None, *, name: str, place: str) -> int | 
 
 def _build_spec(row: Sequence[Any]) -> RunSpec:
     app, scale, repetition, parameters, allocation, version = row
+    if not (isinstance(repetition, int) and isinstance(version, int)):  # a run's folder is named by them
+        raise TypeError(f"repetition {repetition!r} or version {version!r} is no number")
     return RunSpec(
         app=app,
         parameters=_read_mapping(parameters, _VALUES),

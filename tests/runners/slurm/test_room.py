@@ -4,7 +4,7 @@ import pytest
 
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
 from foretell.entities.run import Allocation
-from foretell.runners.slurm.room import Room
+from foretell.runners.slurm.room import Room, choose_partition
 
 NODE = NodeGroup(count=2, up=1, cores=28, memory_bytes=100 << 30)
 UNSAID = NodeGroup(count=1, up=1, cores=28, memory_bytes=1 << 20)
@@ -12,17 +12,20 @@ UNSAID = NodeGroup(count=1, up=1, cores=28, memory_bytes=1 << 20)
 
 def build_room(group: NodeGroup = NODE, **limits: int | float) -> Room:
     partition = Partition(name="p", default=True, node_groups=(group,), **limits)  # type: ignore[arg-type]
-    cluster = Cluster(
+    return Room(build_cluster(partition), None)
+
+
+def build_cluster(*partitions: Partition) -> Cluster:
+    return Cluster(
         name="c",
         version="24.11",
-        partitions=(partition,),
+        partitions=partitions,
         max_array_size=1001,
         max_array_tasks=1001,
         max_jobs=10000,
         min_job_age_s=300,
         accounting=True,
     )
-    return Room(cluster, None)
 
 
 @pytest.mark.parametrize(
@@ -58,3 +61,17 @@ def test_what_stands_in_the_way(room: Room, asked: Allocation, obstacle: str | N
 
 def test_the_node_itself_is_as_it_is() -> None:
     assert build_room(max_cores_per_node=14).find_node(Allocation()) == NODE
+
+
+def test_a_partition_that_is_gone_has_no_nodes() -> None:
+    assert build_room().find_node(Allocation(partition="nonesuch")) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "default", "chosen"),
+    [("b", True, "b"), ("nonesuch", True, None), (None, True, None), ("nonesuch", False, "a"), (None, False, "a")],
+)
+def test_who_submits_nothing_needs_no_certain_partition(wanted: str | None, default: bool, chosen: str | None) -> None:
+    """``None`` is the default one."""
+    cluster = build_cluster(Partition(name="a", default=default), Partition(name="b"))
+    assert choose_partition(cluster, wanted) == chosen

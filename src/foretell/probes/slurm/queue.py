@@ -9,7 +9,7 @@ from foretell.errors import SchedulerError
 from foretell.probes.slurm.calls import call
 from foretell.probes.slurm.states import parse_state
 
-_UNKNOWN_ID = "Invalid job id"
+_UNKNOWN_ID = "Invalid job id specified"  # not "Invalid job id: 0": then squeue says nothing of the others, either
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,14 @@ from foretell.errors import NotFoundError
 _NOT_SAID = 2**20
 
 
+def choose_partition(cluster: Cluster, wanted: str | None) -> str | None:
+    """A partition for somebody who submits nothing: the one they want if it is there, else any."""
+    known = [partition.name for partition in cluster.partitions]
+    if wanted in known:
+        return wanted
+    return None if cluster.default_partition else next(iter(known), None)
+
+
 class Room:
     """The partitions of a cluster; what names none is for ``partition``, or else the cluster's default one.
 
@@ -30,8 +38,10 @@ class Room:
         return max(1, sum(group.up * group.cores for group in groups))
 
     def find_node(self, asked: Allocation) -> NodeGroup | None:
-        """The kind of node it would run on, the most common first."""
-        partition = self._find_partition(asked.partition or self.partition)
+        """The kind of node it would run on, the most common first; ``None`` if there is none, or no such partition."""
+        partition = self._cluster.find_partition(asked.partition or self.partition)
+        if partition is None:
+            return None
         return next((group for group in partition.node_groups if _holds(_curb(group, partition), asked)), None)
 
     def fit_at_once(self, asked: Allocation, *, whole_nodes: bool = False) -> int:

@@ -19,7 +19,7 @@ from foretell.runners.slurm.desk import Desk, Followed
 from foretell.runners.slurm.following import Follower
 from foretell.runners.slurm.ledger import Ledger, Unwritten
 from foretell.runners.slurm.pace import Pace
-from foretell.runners.slurm.room import Room
+from foretell.runners.slurm.room import Room, choose_partition
 from foretell.runners.slurm.submitting import Submitter
 
 _SHORTEST_S = 3.0  # between two questions to Slurm
@@ -32,6 +32,7 @@ class SlurmRunner(Runner):
 
     Batches are written down in the ``ledger`` before they are submitted. Their scripts are kept below ``directory``,
     which all nodes must see. Slurm is asked at most every ``shortest_s``, and less often while nothing happens.
+    One that ``only_follows`` submits nothing, and needs no partition.
 
     Raises:
         SchedulerError: if there is no Slurm here, or it does not answer.
@@ -47,11 +48,12 @@ class SlurmRunner(Runner):
         directory: Path,
         ledger: Ledger | None = None,
         shortest_s: float | None = None,
+        only_follows: bool = False,
     ) -> None:
         asked = submission or Submission()
         cluster = read_cluster(cluster=asked.cluster)
         samples = asked.sample or not cluster.accounting
-        self._room = Room(cluster, asked.partition)
+        self._room = Room(cluster, choose_partition(cluster, asked.partition) if only_follows else asked.partition)
         self.partition = self._room.partition
         self._desk = Desk(submission=_adapt(asked, cluster), cluster=cluster, ledger=ledger or Unwritten())
         self._submitter = Submitter(

@@ -35,6 +35,7 @@ from foretell.runners.slurm.desk import Desk, Followed
 _PARTS = 4  # what the site's quota holds back goes on in so large parts of it, not one by one
 _FULL_S = 30.0  # between two tries where not even one more job may be submitted
 _SILENT_AFTER = timedelta(minutes=2)  # a submitter on another machine is given up
+_LONGEST = timedelta(hours=1)  # sbatch is waited for two minutes: whoever has had longer got no answer
 
 
 class Submitter:
@@ -258,9 +259,10 @@ def _lock(descriptor: int) -> bool:
 
 def _is_being_submitted(batch: Batch) -> bool:
     alive = is_alive(batch.submitter)
+    age = datetime.now(UTC) - batch.created_at
     if alive and batch.submitter.pid == os.getpid():
         return False
-    return bool(alive) or (alive is None and datetime.now(UTC) - batch.created_at < _SILENT_AFTER)
+    return age < _SILENT_AFTER if alive is None else alive and age < _LONGEST
 
 
 def _write_whole(path: Path, text: str) -> None:

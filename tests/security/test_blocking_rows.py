@@ -1,0 +1,183 @@
+"""Batches that somebody wrote into a store stop no command: each is left alone, and the others are followed."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.conftest import Outcome
+from tests.fake_slurm.cluster import FakeSlurm
+from tests.security.store_rows import hash_spec, insert_batch
+from tests.security.test_history_files import find_controls
+
+from foretell.entities.records import to_record
+from foretell.probes.machine import build_owner
+
+_BATCH = "0123456789abcdef"
+_APP = """
+name: demo
+command: [sh, -c, "while [ -e {app_dir}/hold ]; do sleep 0.1; done; echo {n}"]
+parameters: {n: {type: integer, values: [1, 2]}}
+runner: slurm
+"""
+
+
+class Campaign:
+    """Two runs that were really submitted, and a batch beside them that was not."""
+
+    def __init__(self, folder: Path, slurm: FakeSlurm, foretell: Callable[..., Outcome]) -> None:
+        self.folder = folder
+        self.slurm = slurm
+        self._foretell = foretell
+        (folder / "foretell.yaml").write_text(_APP)
+        (folder / "hold").touch()
+        assert self.call("generate").code == 0
+
+    @property
+    def store(self) -> Path:
+        return self.folder / ".foretell/store.db"
+
+    def call(self, *words: str) -> Outcome:
+        done = self._foretell(*words, folder=self.folder)
+        assert find_controls(done.out + done.err) == set()
+        return done
+
+    def plant(self, *, parameters: dict[str, Any], directory: str = "", **more: Any) -> None:
+        """A batch in its own folder, or in another that begins so; ``soon`` is later than the others."""
+        own = self.folder / ".foretell/batches/demo" / _BATCH
+        run_id = hash_spec(parameters, partition=more.get("partition", "owens"))
+        if more.get("created_at") == "soon":
+            more["created_at"] = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
+        insert_batch(
+            self.store, batch_id=_BATCH, run_id=run_id, parameters=parameters, directory=f"{own}{directory}", **more
+        )
+
+    def read_status(self) -> dict[str, Any]:
+        done = self.call("status", "--json")
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    def count_running(self) -> int:
+        """Of the runs that were really submitted."""
+        return sum(batch["running"] + batch["queued"] for batch in self.read_status()["batches"])
+
+    def let_go(self) -> None:
+        (self.folder / "hold").unlink()
+        self.slurm.wait_until_idle()
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, fake_slurm: FakeSlurm, foretell: Callable[..., Outcome]) -> Iterator[Campaign]:
+    campaign = Campaign(tmp_path, fake_slurm, foretell)
+    yield campaign
+    (tmp_path / "hold").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"submission": {"options": {}, "partition": "nonesuch"}, "created_at": "soon"}, ""),
+        ({"submission": {"options": {}, "partition": "nonesuch"}, "created_at": "soon", "job_id": "4242"}, ""),
+        ({"partition": "nonesuch", "job_id": "4242"}, ""),
+        ({"submission": {"options": {}, "cluster": "nonesuch"}}, "on cluster 'nonesuch' are left alone"),
+        ({"parameters": {"zzz": 1}}, ""),
+        ({"parameters": {"zzz": 1}, "job_id": "4242"}, ""),
+        ({"parameters": {"\x1b[31m": 1}}, ""),
+        ({"parameters": {"n": "\ud800\0"}, "job_id": "4242"}, ""),
+        ({"created_at": "9999-12-31T23:59:59+00:00"}, "left alone: its time"),
+        ({"created_at": "9999-12-31T23:59:59-23:59"}, "left alone: its time"),
+        ({"created_at": "0001-01-01T00:00:00+00:00"}, "left alone: its time"),
+        ({"created_at": "0001-01-01T00:00:00"}, "left alone: its time"),
+        ({"created_at": "0001-01-01T00:00:00+23:59", "job_id": "4242"}, "left alone: its time"),
+        ({"created_at": "2026-01-01T00:00:00"}, ""),
+        ({"directory": "\0"}, "left alone: its folder"),
+        ({"directory": "/\ud800"}, "left alone: its folder"),
+        ({"job_id": "0"}, "left alone: its job id"),
+        ({"job_id": "4294967295"}, "left alone: its job id"),
+        ({"job_id": "99999999999999999999"}, "left alone: its job id"),
+        ({"job_id": "\x1b[31m"}, "left alone: its job id"),
+        ({"run_ids": ["../../../evil"]}, "left alone: its list of runs"),
+    ],
+    ids=str,
+)
+def test_a_row_that_cannot_be_used_stops_nothing(campaign: Campaign, row: dict[str, Any], told: str) -> None:
+    campaign.plant(**{"parameters": {"n": 3}, **row})
+    assert campaign.count_running() == 2
+    shown = campaign.call("status")
+    assert (shown.code, told in " ".join(shown.out.split())) == (0, True), shown
+    again = campaign.call("generate")
+    assert again.code == 0, again
+    campaign.let_go()
+    campaign.read_status()
+    ended = campaign.call("generate")
+    assert ended.code == 0, ended
+    assert campaign.read_status()["counts"]["completed"] == 2
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"submission": {"options": {}, "partition": "nonesuch"}, "created_at": "soon", "job_id": "4242"},
+        {"parameters": {"zzz": 1}},
+        {"created_at": "9999-12-31T23:59:59+00:00"},
+        {"directory": "/\ud800"},
+        {"job_id": "99999999999999999999"},
+    ],
+    ids=str,
+)
+def test_nor_does_it_keep_jobs_from_being_cancelled(campaign: Campaign, row: dict[str, Any]) -> None:
+    campaign.plant(**{"parameters": {"n": 3}, **row})
+    done = campaign.call("cancel")
+    assert done.code == 0, done
+    assert campaign.slurm.run("squeue", "-h", "-t", "PENDING,RUNNING") == ""
+    assert campaign.call("generate").code == 0
+
+
+def test_jobs_of_an_older_app_file_are_stored_and_cancelled(campaign: Campaign) -> None:
+    """Whose parameters the app file no longer has."""
+    (campaign.folder / "foretell.yaml").write_text(_APP.replace("{n}", "{m}").replace("{n:", "{m:"))
+    assert campaign.count_running() == 2
+    done = campaign.call("cancel")
+    assert (done.code, "2 runs cancelled" in done.out) == (0, True), done
+    assert campaign.slurm.run("squeue", "-h", "-t", "PENDING,RUNNING") == ""
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+def test_nobody_submits_a_batch_for_hours(campaign: Campaign, hours: int) -> None:
+    """A row may name any process as its submitter, also one that lives for ever."""
+    first = psutil.Process(1)
+    submitter = {**to_record(build_owner()), "pid": 1, "started_at": first.create_time() - psutil.boot_time()}
+    moment = datetime.now(UTC) - timedelta(hours=hours)
+    campaign.plant(parameters={"n": 3}, submitter=submitter, created_at=moment.isoformat())
+    done = campaign.call("cancel")
+    assert done.code == 0, done
+
+
+def test_what_changes_after_the_check_is_not_followed(campaign: Campaign) -> None:
+    """A batch is read again to learn its job id: nothing else of it counts."""
+    from foretell.api.claims import BatchClaims
+    from foretell.api.planning import UNASKED
+    from foretell.stores import open_store
+
+    campaign.plant(parameters={"n": 3})
+    with open_store(campaign.store) as store:
+        checked = next(batch for batch in store.batches("demo") if batch.id == _BATCH)
+        with sqlite3.connect(campaign.store) as connection:
+            connection.execute(
+                "UPDATE batches SET job_id = ?, description = replace(description, ?, ?) WHERE id = ?",
+                ("--help", checked.directory, "/home/victim", _BATCH),
+            )
+        assert BatchClaims(store, retry=UNASKED).find(checked) == checked
+
+
+def test_a_run_is_in_no_folder_that_a_row_names(campaign: Campaign) -> None:
+    """SQLite keeps a text where a number should be, and a run's folder has its name."""
+    campaign.plant(parameters={"n": 3}, job_id="4242")
+    with sqlite3.connect(campaign.store) as connection:
+        connection.execute("UPDATE runs SET repetition = '0/../../../..' WHERE owner_token = ?", (_BATCH,))
+    done = campaign.call("status")
+    assert (done.code, "the store holds a run that Foretell did not write" in done.err) == (1, True), done
