@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import os
+import sqlite3
 import sys
 import threading
 import unicodedata
@@ -86,6 +87,42 @@ def test_no_text_of_a_job_reaches_the_terminal_raw(tmp_path, foretell):
     assert [find_controls(outcome.out + outcome.err) for outcome in shown] == [set()] * len(shown)
     assert [outcome.code for outcome in shown[:8]] == [0] * 8
     assert find_controls((tmp_path / "waste.svg").read_text()) == set()
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "5",
+        "abc",
+        "",
+        "null",
+        "{}",
+        '{"n": NaN}',
+        '{"position": NaN, "lines": 1}',
+        '{"position": true, "lines": 1}',
+        '{"position": "1", "lines": 1}',
+        '{"position": -1, "lines": 1}',
+        '{"position": 1e3, "lines": 1}',
+        f'{{"position": {2**63}, "lines": 1}}',
+        f'{{"position": {"9" * 5000}, "lines": 1}}',
+        f'{{"position": 900, "lines": {10**40}}}',
+        '{"\x1b[31m": 1}',
+        r'{"\u001b[31m": 1}',
+        "[" * 100_000,
+    ],
+    ids=lambda mark: repr(mark[:40]),
+)
+def test_a_mark_that_cannot_be_read_means_that_nothing_was_read(tmp_path, foretell, mark):
+    write(tmp_path / "jobs.txt", [line(JobID=str(number)) for number in range(3)])
+    first = foretell("history", "import", "jobs.txt", "--json", folder=tmp_path).record
+    assert (first["jobs"], first["read_before"]) == (3, 0)
+    with sqlite3.connect(tmp_path / ".foretell/store.db") as connection:
+        assert connection.execute("UPDATE history_marks SET value = ?", (mark,)).rowcount == 1
+    again = foretell("history", "import", "jobs.txt", "--json", folder=tmp_path)
+    assert (again.code, find_controls(again.out + again.err)) == (0, set()), again.err[-300:]
+    assert (again.record["jobs"], again.record["changed"], again.record["read_before"]) == (3, 0, 0)
+    last = foretell("history", "import", "jobs.txt", "--json", folder=tmp_path).record
+    assert (last["jobs"], last["read_before"]) == (0, first["lines"] + 1)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -23,6 +23,7 @@ _BATCH = 20_000
 _RULES = "rules"
 UNDECIDED = "several stored jobs could be it; give the columns Cluster, Submit and Start, or name the cluster"
 _EPOCH = datetime(1970, 1, 1)
+_LARGEST = 2**63 - 1  # as far as a file can be read
 _DEFAULT_SPAN = timedelta(days=365)
 
 
@@ -217,7 +218,18 @@ class _Importer:
 
     def _find_mark(self, key: str | None) -> Mark | None:
         text = self.history.find_mark(key) if key is not None else None
-        return None if text is None else Mark(**json.loads(text))
+        return None if text is None else _parse_mark(text)
+
+
+def _parse_mark(text: str) -> Mark | None:
+    """How far a file was read; ``None`` if that is none we wrote, so that it is read anew."""
+    try:
+        found = json.loads(text)
+        mark = Mark(position=found["position"], lines=found["lines"])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+    is_usual = all(type(number) is int and 0 <= number <= _LARGEST for number in (mark.position, mark.lines))
+    return mark if is_usual else None
 
 
 def _render_mark(mark: Mark) -> str:

@@ -37,8 +37,8 @@ def watch_command(
 ) -> Watched:
     """Run a command as if it ran without us, and look at it for so long; it goes on to its end in any case.
 
-    Its environment is ours, without what is Foretell's own. What it prints goes where ours goes; where ours is to be read by a program (not ``keep_stdout``), to where we
-    complain. Signals that we get are passed on to it.
+    Its environment is ours, without what is Foretell's own. What it prints goes where ours goes; where ours is to be
+    read by a program (not ``keep_stdout``), to where we complain. Signals that we get are passed on to it.
 
     Raises:
         RunnerError: if it cannot be started.
