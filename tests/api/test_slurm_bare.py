@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.runners.slurm.campaigns import Sweep
+from tests.runners.slurm.campaigns import Sweep, list_queue
 from tests.slurm.cluster import Cluster
 
+from foretell.entities.plan import Progress
 from foretell.entities.run import State
 from foretell.runners.slurm import runner
 
@@ -36,10 +37,14 @@ def test_one_is_cancelled_and_one_starts_again(bare_slurm_environment: Cluster, 
     sweep.hold()
 
     def cancel_one_and_requeue_the_other() -> None:
-        sweep.let_go()
         cluster.run("scancel", f"{sweep.batches[0]}_0")
         cluster.run("scontrol", "requeue", f"{sweep.batches[0]}_1")
 
-    sweep.generate((sweep.has_begun, cancel_one_and_requeue_the_other))
+    def is_one_gone_and_the_other_back(_: Progress) -> bool:
+        """Only then may they end: a run that could do so before Slurm kills it would not be cancelled."""
+        is_gone = list_queue(sweep.batches[0]).get("0", "CANCELLED") == "CANCELLED"
+        return is_gone and sorted(sweep.diary.values()) == [1, 2]
+
+    sweep.generate((sweep.has_begun, cancel_one_and_requeue_the_other), (is_one_gone_and_the_other_back, sweep.let_go))
     assert sweep.states == {State.CANCELLED: 1, State.COMPLETED: 1}
     assert sweep.batches == []
