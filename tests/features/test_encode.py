@@ -81,10 +81,10 @@ def test_missing_texts_take_the_commonest() -> None:
     assert encoder.encode({}, 1).tolist() == [_encode_one(encoder, kind="b")]
 
 
-def test_unknown_level_is_a_mix_of_the_known_and_has_a_doubt() -> None:
+def test_unknown_level_has_no_mark_but_a_doubt() -> None:
     encoder = fit_encoder(_columns(kind=["a", "b", "b"]))
     asked = _columns(kind=["c"])
-    assert encoder.encode(asked, 1).tolist() == [[2 / 3, 1 / 3]]
+    assert encoder.encode(asked, 1).tolist() == [[0, 0]]
     assert encoder.stretch(asked, 1).tolist() == [0]  # no distance from one text to another
     assert encoder.strangers(asked, 1).tolist() == [1]
     assert encoder.doubts(asked) == ("kind = 'c' was never run; runs had 'b', 'a'",)

@@ -41,7 +41,7 @@ class Encoder:
     """What was learned about the columns; :func:`fit_encoder` makes one.
 
     Numbers stay numbers, texts become 0/1 columns; constants and copies of other columns are dropped. Columns that a
-    question lacks take the commonest value of the runs. A text that no run had is a mix of those that they had.
+    question lacks take the commonest value of the runs. A text that no run had has no mark.
     """
 
     fields: tuple[Field, ...]
@@ -63,18 +63,17 @@ class Encoder:
                 matrix[:, at] = field.fill if column is None else _filled(column, field)
                 at += 1
                 continue
-            texts = np.array([field.fill], dtype=object) if column is None else _texts(column)
-            known = np.isin(texts, np.array(field.levels, dtype=object))
-            for level, share in zip(field.levels, field.shares or [0.0] * len(field.levels), strict=True):
-                matrix[:, at] = np.where(known, texts == level, share)
+            texts = field.fill if column is None else _texts(column)
+            for level in field.levels:
+                matrix[:, at] = texts == level
                 at += 1
         return matrix
 
-    def list_levels(self) -> list[NDArray[np.intp]]:
-        """For each text that users choose, and of which every level is known, its matrix columns."""
-        names = [field.name for field in self.fields if field.used for _ in _encoded_names(field)]
-        chosen = [field.name for field in self._asked_for() if field.used and field.shares]
-        return [np.flatnonzero(np.array(names) == name) for name in chosen]
+    def list_levels(self) -> list[tuple[NDArray[np.intp], NDArray[np.float64]]]:
+        """For each text that users choose, its matrix columns, and which share of the runs had each of its levels."""
+        names = np.array([field.name for field in self.fields if field.used for _ in _encoded_names(field)])
+        chosen = [field for field in self._asked_for() if field.used and field.shares]
+        return [(np.flatnonzero(names == field.name), np.array(field.shares)) for field in chosen]
 
     def comes_from(self, columns: Columns) -> NDArray[np.bool_]:
         """Which matrix columns are made of these columns."""

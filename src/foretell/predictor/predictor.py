@@ -1,7 +1,7 @@
 """Answers for configurations nobody has run."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeAlias
 
@@ -179,7 +179,21 @@ class Predictor:
         return {**usual, **columns}
 
     def _values(self, rows: "_Rows") -> dict[str, Floats]:
-        """What each model says, in seconds or bytes."""
+        """What each model predicts, in seconds or bytes.
+
+        A text that no run had leaves a row without a mark, of which some models make next to nothing. What lies outside
+        the predictions for all known texts is not believed: their mean, in logs, takes its place.
+        """
+        values = self._raw_values(rows)
+        for unknown, few, shares, levels in self._list_unknown(rows):
+            known = [self._raw_values(level) for level in levels]
+            for name in self._raw_values(few):
+                logs, own = np.log([one[name] for one in known]), np.log(values[name][unknown])
+                believed = (own >= logs.min(axis=0)) & (own <= logs.max(axis=0))
+                values[name][unknown] = np.exp(np.where(believed, own, shares @ logs))
+        return values
+
+    def _raw_values(self, rows: "_Rows") -> dict[str, Floats]:
         values = {name: _ask(model.predict, rows.X) for name, model in self.models.items() if self._answers(name, rows)}
         units = {ELAPSED: self.units.of(rows.named, len(rows.X))}
         if self.source is not None and rows.source is not None:
@@ -251,18 +265,23 @@ class Predictor:
         It may be like any of those that runs had, and by ``_STRANGER`` unlike all of them.
         """
         shifts = {ELAPSED: _STRANGER * rows.strangers, MEMORY: _STRANGER * rows.strangers}
-        for columns in self.encoder.list_levels() if rows.strangers.any() else ():
-            unknown = np.flatnonzero((rows.X[:, columns] < 1).all(axis=1))
-            if not len(unknown):
-                continue
-            few = rows.take(unknown)
-            mixed = self._points(few)
-            for column in columns:
-                X = few.X.copy()
-                X[:, columns], X[:, column] = 0.0, 1.0
-                for name, values in self._points(replace(few, X=X)).items():
-                    shifts[name][unknown] = np.maximum(shifts[name][unknown], np.abs(np.log(values / mixed[name])))
+        for unknown, few, _, levels in self._list_unknown(rows):
+            own = self._points(few)
+            for level in levels:
+                for name, values in self._points(level).items():
+                    shifts[name][unknown] = np.maximum(shifts[name][unknown], np.abs(np.log(values / own[name])))
         return shifts
+
+    def _list_unknown(self, rows: "_Rows") -> Iterator[tuple[NDArray[np.intp], "_Rows", Floats, list["_Rows"]]]:
+        """For each text that no run had in some rows: which, these rows, and them with each level that runs had.
+
+        Between the last two stands which share of the runs had the level.
+        """
+        for columns, shares in self.encoder.list_levels() if rows.strangers.any() else ():
+            unknown = np.flatnonzero((rows.X[:, columns] == 0).all(axis=1))
+            if len(unknown):
+                few = rows.take(unknown)
+                yield unknown, few, shares, [replace(few, X=_mark(few.X, column)) for column in columns]
 
     def _answers(self, name: str, rows: "_Rows") -> bool:
         """Whether a model is needed: those for values that were not measured need such rows."""
@@ -501,6 +520,12 @@ class Predictor:
         if asked is None or measured is None:
             return np.zeros(rows, dtype=bool)
         return ~np.isin(asked.astype(str), measured)
+
+
+def _mark(X: Floats, column: np.intp) -> Floats:
+    marked = X.copy()
+    marked[:, column] = 1.0
+    return marked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
