@@ -24,5 +24,5 @@ def test_cpu_time_is_of_who_used_it_and_not_of_who_waited() -> None:
         watch, stat = LoadWatch.start(os.sched_getaffinity(0)), find_stat(parent.pid)
         parent.communicate(b"\n")
     assert stat is not None
-    assert stat.cpu_s >= 0.5
+    assert stat.cpu_s >= 0.45
     assert watch.processes[parent.pid] < 0.4

@@ -408,7 +408,7 @@ def _set(path: str, value: object) -> Callable[[Any], None]:
         ("tree", _set("predict", "hidden")),
         ("tree", _set("model_.n_outputs_", 2)),
         ("neural", _point_elsewhere),
-        ("neural", _set("model_.n_layers_", 3)),
+        ("neural", _set("model_.n_layers_", 9)),
         ("neural", _set("model_.activation", "softmax")),
         ("neural", _set("model_.coefs_", [np.ones((3, 10**5)), np.ones((10**5, 1))])),
         ("linear", _set("model_.coef_", np.ones((1000, 3)))),

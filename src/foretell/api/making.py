@@ -92,6 +92,7 @@ class Campaign:
                 self._repeat_disturbed()
         except KeyboardInterrupt:
             stopped = self._explain_stop()
+            self._give_up_claims()
         return self._build_result(stopped)
 
     def _advance(self, *, retry_failed: bool) -> bool:
@@ -147,6 +148,17 @@ class Campaign:
         under_way = len(self.runner.running)
         lost = f"{under_way} under way {'was' if under_way == 1 else 'were'} stopped" if under_way else "interrupted"
         return f"{lost}; {_AGAIN}"
+
+    def _give_up_claims(self) -> None:
+        """Leave none behind, wherever the interruption came: also before a run was started or after it had ended."""
+        if self.runner.lasting:
+            return
+        under_way = {spec.id for spec in self.runner.running}
+        self.runner.stop()
+        with suppress(StoreError):  # claims of a process that ended are given up by the next one
+            for claim in self.store.claims(self.app.name):
+                if self.claims.owns(claim):
+                    self._free(claim, ended=None if claim.spec.id in under_way else self._read_finished(claim))
 
     def _prepare(self) -> None:
         """Once, before the first run: what takes long but is no part of the budget, which starts here."""
@@ -383,15 +395,22 @@ class Campaign:
     def _recover(self) -> None:
         """Runs that somebody took on and can no longer finish: kept if they ended, else free to be made again."""
         for claim in self.store.claims(self.app.name):
-            directory = run_directory(self.app, claim.spec.id)
-            if not _is_abandoned(claim) or is_run_locked(directory):
+            if not _is_abandoned(claim) or is_run_locked(run_directory(self.app, claim.spec.id)):
                 continue
-            ended = read_finished(directory)
+            ended = self._read_finished(claim)
             kill_abandoned(claim.spec.id, claim.owner, without_lock=self.store.private)
-            if ended is not None and ended.id == claim.spec.id and self.store.finish(ended, claim.owner):
-                self.recovered += 1
-            else:
-                self.store.release(claim.spec.id, claim.owner)
+            self.recovered += self._free(claim, ended=ended)
+
+    def _read_finished(self, claim: Claim) -> Run | None:
+        ended = read_finished(run_directory(self.app, claim.spec.id))
+        return ended if ended is not None and ended.id == claim.spec.id else None
+
+    def _free(self, claim: Claim, *, ended: Run | None) -> bool:
+        """Keep what came of a run, or else leave it to be made again; whether it was kept."""
+        if ended is not None and self.store.finish(ended, claim.owner):
+            return True
+        self.store.release(claim.spec.id, claim.owner)
+        return False
 
     def _estimate(self, specs: Sequence[RunSpec]) -> None:
         seconds = estimate_durations(recent_runs(self.app, self.store), specs) if specs else None
