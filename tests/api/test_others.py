@@ -208,7 +208,8 @@ class TestStoreThatIsAway:
         assert result.stopped
         away["away"] = 0
         again = foretell.generate(app)
-        assert again.recovered + again.completed == 3
+        assert result.completed + again.recovered + again.completed == 3
+        assert foretell.list_runs(app, states=[State.COMPLETED]).total == 3
 
 
 @pytest.mark.postgres

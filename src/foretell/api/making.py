@@ -157,8 +157,9 @@ class Campaign:
         self.runner.stop()
         with suppress(StoreError):  # claims of a process that ended are given up by the next one
             for claim in self.store.claims(self.app.name):
-                if self.claims.owns(claim):
-                    self._free(claim, ended=None if claim.spec.id in under_way else self._read_finished(claim))
+                ended = None if claim.spec.id in under_way else self._read_finished(claim)
+                if self.claims.owns(claim) and self._free(claim, ended=ended) and ended is not None:
+                    self.finished.append(ended)
 
     def _prepare(self) -> None:
         """Once, before the first run: what takes long but is no part of the budget, which starts here."""
