@@ -81,6 +81,8 @@ def main() -> None:
     except ForetellError as exc:
         typer.echo(clean_text(f"Error: {exc}"), err=True)  # it may quote a file or a store
         sys.exit(1)
+    except KeyboardInterrupt:  # before or after typer listens for it
+        sys.exit(130)
     except BrokenPipeError:  # the reader has gone, as in `foretell runs list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
