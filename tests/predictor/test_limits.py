@@ -176,20 +176,3 @@ def test_far_outside_a_range_with_zero_in_it_nothing_is_without_bound(lowest: fl
         ranges = far / 3
         assert prediction.elapsed_s.high <= 400 * (1 + ranges) ** 6
         assert prediction.elapsed_s.low <= prediction.elapsed_s.value <= prediction.elapsed_s.high
-
-
-def test_a_floor_that_the_runs_hardly_show_is_inside_the_interval() -> None:
-    draw = np.random.default_rng(6)
-
-    def take(work: float, nodes: float) -> float:
-        return work * (1 / nodes + 0.12) + 5
-
-    runs = [
-        _run(take(work, nodes) * np.exp(draw.normal(0, 0.03)), work=work, ranks=nodes)
-        for work in (100.0, 200.0, 400.0)
-        for nodes in (1.0, 2.0, 4.0, 8.0)
-    ]
-    predictor = learn(_app("work", "ranks"), build_table(runs))
-    for nodes in (16.0, 64.0):
-        (prediction,) = predictor.predict([_ask(work=200.0, ranks=nodes)])
-        assert prediction.elapsed_s.low <= take(200.0, nodes) <= prediction.elapsed_s.high

@@ -15,7 +15,6 @@ Bools: TypeAlias = NDArray[np.bool_]
 _VALIDATION_SHARE = 0.25
 _LEAST_FOR_VALIDATION = 4
 _CENSORED_ROUNDS = 2
-_UNSURE_OF_FALLS = 0.5
 _QUIET = 0.3  # cores that others may use without disturbing a run; twice as many halve its weight
 
 
@@ -69,9 +68,9 @@ class Saturation:
         return np.asarray(values * np.exp((1 - self.believed) * fall))
 
     def doubt(self, model: RunRegressor, X: Floats) -> Floats:
-        """How far, in logs, the prediction may be off because of what is believed of the fall: by half of it."""
+        """How far, in logs, the prediction lies from that with all of the fall believed, or none of it."""
         _, fall = self._find_falls(model, X)
-        return _UNSURE_OF_FALLS * fall
+        return max(self.believed, 1 - self.believed) * fall
 
     def _find_falls(self, model: RunRegressor, X: Floats) -> tuple[Floats, Floats]:
         """The predictions as the model makes them, and in logs by how much they fall beyond the measured values."""

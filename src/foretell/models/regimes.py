@@ -132,9 +132,7 @@ class _Trials:
         if self.constant is not None and self._is_constant_better(weigh):
             fitted, winner, held_out, widths = self.constant, CONSTANT, np.exp(self.constant_logs[mine]), None
         else:
-            fitted, winner = self._blend(), BLEND
-            if regime == BEYOND:
-                fitted = replace(fitted, saturation=Saturation.of(self.data.X, believed=believed))
+            fitted, winner = self._blend(believed if regime == BEYOND else 1.0), BLEND
             widths = None if self.widths is None else self.widths[mine]
         return Elsewhere(
             fitted=fitted,
@@ -173,10 +171,11 @@ class _Trials:
         flat, blended = np.exp(self.constant_logs), np.exp(self._blend_held_out(_BELIEVED[0]))
         return weigh(score(actual, flat)) < weigh(score(actual, blended))
 
-    def _blend(self) -> FittedRecipe:
+    def _blend(self, believed: float) -> FittedRecipe:
         errors = self.logs[_BELIEVED[0]] - self.log_actual[:, None]
         models = [fitted.model for fitted in self.members.values()]
-        return FittedRecipe(model=build_blend(models, weigh_by_error(errors)))
+        blend = FittedRecipe(model=build_blend(models, weigh_by_error(errors)))
+        return blend if believed == 1 else replace(blend, saturation=Saturation.of(self.data.X, believed=believed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
