@@ -1,26 +1,35 @@
-# make demo   set up, then run the main job end to end and hold the answer against reality
-# make test   set up, then run all checks and tests
-# make check  what CI runs: formatting, linting, types, import contracts, tests
-
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CHECKED := src tests benchmarks examples $(wildcard lab docs/*.py docs/*/*.py)
+# Tests that need no server, cluster or browser and take at most a few seconds each.
+FAST := not slow and not slurm and not postgres and not chromium
 
-.PHONY: demo test check lint clean
+.PHONY: help demo test check fast lint docs clean
 
-demo: $(VENV)/.installed
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 14
+
+demo: $(VENV)/.installed ## run the example from the first run to a verified recommendation
 	$(BIN)/python examples/demo.py
 
-test: check
+test: check ## run all checks and tests, as CI does
 
-check: lint
-	$(BIN)/python -m pytest -q -n auto
+check: lint docs
+	$(BIN)/python -m pytest -q -n auto --cov
 
-lint: $(VENV)/.tools
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+fast: lint ## lint, and run the tests that are quick and need no server: under two minutes
+	$(BIN)/python -m pytest -q -n auto -m "$(FAST)"
+
+lint: $(VENV)/.tools ## check formatting, style, types and imports
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# not with --quiet, which would hide warnings from --strict
+docs: $(VENV)/.tools ## build the documentation into build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Foretell needs Python 3.11 or newer; try make PYTHON=python3.12")'
@@ -32,10 +41,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.tools: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	# whose models tests read: beside, because its own dependencies would bring another PyTorch, and others trip over it
+	# The tests read torchvision's models. It has a folder of its own: its dependencies would install another PyTorch.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps \
 	    --target $(VENV)/torchvision --upgrade torchvision
 	touch $@
 
-clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+clean: ## remove .venv and everything that was built
+	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -30,8 +30,8 @@ DEFAULT_PATHS = (
     "lab",
 )
 _SUFFIXES = {".py", ".md", ".toml", ".yaml", ".yml", ".html", ".jinja", ".j2", ".css", ".js", ".sh", ".txt", ".cff", ""}
-# Between two words of a phrase: a space, an underscore or hyphen, or a line break in a paragraph, comment or string.
-_GAP = r"""(?:[ \t_-]+|[ \t]*["']?[ \t]*\n[ \t]*(?:\#:?|f?["']|>|\*)?[ \t]*)"""
+# Between two words of a phrase: a capital letter, a space, an underscore, or a line break in a comment or string.
+_GAP = r"""(?:(?-i:(?<=[a-z])(?=[A-Z]))|[ \t_-]+|[ \t]*["']?[ \t]*\n[ \t]*(?:\#:?|f?["']|>|\*)?[ \t]*)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
