@@ -10,9 +10,12 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from foretell import api
+from foretell import stores as foretell_stores
+from foretell.api import campaign as api_campaign
+from foretell.api import learning as api_learning
 from foretell.api.campaign import make_run
 from foretell.api.learning import load_predictor, specify, usual_allocation
+from foretell.apps import spec as apps_spec
 from foretell.entities.app import App, Parameter, ParameterType, Value
 from foretell.entities.prediction import Estimate
 from foretell.entities.run import State
@@ -24,10 +27,10 @@ COUNT, SEED = 20, 20261115
 def run() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(EXAMPLE, Path(folder) / "app", ignore=shutil.ignore_patterns(".foretell"))
-        app = api.load_app(Path(folder) / "app" / "foretell.yaml")
-        with api.open_store(Path(folder) / "store.db") as store:
-            campaign = api.generate(app, store=store, jobs=1)
-            api.build(app, store=store)
+        app = apps_spec.load_app(Path(folder) / "app" / "foretell.yaml")
+        with foretell_stores.open_store(Path(folder) / "store.db") as store:
+            campaign = api_campaign.generate(app, store=store, jobs=1)
+            api_learning.build(app, store=store)
             predictor = load_predictor(app, store)
             specs = specify(app, draw_configurations(app), allocation=usual_allocation(predictor))
             predictions = predictor.predict(specs)

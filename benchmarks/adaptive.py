@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from foretell import api
+from foretell.apps import spec as api
 from foretell.apps.sweep import build_sweep
 from foretell.entities.app import Scale, Value
 from foretell.entities.run import Run, RunSpec, State, Usage

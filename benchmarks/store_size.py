@@ -6,7 +6,8 @@ from pathlib import Path
 
 from benchmarks.histories import APP, make_runs
 from benchmarks.timing import time_commands
-from foretell import api
+from foretell import stores as foretell_stores
+from foretell.api import learning as api_learning
 
 SMALL, LARGE = 1_000, 100_000
 QUESTION = ["--set", "steps=5000", "--set", "size=300", "--set", "method=implicit"]
@@ -16,10 +17,10 @@ def run() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         stores = {count: Path(folder) / f"{count}.db" for count in (SMALL, LARGE)}
         for count, path in stores.items():
-            with api.open_store(path) as store:
+            with foretell_stores.open_store(path) as store:
                 store.save_app(APP)
                 store.add_runs(make_runs(count))
-                api.build(APP, store=store)
+                api_learning.build(APP, store=store)
         output = ["--output", str(Path(folder) / "job.sbatch")]
         commands = {
             f"{name} {count}": [sys.executable, "-m", "foretell.cli", *words, "--store", str(path)]

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from foretell import api
+from foretell.api import exchange as api
 from foretell.entities.run import State
 
 # Starts `foretell WORDS` as a process of its own in a few milliseconds: by forking a Python that has imported it.

@@ -1,108 +1,29 @@
-"""Foretell tells what a job will need before it runs, and writes the request for it."""
+"""Foretell predicts what a job will need before it runs, and writes the request for it."""
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from foretell.api import (
-        Cheapest,
-        Columns,
-        Fastest,
-        JobRequest,
-        Setting,
-        StepOptions,
-        Strategy,
-        Submission,
-        bench_machine,
-        build,
-        cancel,
-        describe_machine,
-        explain,
-        explore_consumption,
-        find_site,
-        generate,
-        group_history,
-        import_history,
-        import_runs,
-        learn_consumption,
-        learn_device,
-        list_devices,
-        list_history_apps,
-        list_runs,
-        load_app,
-        load_profile,
-        observe,
-        open_store,
-        plan,
-        predict,
-        predict_consumption,
-        predict_placements,
-        predict_workload,
-        preview,
-        profile_workload,
-        read_workload,
-        recommend,
-        render_script,
-        report_waste,
-        run,
-        save_profile,
-        status,
-        verify,
-    )
-
-__all__ = [
-    "Cheapest",
-    "Columns",
-    "Fastest",
-    "JobRequest",
-    "Setting",
-    "StepOptions",
-    "Strategy",
-    "Submission",
-    "bench_machine",
-    "build",
-    "cancel",
-    "describe_machine",
-    "explain",
-    "explore_consumption",
-    "find_site",
-    "generate",
-    "group_history",
-    "import_history",
-    "import_runs",
-    "learn_consumption",
-    "learn_device",
-    "list_devices",
-    "list_history_apps",
-    "list_runs",
-    "load_app",
-    "load_profile",
-    "observe",
-    "open_store",
-    "plan",
-    "predict",
-    "predict_consumption",
-    "predict_placements",
-    "predict_workload",
-    "preview",
-    "profile_workload",
-    "read_workload",
-    "recommend",
-    "render_script",
-    "report_waste",
-    "run",
-    "save_profile",
-    "status",
-    "verify",
-]
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 
-def __getattr__(name: str) -> Any:  # so that importing us imports no heavy library
-    if name not in __all__:
+@cache
+def _find_homes() -> dict[str, str]:
+    """Each public name and its module, as ``__init__.pyi`` lists them: importing us imports no heavy library."""
+    import ast
+
+    listed = ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8"))
+    return {
+        name.name: line.module or "" for line in listed.body if isinstance(line, ast.ImportFrom) for name in line.names
+    }
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return sorted(_find_homes())
+    if name.startswith("__") or name not in _find_homes():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from foretell import api
-
-    return getattr(api, name)
+    return getattr(import_module(_find_homes()[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_find_homes()})

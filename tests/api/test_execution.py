@@ -15,7 +15,9 @@ from tests.slurm.cluster import Cluster
 from tests.slurm.fixtures import Slurm
 
 import foretell
-from foretell import api
+from foretell import stores as foretell_stores
+from foretell.api import execution as api_execution
+from foretell.api import places as api_places
 from foretell.api.execution import JobRequest
 from foretell.apps.sweep import build_sweep
 from foretell.entities.app import App, Submission
@@ -60,7 +62,7 @@ def price(site: Site) -> Site:
 
 @pytest.fixture
 def site(slurm: Slurm) -> Site:
-    return price(api.discover_site())
+    return price(api_places.discover_site())
 
 
 def let_go(app: App) -> None:
@@ -116,7 +118,7 @@ class _Impatience(threading.Thread):
 
 @pytest.mark.slurm
 def test_a_request_that_is_too_short_is_raised_and_billed_as_accounted(app: App, slurm_environment: Cluster) -> None:
-    site = price(api.discover_site())
+    site = price(api_places.discover_site())
     impatience = _Impatience(slurm_environment, app)
     impatience.start()
     done = foretell.run(app, ask(site))
@@ -147,7 +149,7 @@ def hasty(fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 
 @pytest.mark.usefixtures("hasty")
 def test_time_is_raised_up_to_the_users_limit(app: App) -> None:
-    done = foretell.run(app, ask(price(api.discover_site()), max_time_s=240.0, on_limit="double"))
+    done = foretell.run(app, ask(price(api_places.discover_site()), max_time_s=240.0, on_limit="double"))
     assert [attempt.asked.walltime_s for attempt in done.attempts] == [60.0, 120.0, 240.0]
     assert not done.completed
     assert done.why_stopped == "it ran out of time, and 4 min 00 s is the most that may be asked for"
@@ -156,7 +158,7 @@ def test_time_is_raised_up_to_the_users_limit(app: App) -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_what_could_cost_too_much_is_not_asked_for(app: App) -> None:
-    site = price(api.discover_site())
+    site = price(api_places.discover_site())
     done = foretell.run(app, ask(site, max_cost=Decimal("0.00006"), on_limit="double"))
     assert [attempt.run.state for attempt in done.attempts] == [State.TIMED_OUT]
     assert "is the limit" in done.why_stopped
@@ -165,7 +167,7 @@ def test_what_could_cost_too_much_is_not_asked_for(app: App) -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_stop_means_one_attempt(app: App) -> None:
-    done = foretell.run(app, ask(price(api.discover_site()), on_limit="stop"))
+    done = foretell.run(app, ask(price(api_places.discover_site()), on_limit="stop"))
     assert len(done.attempts) == 1
     assert done.run.state is State.TIMED_OUT
 
@@ -173,7 +175,7 @@ def test_stop_means_one_attempt(app: App) -> None:
 def change(app: App, shell: str) -> App:
     """The app with another program, for which its stored runs count, too."""
     changed = replace(app, shell=shell)
-    with api.open_store(Path(app.directory) / ".foretell" / "store.db") as store:
+    with foretell_stores.open_store(Path(app.directory) / ".foretell" / "store.db") as store:
         store.save_app(changed)
     return changed
 
@@ -181,7 +183,7 @@ def change(app: App, shell: str) -> App:
 def test_memory_is_raised_and_time_is_not(app: App, fake_slurm: FakeSlurm) -> None:
     shell = "python3 -c 'b = bytearray(90 << 20); import time; time.sleep(1)'"
     hungry = change(app, shell)
-    done = foretell.run(hungry, ask(price(api.discover_site()), on_limit="double", walltime_s=3600.0))
+    done = foretell.run(hungry, ask(price(api_places.discover_site()), on_limit="double", walltime_s=3600.0))
     states = [attempt.run.state for attempt in done.attempts]
     assert states[-1] is State.COMPLETED
     assert set(states[:-1]) == {State.OUT_OF_MEMORY}
@@ -197,7 +199,7 @@ def test_a_failure_is_not_repaired(app: App, site: Site) -> None:
 
 def test_it_runs_here_as_well(app: App) -> None:
     let_go(app)
-    done = foretell.run(app, ask(api.find_site("local")))
+    done = foretell.run(app, ask(api_places.find_site("local")))
     assert done.completed
     assert not done.by_accounting
     assert done.paid == 0
@@ -211,7 +213,7 @@ def left_behind(app: App, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
         if (Path(app.directory) / "starts").exists():
             raise KeyboardInterrupt
 
-    done = foretell.run(app, ask(price(api.discover_site())), on_progress=leave)
+    done = foretell.run(app, ask(price(api_places.discover_site())), on_progress=leave)
     assert done.attempts == ()
     assert "goes on" in done.why_stopped
     return app
@@ -219,13 +221,13 @@ def left_behind(app: App, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 
 def test_the_same_command_goes_on_with_a_job_left_behind(left_behind: App) -> None:
     let_go(left_behind)
-    done = foretell.run(left_behind, ask(price(api.discover_site())))
+    done = foretell.run(left_behind, ask(price(api_places.discover_site())))
     assert done.completed
     assert count_starts(left_behind) == 1
 
 
 def test_a_preview_submits_nothing(app: App, fake_slurm: FakeSlurm) -> None:
-    recommendation, script = api.preview(app, ask(price(api.discover_site())))
+    recommendation, script = api_execution.preview(app, ask(price(api_places.discover_site())))
     assert f"--partition={recommendation.picked.allocation.partition}" in script
     assert "PARAM_n=5" in script
     assert fake_slurm.run("squeue", "-h", "-t", "all") == ""
@@ -234,9 +236,9 @@ def test_a_preview_submits_nothing(app: App, fake_slurm: FakeSlurm) -> None:
 @pytest.mark.usefixtures("fake_slurm")
 @pytest.mark.parametrize(("said", "account"), [(None, "lab42"), ("PAS0002", "PAS0002")])
 def test_the_users_account_wins_over_the_sites_and_that_over_the_apps(app: App, said: str | None, account: str) -> None:
-    site = replace(price(api.discover_site()), script={"account": "lab42"})
+    site = replace(price(api_places.discover_site()), script={"account": "lab42"})
     described = replace(app, submission=Submission(account="PAS0001"))
-    _, script = api.preview(described, ask(site, submission=Submission(account=said)))
+    _, script = api_execution.preview(described, ask(site, submission=Submission(account=said)))
     assert list_options(script, "account") == [account]
 
 
@@ -245,9 +247,9 @@ def test_the_users_account_wins_over_the_sites_and_that_over_the_apps(app: App, 
 def test_the_users_cluster_wins_over_the_sites_and_that_over_the_apps(
     app: App, said: dict[str, str], cluster: str
 ) -> None:
-    site = replace(price(api.discover_site()), script={"clusters": "moss"})
+    site = replace(price(api_places.discover_site()), script={"clusters": "moss"})
     described = replace(app, submission=Submission(cluster="reed"))
-    _, script = api.preview(described, ask(site, submission=Submission(options=said)))
+    _, script = api_execution.preview(described, ask(site, submission=Submission(options=said)))
     assert list_options(script, "clusters") == [cluster]
 
 
@@ -257,7 +259,7 @@ def list_options(script: str, name: str) -> list[str]:
 
 def test_limits_that_nothing_meets_are_told_before_anything_is_submitted(app: App, fake_slurm: FakeSlurm) -> None:
     with pytest.raises(InfeasibleError, match="max-time"):
-        foretell.run(app, ask(price(api.discover_site()), max_time_s=0.5))
+        foretell.run(app, ask(price(api_places.discover_site()), max_time_s=0.5))
     assert fake_slurm.run("squeue", "-h", "-t", "all") == ""
 
 

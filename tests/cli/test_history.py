@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from foretell.api import import_history
+from foretell.api.history import import_history
 from foretell.stores.history import JobHistory
 
 NAMES = (

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from foretell.api import build, generate
+from foretell.api.campaign import generate
+from foretell.api.learning import build
 from foretell.apps.spec import parse_app
 from foretell.apps.sweep import build_sweep
 from foretell.machines.sites import parse_sites

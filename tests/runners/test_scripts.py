@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.api import find_site, open_store, render_script
+from foretell.api.advice import render_script
+from foretell.api.places import find_site
 from foretell.entities.app import App, Domain, Parameter, ParameterType, Submission
 from foretell.entities.job import Batch
 from foretell.entities.prediction import Estimate, Offer, Prediction, Request
@@ -24,6 +25,7 @@ from foretell.errors import RunnerError
 from foretell.runners.shell_script import render_shell_script, render_words
 from foretell.runners.slurm.array import ENDED, SCRIPT, render_array_script, render_task_script
 from foretell.runners.slurm.script import render_job_script
+from foretell.stores import open_store
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GIGABYTE = 2**30

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from foretell.api import import_history, list_history_apps, report_waste
+from foretell.api.history import import_history, list_history_apps, report_waste
 from foretell.errors import ImportDataError
 from foretell.stores import open_store
 from foretell.stores.history import JobFilter, JobHistory

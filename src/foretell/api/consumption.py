@@ -18,8 +18,6 @@ from foretell.workloads.sources import StepOptions
 if TYPE_CHECKING:
     from foretell.predictor.consumption import OperatorTimes
 
-__all__ = ["explore_consumption", "predict_consumption"]
-
 CONSUMPTION = "consumption"  # what was learned and measured is kept there
 FASTER, SLOWER = (2.0, 4.0), (0.5,)  # links that a user may think of beside the one asked for
 

@@ -13,8 +13,6 @@ from foretell.entities.placed import PlacedPrediction, PlacedStep, Placement, Ti
 from foretell.errors import Mistake, NotFoundError, SpecError
 from foretell.machines import devices
 
-__all__ = ["predict_placements"]
-
 _BEYOND = 2  # times the GPUs that were measured: what is told where nobody says which
 
 

@@ -26,8 +26,6 @@ from foretell.workloads import require_torch
 if TYPE_CHECKING:
     from foretell.workloads.measured_jobs import JobFile, JobRow
 
-__all__ = ["LearnedConsumption", "learn_consumption", "measure_jobs"]
-
 JOBS = 20
 SAMPLED_S = 0.01
 SEED = 7  # of the row of networks that are measured; that of 'device learn' is another

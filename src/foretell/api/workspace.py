@@ -14,8 +14,6 @@ from foretell.errors import Mistake, NotFoundError, OutputError, RunnerError, Sp
 from foretell.own_files import make_own_folder, make_top_folder, write_whole
 from foretell.stores import RunStore, find_file, open_store
 
-__all__ = ["StoreLike", "default_store", "directory_of", "load_app", "resolve_app", "using_store"]
-
 StoreLike: TypeAlias = RunStore | str | Path | None
 
 APP_FILE = "foretell.yaml"

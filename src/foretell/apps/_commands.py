@@ -1,8 +1,9 @@
 """Commands, environment and folders of an app file: everything that may have holes."""
 
+import dataclasses
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from foretell.apps._nodes import Entry
@@ -22,7 +23,7 @@ class CommandReader:
     parameters: tuple[Parameter, ...]
     has_memory: bool
     directory: Path
-    used: set[str] = field(default_factory=set)
+    used: set[str] = dataclasses.field(default_factory=set)
 
     def read_words(self, entry: Entry) -> tuple[str, ...]:
         """A command as a list of words; empty where there is a mistake."""

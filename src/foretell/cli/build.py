@@ -46,7 +46,7 @@ def build(
     as_json: JsonOption = False,
 ) -> None:
     """Fit and judge models on the stored runs; keep the best."""
-    from foretell import api
+    from foretell.api import learning as api
     from foretell.reports.records import build_card_record
     from foretell.reports.tables import build_line
     from foretell.reports.text_models import render_model_card

@@ -95,7 +95,7 @@ def predict_consumption(
     as_json: JsonOption = False,
 ) -> None:
     """Say what each worker of a training will consume, what limits it, and what would change, without running it."""
-    from foretell import api
+    from foretell.api import consumption as api
     from foretell.entities.units import parse_share
     from foretell.reports.records_consumption import build_outlook_record
     from foretell.reports.text_consumption import render_outlook
@@ -200,7 +200,7 @@ def scale_steps(
     as_json: JsonOption = False,
 ) -> None:
     """Say how long a training's step takes on more GPUs than were measured, and how many are worth asking for."""
-    from foretell import api
+    from foretell.api import placed as api
     from foretell.entities.placed import parse_placement
     from foretell.entities.units import parse_rate, parse_share
     from foretell.reports.records_placed import build_placements_record
@@ -224,7 +224,7 @@ def scale_steps(
 
 
 def _learn(setting: "Setting", *, name: str, jobs: int, repetitions: int, scratch: bool) -> "LearnedConsumption":
-    from foretell import api
+    from foretell.api import training as api
     from foretell.reports.text_consumption import describe_job
 
     note("Measuring; leave this machine alone meanwhile. Ctrl-C keeps what was measured.")
@@ -242,7 +242,7 @@ def _learn(setting: "Setting", *, name: str, jobs: int, repetitions: int, scratc
 def _build_setting(
     device: str, strategy: str, workers: int, servers: int | None, asynchronous: bool, link: str | None
 ) -> "Setting":
-    from foretell import api
+    from foretell.entities import consumption as api
     from foretell.entities.units import parse_rate
 
     how = parse_option("--strategy", _parse_strategy, strategy)
@@ -258,7 +258,7 @@ def _build_setting(
 
 
 def _parse_strategy(text: str) -> "Strategy":
-    from foretell import api
+    from foretell.entities import consumption as api
 
     try:
         return api.Strategy(text)

@@ -25,7 +25,7 @@ app = typer.Typer(help="Show the devices whose training steps can be told, and l
 @app.command("list", epilog="Example: foretell device list")
 def list_devices(store: UnusedStoreOption = None, as_json: JsonOption = False) -> None:
     """List known devices with their figures, and where their times come from."""
-    from foretell import api
+    from foretell.api import workloads as api
     from foretell.reports.text_workload import render_devices
 
     note_unused_store(store)
@@ -65,7 +65,7 @@ def learn_device(
 
 
 def _learn(budget_s: float, name: str | None) -> "LearnedDevice":
-    from foretell import api
+    from foretell.api import workloads as api
     from foretell.reports.text_workload import describe_learning
 
     with open_console(stderr=True).status("Measuring…") as status:

@@ -39,7 +39,7 @@ def explain(
 
     Parameters without --set take a usual value, from the middle of those measured.
     """
-    from foretell import api
+    from foretell.api import explaining as api
     from foretell.entities.units import parse_share
     from foretell.reports.records import build_explanation_record
     from foretell.reports.text_explain import render_explanation

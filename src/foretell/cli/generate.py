@@ -76,7 +76,7 @@ def generate(
     as_json: JsonOption = False,
 ) -> None:
     """Make the runs of an app file that are not stored yet, and measure them."""
-    from foretell import api
+    from foretell.api import campaign as api
     from foretell.entities.units import parse_duration, parse_share
     from foretell.reports.records import build_plan_record, build_result_record
     from foretell.reports.text_runs import render_campaign_result, render_plan

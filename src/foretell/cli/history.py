@@ -48,7 +48,7 @@ def import_history(
     as_json: JsonOption = False,
 ) -> None:
     """Read past jobs from accounting. Reading them again changes nothing; what was read is not read again."""
-    from foretell import api
+    from foretell.api import history as api
     from foretell.reports.tables import build_line
     from foretell.reports.text_history import render_history_import
 
@@ -78,7 +78,7 @@ def group_history(
     as_json: JsonOption = False,
 ) -> None:
     """Group all jobs anew by rules, which later imports follow; without any, by names and commands alone."""
-    from foretell import api
+    from foretell.api import history as api
     from foretell.reports.tables import build_line
     from foretell.reports.text_history import render_history_apps
 
@@ -95,7 +95,7 @@ def group_history(
 @app.command("apps", epilog="Example: foretell history apps --rows 50")
 def list_apps(rows: RowsOption = 20, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the applications that past jobs are grouped into; 'foretell build' takes their names."""
-    from foretell import api
+    from foretell.api import history as api
     from foretell.reports.text_history import render_history_apps
 
     apps = api.list_history_apps(store=find_store(store))
@@ -121,17 +121,18 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Show what past jobs requested against what they used, what it cost, and what less would have cost."""
-    from foretell import api
+    from foretell.api import history as api_history
+    from foretell.api import places as api_places
     from foretell.reports.text_history import render_waste
 
-    found = api.report_waste(
+    found = api_history.report_waste(
         by=by,
         user=user,
         account=account,
         app=app_name,
         since=parse_optional("--since", _read_day, since),
         until=parse_optional("--until", _read_day, until),
-        site=None if site is None else api.find_site(site, files=find_site_files(site_file)),
+        site=None if site is None else api_places.find_site(site, files=find_site_files(site_file)),
         store=find_store(store),
     )
     if plot is not None:

@@ -44,7 +44,7 @@ def observe(
     as_json: JsonOption = False,
 ) -> None:
     """Look at a job while it runs: its bursts and idles of compute and network, over time."""
-    from foretell import api
+    from foretell.api import observing as api
     from foretell.entities.units import parse_duration
     from foretell.reports.records_observe import build_observation_record
     from foretell.reports.text_observe import render_observation

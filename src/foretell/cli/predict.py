@@ -48,7 +48,8 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Say how long a configuration would take and how much memory, without running anything."""
-    from foretell import api
+    from foretell.api import learning as api_learning
+    from foretell.apps import tables as apps_tables
     from foretell.entities.units import parse_share
     from foretell.reports.records import build_prediction_record
     from foretell.reports.text_offers import render_predictions
@@ -58,9 +59,9 @@ def predict(
         raise SpecError("options", [mistake])
     name = find_app(app)
     configurations: pd.DataFrame | dict[str, str]
-    configurations = api.read_table(source) if source is not None else parse_settings(settings)
+    configurations = apps_tables.read_table(source) if source is not None else parse_settings(settings)
     asked = {"cores": cores, "gpus": gpus, "nodes": nodes}
-    predictions = api.predict(
+    predictions = api_learning.predict(
         name,
         configurations,
         store=find_store(store, name),

@@ -56,19 +56,21 @@ def recommend(
     as_json: JsonOption = False,
 ) -> None:
     """Rank what a site offers for a configuration, pick, and write the job script."""
-    from foretell import api
+    from foretell.advisor import policy as advisor_policy
+    from foretell.api import advice as api_advice
+    from foretell.api import places as api_places
     from foretell.entities.units import parse_duration, parse_money, parse_share
     from foretell.reports.records import build_recommendation_record
     from foretell.reports.text_offers import render_recommendation
 
     name = find_app(app)
     address = find_store(store, name)
-    place = api.find_site(site, files=find_site_files(site_file))
-    recommendation = api.recommend(
+    place = api_places.find_site(site, files=find_site_files(site_file))
+    recommendation = api_advice.recommend(
         name,
         parse_settings(settings),
         site=place,
-        policy=api.choose_policy(
+        policy=advisor_policy.choose_policy(
             max_time_s=parse_optional("--max-time", parse_duration, max_time),
             max_cost=parse_optional("--max-cost", parse_money, max_cost),
             prefer=prefer,
@@ -79,7 +81,7 @@ def recommend(
         retry_cost=retry_cost,
         extrapolate=extrapolate,
     )
-    script = api.render_script(name, recommendation.picked, place, store=address, account=account)
+    script = api_advice.render_script(name, recommendation.picked, place, store=address, account=account)
     path = output or Path("job.sh" if place.scheduler == "shell" else "job.sbatch")
     kept = _write(path, script, force=force)
     if as_json:

@@ -37,12 +37,13 @@ def report(
 
     Without --set the offers are for the full-scale configuration that was run last.
     """
-    from foretell import api
+    from foretell.api import places as api_places
+    from foretell.api import proof as api_proof
     from foretell.reports.page import render_page
 
     name = find_app(app)
-    place = api.find_site(site, files=find_site_files(site_file))
-    content = api.summarise(name, parse_settings(settings), site=place, store=find_store(store, name))
+    place = api_places.find_site(site, files=find_site_files(site_file))
+    content = api_proof.summarise(name, parse_settings(settings), site=place, store=find_store(store, name))
     path = output or Path(f"{content.app.name}-report.html")
     write_generated(
         path,

@@ -71,15 +71,16 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Recommend a request, submit it, wait; ask for more of what ran out, and store what happened."""
-    from foretell import api
+    from foretell.api import execution as api_execution
+    from foretell.api import places as api_places
     from foretell.entities.units import parse_bytes, parse_duration, parse_money, parse_share
     from foretell.reports.records import build_execution_record
     from foretell.reports.text_execution import render_execution
 
     name = find_app(app)
-    request = api.JobRequest(
+    request = api_execution.JobRequest(
         configuration=parse_settings(settings),
-        site=api.find_site(site, files=find_site_files(site_file)),
+        site=api_places.find_site(site, files=find_site_files(site_file)),
         max_time_s=parse_optional("--max-time", parse_duration, max_time),
         max_cost=parse_optional("--max-cost", parse_money, max_cost),
         prefer=prefer,
@@ -97,7 +98,7 @@ def run(
         return
     display = Display() if not as_json else None
     with display or nullcontext():
-        done = api.run(
+        done = api_execution.run(
             name,
             request,
             store=address,
@@ -113,7 +114,7 @@ def run(
 
 
 def _show_preview(name: str, request: "JobRequest", store: str, *, as_json: bool) -> None:
-    from foretell import api
+    from foretell.api import execution as api
     from foretell.reports.records import build_recommendation_record
     from foretell.reports.text_offers import render_recommendation
 

@@ -43,7 +43,7 @@ def list_runs(
     as_json: JsonOption = False,
 ) -> None:
     """List stored runs, newest first."""
-    from foretell import api
+    from foretell.api import exchange as api
     from foretell.reports.records import build_run_record
     from foretell.reports.text_runs import render_runs
 
@@ -90,7 +90,7 @@ def export_runs(
     as_json: JsonOption = False,
 ) -> None:
     """Write stored runs as a table."""
-    from foretell import api
+    from foretell.api import exchange as api
     from foretell.reports.records import build_run_record, build_runs_frame
     from foretell.reports.tables_out import save_frame
 
@@ -129,11 +129,12 @@ def import_runs(
     as_json: JsonOption = False,
 ) -> None:
     """Store runs from a table. Columns cores, gpus and nodes are resources; every other one is a parameter."""
-    from foretell import api
+    from foretell.api import exchange as api_exchange
+    from foretell.apps import tables as apps_tables
     from foretell.entities.units import parse_bytes, parse_duration
     from foretell.reports.text_checks import render_import
 
-    columns = api.Columns(
+    columns = apps_tables.Columns(
         elapsed=elapsed,
         memory=memory,
         scale=scale,
@@ -142,7 +143,7 @@ def import_runs(
         elapsed_unit_s=parse_option("--elapsed-unit", parse_duration, elapsed_unit),
         memory_unit_bytes=parse_option("--memory-unit", parse_bytes, memory_unit),
     )
-    result = api.import_runs(source, app=name, columns=columns, store=find_store(store))
+    result = api_exchange.import_runs(source, app=name, columns=columns, store=find_store(store))
     if as_json:
         show_json(result)
     else:
@@ -163,7 +164,7 @@ def delete_runs(
     as_json: JsonOption = False,
 ) -> None:
     """Forget stored runs: those named, or those of an app, all or some of them. Runs under way stay."""
-    from foretell import api
+    from foretell.api import exchange as api
     from foretell.api.workspace import using_store
 
     kinds = bool(name or state or failed or set_aside)

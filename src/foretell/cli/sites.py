@@ -26,7 +26,7 @@ app = typer.Typer(help="List, show and discover the sites jobs can be placed on.
 @app.command("list", epilog="Example: foretell sites list")
 def list_sites(site_file: SiteFileOption = None, as_json: JsonOption = False) -> None:
     """List every site by name."""
-    from foretell import api
+    from foretell.api import places as api
     from foretell.reports.records import build_site_record
     from foretell.reports.text_sites import render_sites
 
@@ -44,7 +44,7 @@ def show_site(
     as_json: JsonOption = False,
 ) -> None:
     """Show a site's node types, limits and prices."""
-    from foretell import api
+    from foretell.api import places as api
     from foretell.reports.records import build_site_record
     from foretell.reports.text_sites import render_site
 
@@ -71,7 +71,7 @@ def discover_site(
     as_json: JsonOption = False,
 ) -> None:
     """Write a site file for the Slurm cluster here; its prices are left for you to fill in."""
-    from foretell import api
+    from foretell.api import places as api
     from foretell.machines.discover import render_site_file
     from foretell.reports.records import build_site_record
     from foretell.reports.text_sites import render_site

@@ -8,7 +8,7 @@ CANCEL_EXAMPLES = "Example: foretell cancel myapp"
 
 def status(app: AppArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show how an app's runs stand, those handed to Slurm included, and store what has ended."""
-    from foretell import api
+    from foretell.api import handed_over as api
     from foretell.reports.text_status import render_status
 
     name = find_app(app)
@@ -21,7 +21,7 @@ def status(app: AppArgument = None, store: StoreOption = None, as_json: JsonOpti
 
 def cancel(app: AppArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Cancel what Slurm has of an app's runs; what has ended is stored, the rest can be made again."""
-    from foretell import api
+    from foretell.api import handed_over as api
     from foretell.reports.text_status import render_cancellation
 
     name = find_app(app)

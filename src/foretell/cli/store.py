@@ -24,7 +24,7 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make an empty SQLite store: readable and writable for you only, or for a group."""
-    from foretell import api
+    from foretell import stores as api
 
     api.create_store(path, group=group)
     if as_json:

@@ -28,7 +28,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Run one configuration here, and hold the prediction against what was measured. The run is stored."""
-    from foretell import api
+    from foretell.api import proof as api
     from foretell.reports.text_checks import build_verification_record, render_verification
 
     name = find_app(app)

@@ -86,7 +86,7 @@ def show_workload(
     as_json: JsonOption = False,
 ) -> None:
     """List what a model's training step does, operator by operator, without running it."""
-    from foretell import api
+    from foretell.api import workloads as api
     from foretell.reports.records_workload import build_workload_record
     from foretell.reports.text_workload import render_workload
 
@@ -123,7 +123,7 @@ def profile_workload(
     as_json: JsonOption = False,
 ) -> None:
     """Run a few real steps on the device at hand, measure each operator, and keep it as a run."""
-    from foretell import api
+    from foretell.api import workloads as api
     from foretell.entities.units import parse_duration
     from foretell.reports.records_workload import build_profile_record
     from foretell.reports.text_workload import render_profile
@@ -179,7 +179,7 @@ def predict_workload(
     as_json: JsonOption = False,
 ) -> None:
     """Say how long a training step would take on a device, and what in it costs most, without running it."""
-    from foretell import api
+    from foretell.api import workloads as api
     from foretell.entities.units import parse_share
     from foretell.reports.records_workload import build_step_record
     from foretell.reports.text_workload import render_step_predictions
@@ -215,7 +215,7 @@ def build_options(
     loss: str, optimizer: str, implementation: str, precision: str, accumulation: int, checkpointing: bool
 ) -> Any:
     """How a model is trained, from what options say."""
-    from foretell import api
+    from foretell.api import workloads as api
 
     return api.StepOptions(
         loss=loss,

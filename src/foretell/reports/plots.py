@@ -45,8 +45,8 @@ _NO_METADATA: Mapping[str, dict[str, None]] = {
 }
 _CLOSE = 0.25  # how far off a prediction may be and still lie in the band
 _MOST_PANELS, _MOST_LEVELS = 4, 8
-_DECADE = 10.0
-_SMALLEST, _LARGEST = 1e-9, 1e18  # beyond these nothing real is measured, and axes overflow
+DECADE = 10.0
+SMALLEST, LARGEST = 1e-9, 1e18  # beyond these nothing real is measured, and axes overflow
 _LARGEST_IN_FULL = 1e6
 _LEAST_SPAN = 3.0
 _LEAST_GAP = 0.15  # between two ticks, as a share of the axis
@@ -237,7 +237,7 @@ class _TimeScale:
     label: str
 
     def rule(self, axes: Axes) -> None:
-        if self.high / self.low >= _DECADE:
+        if self.high / self.low >= DECADE:
             _rule(axes, "y", _TIME, self.low / 1.25, self.high * 1.25)
         else:
             axes.set_ylim(0, 1.1 * self.high / self.unit)
@@ -249,7 +249,7 @@ def _find_scale(explanation: Explanation) -> _TimeScale:
     bounds = np.array([bound for one in (*estimates, time.estimate) for bound in (one.low, one.high)])
     drawn = bounds[_can_be_drawn(bounds)]
     low, high = (float(drawn.min()), float(drawn.max())) if len(drawn) else (1.0, 1.0)
-    if high / low >= _DECADE:
+    if high / low >= DECADE:
         return _TimeScale(low=low, high=high, unit=1.0, label="predicted time")
     name, unit = next((unit for unit in reversed(_TIME.units) if high >= 2 * unit[1]), _TIME.units[0])
     return _TimeScale(low=low, high=high, unit=unit, label=f"predicted time, {name}")
@@ -267,7 +267,7 @@ def _draw_driver(axes: Axes, driver: Driver, *, asked: float, scale: _TimeScale,
     axes.plot(x, points[:, 0], color=ACCENT, linewidth=1.6, label="predicted")
     axes.scatter(float(driver.value), asked, s=60, color=PICK, zorder=4, linewidth=0, label="asked")
     low, high = min(x.min(), float(driver.value)), max(x.max(), float(driver.value))
-    if low > _SMALLEST and high / low >= _DECADE:
+    if low > SMALLEST and high / low >= DECADE:
         room = (high / low) ** 0.04
         _rule(axes, "x", _Decimals(), low / room, high * room)
 
@@ -334,7 +334,7 @@ def _list_numbers(runs: Sequence[Run], name: str) -> Floats:
 
 
 def _to_number(value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
     return float(value) if is_number else math.nan  # type: ignore[arg-type]
 
 
@@ -393,7 +393,7 @@ def _build_axes(title: str, *, width: float, height: float) -> tuple[Figure, Axe
 
 def _can_be_drawn(values: Floats | float) -> NDArray[np.bool_]:
     numbers = np.asarray(values, dtype=float)
-    return np.asarray((numbers > _SMALLEST) & (numbers < _LARGEST))
+    return np.asarray((numbers > SMALLEST) & (numbers < LARGEST))
 
 
 def _find_limits(values: Floats) -> tuple[float, float]:

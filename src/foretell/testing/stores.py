@@ -43,7 +43,7 @@ def build_batch(batch_id: str = "b1") -> Batch:
     )
 
 
-def build_owner(token: str = "us") -> Owner:  # noqa: S107  # no secret
+def build_owner(token: str = "us") -> Owner:
     return Owner(token=token, hostname="node1", boot_id="b007", pid=2**22, started_at=1_700_000_000.123456)
 
 

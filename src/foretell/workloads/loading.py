@@ -22,7 +22,7 @@ from foretell.workloads.constants import KnownValues
 from foretell.workloads.failures import find_place, shorten
 from foretell.workloads.sources import InputSpec
 
-BATCH, LENGTH = 8, 128  # of inputs that nobody gave
+BATCH, SEQUENCE_LENGTH = 8, 128  # of inputs that nobody gave
 _FORMS = (
     "FILE.py:FACTORY, PACKAGE.MODULE:FACTORY, a Hugging Face config.json or its folder, "
     "or a torch.export program (.pt2)"
@@ -193,8 +193,10 @@ def _guess_inputs(model: nn.Module, config: Any) -> tuple[InputSpec, ...]:
     classes = getattr(config, "num_labels", None) or 2
     if "input_ids" in takes:
         config = config.get_text_config() if hasattr(config, "get_text_config") else config
-        longest = getattr(config, "max_position_embeddings", None) or LENGTH
-        ids = InputSpec(name="input_ids", shape=(BATCH, min(LENGTH, longest)), dtype="int64", high=config.vocab_size)
+        longest = getattr(config, "max_position_embeddings", None) or SEQUENCE_LENGTH
+        ids = InputSpec(
+            name="input_ids", shape=(BATCH, min(SEQUENCE_LENGTH, longest)), dtype="int64", high=config.vocab_size
+        )
         sequence = "SequenceClassification" not in type(model).__name__
         target = InputSpec(
             name="labels",

@@ -1,7 +1,8 @@
 """One member of a distributed training: a worker, or a parameter server.
 
-``python -m foretell.workloads.training`` waits on a node for jobs, one JSON object a line, and makes a copy of itself
-for each: what a step takes depends on what its process did before, and users train in new ones.
+``python -m foretell.workloads.training`` waits on a node for jobs, one JSON object a line,
+and makes a copy of itself for each: what a step takes depends on what its process did before, and users train in new
+ones.
 """
 
 import gc

@@ -15,11 +15,7 @@ from foretell.models.runs.linear import LinearRunRegressor
 from foretell.models.runs.neural import NeuralRunRegressor
 from foretell.models.runs.piecewise import PiecewiseLawRegressor
 from foretell.models.runs.process import ProcessRunRegressor
-from foretell.models.runs.reduced import (
-    ReducedLinearRunRegressor,
-    ReducedNeuralRunRegressor,
-    ReducedTreeRunRegressor,
-)
+from foretell.models.runs.reduced import ReducedLinearRunRegressor, ReducedNeuralRunRegressor, ReducedTreeRunRegressor
 from foretell.models.runs.tree import TreeRunRegressor
 from foretell.models.runs.trend import TrendRunRegressor
 from foretell.testing.models import RegressorContract

@@ -10,11 +10,7 @@ from foretell.models.runs.neural import NeuralRunRegressor
 from foretell.models.runs.piecewise import PiecewiseLawRegressor
 from foretell.models.runs.power import PowerRunRegressor
 from foretell.models.runs.process import ProcessRunRegressor
-from foretell.models.runs.reduced import (
-    ReducedLinearRunRegressor,
-    ReducedNeuralRunRegressor,
-    ReducedTreeRunRegressor,
-)
+from foretell.models.runs.reduced import ReducedLinearRunRegressor, ReducedNeuralRunRegressor, ReducedTreeRunRegressor
 from foretell.models.runs.tree import TreeRunRegressor
 from foretell.models.runs.trend import TrendRunRegressor
 

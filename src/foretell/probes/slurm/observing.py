@@ -1,7 +1,7 @@
 """Jobs of Slurm looked at while they run: on their own node, or from elsewhere through a step of theirs.
 
-``python -m foretell.probes.slurm.observing JOB INTERVAL [LONGEST]`` looks at a job's processes on the node where it is
-run, and prints what it saw as one line.
+``python -m foretell.probes.slurm.observing JOB INTERVAL [LONGEST]`` looks at a job's processes
+on the node where it is run, and prints what it saw as one line.
 """
 
 import os
