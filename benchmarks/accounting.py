@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from foretell.history.sacct import FIELDS
+from foretell.history.accounting_sources import FIELDS
 
 _STATES = (
     ("COMPLETED", 78), ("FAILED", 8), ("CANCELLED by 1042", 5), ("TIMEOUT", 4), ("OUT_OF_MEMORY", 2),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.accounting import write_accounting
 from benchmarks.timing import time_calls
-from foretell.api import history as api
+from foretell.history import api
 
 SMALL, LARGE = 100_000, 1_000_000
 REPEATS = 3

@@ -18,10 +18,6 @@ from foretell.api.execution import run as run
 from foretell.api.explaining import explain as explain
 from foretell.api.handed_over import cancel as cancel
 from foretell.api.handed_over import status as status
-from foretell.api.history import group_history as group_history
-from foretell.api.history import import_history as import_history
-from foretell.api.history import list_history_apps as list_history_apps
-from foretell.api.history import report_waste as report_waste
 from foretell.api.learning import build as build
 from foretell.api.learning import predict as predict
 from foretell.api.observing import observe as observe
@@ -42,4 +38,8 @@ from foretell.apps.tables import Columns as Columns
 from foretell.entities.app import Submission as Submission
 from foretell.entities.consumption import Setting as Setting
 from foretell.entities.consumption import Strategy as Strategy
+from foretell.history.api import group_history as group_history
+from foretell.history.api import import_history as import_history
+from foretell.history.api import list_history_apps as list_history_apps
+from foretell.history.api import report_waste as report_waste
 from foretell.stores import open_store as open_store

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from foretell.api.history import import_history
+from foretell.history.api import import_history
 from foretell.stores.history import JobHistory
 
 NAMES = (
@@ -74,8 +74,8 @@ def test_a_packed_file_that_is_cut_off_is_told_and_keeps_what_was_read(folder, f
 
 def test_killed_in_the_middle_it_goes_on_where_it_was(folder, monkeypatch):
     """A transaction for each block; the third one fails, as if we were killed there."""
-    monkeypatch.setattr("foretell.api.history._BATCH", 1)
-    monkeypatch.setattr("foretell.history.files.BLOCK", 2000)
+    monkeypatch.setattr("foretell.history.api._BATCH", 1)
+    monkeypatch.setattr("foretell.history.accounting_sources.BLOCK", 2000)
     store, add, calls = folder / "s.db", JobHistory.add, []
 
     def fail(self, batches, assignments, marks):

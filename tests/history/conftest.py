@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from foretell.entities.history import JobKind, JobRow, Mark
-from foretell.history.fold import Folder
-from foretell.history.layout import Layout
-from foretell.history.lines import Complaints, read_lines
+from foretell.history.accounting_lines import Complaints, Layout, read_lines
+from foretell.history.job_folding import Folder
 
 NAMES = (
     "JobID", "JobIDRaw", "Cluster", "User", "State", "Submit", "ElapsedRaw", "TimelimitRaw", "NNodes", "AllocTRES",

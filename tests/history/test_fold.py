@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.errors import ImportDataError
-from foretell.history.layout import parse_layout
+from foretell.history.accounting_lines import parse_layout
 from foretell.probes.slurm.fields import parse_clock, parse_moment, parse_size
 
 from .conftest import Read, line, step

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-from foretell.api.history import import_history, list_history_apps
+from foretell.history.api import import_history, list_history_apps
 from foretell.stores import open_store
 from foretell.stores._engine import build_engine, parse_address
 from foretell.stores.history import JobFilter, JobHistory

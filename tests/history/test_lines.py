@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from foretell.entities.history import Mark
-from foretell.history.layout import Layout
-from foretell.history.lines import LONGEST_LINE, TOO_LONG, Complaints, read_lines
+from foretell.history.accounting_lines import LONGEST_LINE, TOO_LONG, Complaints, Layout, read_lines
 
 from .conftest import NAMES, Read, line, step
 

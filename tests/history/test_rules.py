@@ -4,8 +4,7 @@ import pytest
 
 from foretell.entities.history import JobKind
 from foretell.errors import NotFoundError, SpecError
-from foretell.history.grouping import find_options, find_script, name_app
-from foretell.history.rules import Rules, load_rules, parse_rules
+from foretell.history.grouping import Rules, find_options, find_script, load_rules, name_app, parse_rules
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from foretell.api.history import import_history, list_history_apps, report_waste
 from foretell.errors import ImportDataError
+from foretell.history.api import import_history, list_history_apps, report_waste
 from foretell.stores import open_store
 from foretell.stores.history import JobFilter, JobHistory
 

@@ -48,9 +48,9 @@ def import_history(
     as_json: JsonOption = False,
 ) -> None:
     """Read past jobs from accounting. Reading them again changes nothing; what was read is not read again."""
-    from foretell.api import history as api
+    from foretell.history import api
+    from foretell.history.render import render_history_import
     from foretell.reports.tables import build_line
-    from foretell.reports.text_history import render_history_import
 
     with open_console(stderr=True).status("Reading…") as status:
         result = api.import_history(
@@ -78,9 +78,9 @@ def group_history(
     as_json: JsonOption = False,
 ) -> None:
     """Group all jobs anew by rules, which later imports follow; without any, by names and commands alone."""
-    from foretell.api import history as api
+    from foretell.history import api
+    from foretell.history.render import render_history_apps
     from foretell.reports.tables import build_line
-    from foretell.reports.text_history import render_history_apps
 
     with open_console(stderr=True).status("Grouping…") as status:
         apps = api.group_history(
@@ -95,8 +95,8 @@ def group_history(
 @app.command("apps", epilog="Example: foretell history apps --rows 50")
 def list_apps(rows: RowsOption = 20, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the applications that past jobs are grouped into; 'foretell build' takes their names."""
-    from foretell.api import history as api
-    from foretell.reports.text_history import render_history_apps
+    from foretell.history import api
+    from foretell.history.render import render_history_apps
 
     apps = api.list_history_apps(store=find_store(store))
     if as_json:
@@ -121,9 +121,9 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Show what past jobs requested against what they used, what it cost, and what less would have cost."""
-    from foretell.api import history as api_history
     from foretell.api import places as api_places
-    from foretell.reports.text_history import render_waste
+    from foretell.history import api as api_history
+    from foretell.history.render import render_waste
 
     found = api_history.report_waste(
         by=by,
@@ -136,8 +136,8 @@ def report(
         store=find_store(store),
     )
     if plot is not None:
+        from foretell.history.plots import draw_waste
         from foretell.reports.plots import save_figure
-        from foretell.reports.plots_history import draw_waste
 
         make_folder(plot.parent)
         save_figure(draw_waste(found), plot)

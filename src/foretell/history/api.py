@@ -10,12 +10,10 @@ from foretell.api.workspace import StoreLike, using_store
 from foretell.entities.history import Assignment, HistoryApp, HistoryImport, JobKind, JobRows, Mark, WasteReport
 from foretell.entities.site import Site
 from foretell.errors import ImportDataError
-from foretell.history.files import open_file, print_file, read_blocks, read_head
-from foretell.history.fold import Folder
-from foretell.history.layout import Layout
-from foretell.history.lines import Complaints, read_lines
-from foretell.history.rules import Rules, load_rules, parse_rules
-from foretell.history.sacct import FIELDS, Query
+from foretell.history.accounting_lines import Complaints, Layout, read_lines
+from foretell.history.accounting_sources import FIELDS, Query, open_file, print_file, read_blocks, read_head
+from foretell.history.grouping import Rules, load_rules, parse_rules
+from foretell.history.job_folding import Folder
 from foretell.history.waste import COLUMNS, find_waste
 from foretell.stores.history import JobFilter, JobHistory
 

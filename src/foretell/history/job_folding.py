@@ -8,11 +8,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foretell.entities.history import JobKind, JobRows
-from foretell.history import fields
-from foretell.history.fields import Columns, Field, Fields, Figures, Given, JobIds, Problems, Taken
-from foretell.history.layout import Layout
-from foretell.history.lines import LONGEST_TEXT, Complaints, Lines, Places
-from foretell.history.numbers import Floats, as_list, belong, has_dot, read_clocks, read_figures, read_moments
+from foretell.history import accounting_fields as fields
+from foretell.history.accounting_fields import (
+    Columns,
+    Field,
+    Fields,
+    Figures,
+    Floats,
+    Given,
+    JobIds,
+    Problems,
+    Taken,
+    as_list,
+    belong,
+    has_dot,
+    read_clocks,
+    read_figures,
+    read_moments,
+)
+from foretell.history.accounting_lines import LONGEST_TEXT, Complaints, Layout, Lines, Places
 
 _TEXTS = ("Cluster", "User", "Account", "Partition", "JobName", "WorkDir", "SubmitLine")
 _TRES = ("AllocTRES", "ReqTRES")
