@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 
 from benchmarks.observe_series import STEP_S, Truth, Wave, draw_wave, make_wave, make_without
-from foretell.features.cycles import find_cycle
+from foretell.observations.cycles import find_cycle
 from foretell.probes.consumption import sample
 from foretell.probes.watching import watch_command
 

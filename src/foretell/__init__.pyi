@@ -20,7 +20,6 @@ from foretell.api.handed_over import cancel as cancel
 from foretell.api.handed_over import status as status
 from foretell.api.learning import build as build
 from foretell.api.learning import predict as predict
-from foretell.api.observing import observe as observe
 from foretell.api.placed import predict_placements as predict_placements
 from foretell.api.places import find_site as find_site
 from foretell.api.proof import verify as verify
@@ -42,4 +41,5 @@ from foretell.history.api import group_history as group_history
 from foretell.history.api import import_history as import_history
 from foretell.history.api import list_history_apps as list_history_apps
 from foretell.history.api import report_waste as report_waste
+from foretell.observations.api import observe as observe
 from foretell.stores import open_store as open_store

@@ -3,7 +3,7 @@ import pytest
 from benchmarks.observe_series import STEP_S, Wave, make_wave, make_without
 
 from foretell.entities.consumption import Series
-from foretell.features.cycles import find_cycle, search_cycle
+from foretell.observations.cycles import find_cycle, search_cycle
 
 RNG_SEED = 7
 

@@ -16,8 +16,8 @@ from foretell.entities.observation import Recorded
 from foretell.entities.training import JobProgress, Trained, TrainingJob
 from foretell.entities.workload import Floats
 from foretell.errors import Mistake, NotFoundError, RunnerError, SpecError
-from foretell.features.cycles import measure_cycle
 from foretell.machines import devices
+from foretell.observations.cycles import measure_cycle
 from foretell.probes.consumption import sample
 from foretell.runners.links import Links, open_links
 from foretell.runners.training import TrainingGroup, open_group

@@ -44,10 +44,9 @@ def observe(
     as_json: JsonOption = False,
 ) -> None:
     """Look at a job while it runs: its bursts and idles of compute and network, over time."""
-    from foretell.api import observing as api
     from foretell.entities.units import parse_duration
-    from foretell.reports.records_observe import build_observation_record
-    from foretell.reports.text_observe import render_observation
+    from foretell.observations import api
+    from foretell.observations.render import build_observation_record, render_observation
 
     check_plot(plot)
     if plot is not None:
@@ -69,8 +68,8 @@ def observe(
         show([render_observation(seen)])
         note(f"Stored as run {seen.run_id}; all samples are in {seen.path}.")
     if plot is not None:
+        from foretell.observations.plots import draw_observation
         from foretell.reports.plots import save_figure
-        from foretell.reports.plots_observe import draw_observation
 
         save_figure(draw_observation(seen), plot)
         note(f"Wrote {plot}.")

@@ -7,9 +7,9 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from foretell.entities.consumption import Resource
 from foretell.entities.observation import Observation
+from foretell.observations.render import find_window, list_resources, name_resource, render_amount
 from foretell.reports.plots import ACCENT, MUTED, house_style
 from foretell.reports.words import clean_line
-from foretell.reports.words_observe import find_window, list_resources, name_resource, render_amount
 
 _PANEL, _HEAD = 1.35, 0.9  # inches
 _LONGEST_TITLE = 90

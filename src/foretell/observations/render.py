@@ -1,7 +1,8 @@
 """What a job consumed over time, for the terminal."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, Group
@@ -10,11 +11,58 @@ from rich.text import Text
 
 from foretell.entities.consumption import Cycle, Resource, Series
 from foretell.entities.observation import CycleSearch, Observation
-from foretell.entities.units import render_duration
+from foretell.entities.records import to_record
+from foretell.entities.units import render_bytes, render_duration
 from foretell.entities.workload import Floats
 from foretell.reports.tables import BAD, HEADING, QUIET, add_cells, build_line, build_notes, build_table, stack
 from foretell.reports.words import render_percent
-from foretell.reports.words_observe import find_window, list_resources, name_resource, render_amount
+
+_SHOWN_PERIODS = 8  # of what was seen, in a time line
+
+ORDER = (Resource.COMPUTE, Resource.MEMORY, Resource.TRANSMIT, Resource.RECEIVE)
+
+
+def list_resources(observation: Observation) -> list[Resource]:
+    """Those that were looked at, in the order of reports."""
+    return [resource for resource in ORDER if resource in observation.recorded.series]
+
+
+def name_resource(resource: Resource, observation: Observation) -> str:
+    """``compute (CPU)``, ``transmit``."""
+    device = "GPU" if observation.recorded.gpus else "CPU"
+    titles = {Resource.COMPUTE: f"compute ({device})", Resource.MEMORY: "memory (GPU)"}
+    return titles.get(resource, resource.value)
+
+
+def render_amount(resource: Resource, amount: float, observation: Observation) -> str:
+    """``1.02 cores``, ``87 %`` of a GPU, ``11.2 MB/s``."""
+    renderers: Mapping[Resource, Callable[[float], str]] = {
+        Resource.COMPUTE: _render_share if observation.recorded.gpus else "{:.2f} cores".format,
+        Resource.MEMORY: _render_share,
+    }
+    return renderers.get(resource, _render_rate)(amount)
+
+
+def _render_share(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")
+
+
+def _render_rate(bytes_per_s: float) -> str:
+    return f"{render_bytes(bytes_per_s)}/s"
+
+
+def find_window(observation: Observation) -> tuple[float, float]:
+    """From when to when to show: some periods from the middle of what was seen, all of it where there is no cycle."""
+    whole_s = observation.recorded.elapsed_s
+    periods = [found.cycle.period_s for found in observation.cycles.values() if found.cycle is not None]
+    if not periods:
+        return 0.0, whole_s
+    bursts = max((found.bursts for found in observation.cycles.values()), key=len)
+    begin_s = bursts[len(bursts) // 2][0] - 0.1 * max(periods)
+    width_s = min(_SHOWN_PERIODS * max(periods), whole_s)
+    begin_s = max(0.0, min(begin_s, whole_s - width_s))
+    return begin_s, begin_s + width_s
+
 
 _LARGEST_WIDTH, _LABEL = 100, 15
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -126,3 +174,33 @@ def _draw_bursts(search: CycleSearch, edges_s: Floats) -> str:
     ends = np.array([end for _, end in search.bursts])
     inside = np.searchsorted(begins, middles_s, side="right") > np.searchsorted(ends, middles_s, side="right")
     return "".join(_BURST if each else _IDLE for each in inside)
+
+
+def build_observation_record(observation: Observation) -> dict[str, Any]:
+    """Seconds, cores or shares of a GPU, bytes a second; where there is no ``cycle``, it says ``why``."""
+    recorded = observation.recorded
+    return {
+        "subject": observation.subject,
+        "exit_code": observation.exit_code,
+        "period_s": observation.period_s,
+        "resources": {
+            resource.value: {
+                "mean": recorded.series[resource].mean,
+                "cycle": None if found.cycle is None else {**to_record(found.cycle), "share": found.cycle.share},
+                "why": found.why,
+            }
+            for resource, found in observation.cycles.items()
+        },
+        "elapsed_s": recorded.elapsed_s,
+        "interval_s": recorded.interval_s,
+        "samples": len(recorded.cpu.values),
+        "sampling_share": recorded.sampling_cpu_s / recorded.elapsed_s,
+        "processes": recorded.processes,
+        "gpus": recorded.gpus,
+        "gpu_memory_bytes": None if recorded.gpu_memory is None else float(recorded.gpu_memory.values.max()),
+        "load": to_record(recorded.load),
+        "disturbed": recorded.load.disturbs,
+        "notes": list(observation.notes),
+        "run": observation.run_id,
+        "file": observation.path,
+    }

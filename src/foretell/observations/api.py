@@ -17,7 +17,7 @@ from foretell.entities.records import to_record
 from foretell.entities.run import Allocation, Run, RunSpec, State
 from foretell.entities.units import render_duration
 from foretell.errors import Mistake, OutputError, SpecError
-from foretell.features.cycles import search_cycle
+from foretell.observations.cycles import search_cycle
 from foretell.probes.consumption import INTERVAL_S, TICK_S, require_processes
 from foretell.probes.machine import detect_machine
 from foretell.probes.recorded import build_recorded_record
