@@ -21,7 +21,7 @@ import pytest
 from hypothesis import settings
 from tests.packages import install_packages
 
-from foretell.runners.links import can_shape
+from foretell.distributed.links import can_shape
 
 pytest_plugins = ["tests.slurm.fixtures"]
 

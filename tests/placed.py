@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from foretell.entities.placed import PlacedStep, Placement, TimedStep
+from foretell.distributed.placed_steps import PlacedStep, Placement, TimedStep
 
 SAMPLE_S, HOST_S = 0.01, 0.02
 BYTES, BUS, LINK = 4e8, 1e10, 2e9

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretell.entities.consumption import Case, MeasuredJob, Resource, Series
+from foretell.distributed.consumption import Case, MeasuredJob
+from foretell.distributed.consumption_predictor import ConsumptionPredictor, learn_consumption_model
+from foretell.distributed.links import Links
+from foretell.distributed.training_jobs import Trained, TrainingJob
+from foretell.entities.consumption import Resource, Series
 from foretell.entities.device import Device
 from foretell.entities.observation import Recorded
-from foretell.entities.training import Trained, TrainingJob
-from foretell.predictor.consumption import ConsumptionPredictor, learn_consumption_model
-from foretell.runners.links import Links
 from foretell.testing.consumption import build_jobs
 
 CORE = Device(name="core", kind="cpu", peak_flops=5e10, bandwidth_bytes=1e10, units=1, memory_bytes=2**33)
@@ -80,10 +81,10 @@ def pretend(
     def open_group(_links: Links) -> Iterator[PretendedGroup]:
         yield pretended
 
-    monkeypatch.setattr("foretell.api.training.open_links", open_links)
-    monkeypatch.setattr("foretell.api.training.open_group", open_group)
-    monkeypatch.setattr("foretell.api.training.sample", lambda _pids, interval_s: record())
-    monkeypatch.setattr("foretell.workloads.jobs._measure_core", lambda: 2.0**30)
+    monkeypatch.setattr("foretell.distributed.learning.open_links", open_links)
+    monkeypatch.setattr("foretell.distributed.learning.open_group", open_group)
+    monkeypatch.setattr("foretell.distributed.learning.sample", lambda _pids, interval_s: record())
+    monkeypatch.setattr("foretell.distributed.job_draws._measure_core", lambda: 2.0**30)
     know_core(monkeypatch)
     return pretended
 

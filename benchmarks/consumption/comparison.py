@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.consumption.data import JOBS, PROFILES, Profiled, build_cases, read_jobs, read_profiles, read_rows
-from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, Resource
+from foretell.distributed._base import ConsumptionModel
+from foretell.distributed.consumption import Case, Consumed, MeasuredJob
+from foretell.distributed.consumption_baselines import BandwidthModel, TotalsModel
+from foretell.distributed.consumption_predictor import learn_consumption_model
+from foretell.distributed.consumption_targets import TARGETS, Target, read_targets
+from foretell.distributed.driple import DripleModel
+from foretell.distributed.timeline_model import PhysicsModel
+from foretell.entities.consumption import Metric, Resource
 from foretell.entities.workload import Floats
-from foretell.models.consumption._base import ConsumptionModel
-from foretell.models.consumption.bandwidth import BandwidthModel
-from foretell.models.consumption.driple import DripleModel
-from foretell.models.consumption.physics import PhysicsModel
-from foretell.models.consumption.targets import TARGETS, Target, read_targets
-from foretell.models.consumption.totals import TotalsModel
 from foretell.models.metrics import nrmse
-from foretell.predictor.consumption import learn_consumption_model
 
 METHODS: dict[str, Callable[[], ConsumptionModel]] = {
     "physics": PhysicsModel,

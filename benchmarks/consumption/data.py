@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from foretell.entities.consumption import Case, MeasuredJob
+from foretell.distributed.consumption import Case, MeasuredJob
+from foretell.distributed.measured_jobs import JobFile, JobRow, build_jobs
 from foretell.entities.device import Device
 from foretell.entities.workload import Floats, MeasuredStep, Workload
 from foretell.models.operators.serial import SerialModel
 from foretell.workloads.learning import LearningFile
-from foretell.workloads.measured_jobs import JobFile, JobRow, build_jobs
 
 FOLDER = Path(__file__).parent
 JOBS = FOLDER / "jobs.jsonl.gz"

@@ -8,8 +8,6 @@ from foretell.api.bench import bench_machine as bench_machine
 from foretell.api.bench import describe_machine as describe_machine
 from foretell.api.campaign import generate as generate
 from foretell.api.campaign import plan as plan
-from foretell.api.consumption import explore_consumption as explore_consumption
-from foretell.api.consumption import predict_consumption as predict_consumption
 from foretell.api.exchange import import_runs as import_runs
 from foretell.api.exchange import list_runs as list_runs
 from foretell.api.execution import JobRequest as JobRequest
@@ -20,10 +18,8 @@ from foretell.api.handed_over import cancel as cancel
 from foretell.api.handed_over import status as status
 from foretell.api.learning import build as build
 from foretell.api.learning import predict as predict
-from foretell.api.placed import predict_placements as predict_placements
 from foretell.api.places import find_site as find_site
 from foretell.api.proof import verify as verify
-from foretell.api.training import learn_consumption as learn_consumption
 from foretell.api.workloads import StepOptions as StepOptions
 from foretell.api.workloads import learn_device as learn_device
 from foretell.api.workloads import list_devices as list_devices
@@ -34,9 +30,13 @@ from foretell.api.workloads import read_workload as read_workload
 from foretell.api.workloads import save_profile as save_profile
 from foretell.apps.spec import load_app as load_app
 from foretell.apps.tables import Columns as Columns
+from foretell.distributed.api import explore_consumption as explore_consumption
+from foretell.distributed.api import predict_consumption as predict_consumption
+from foretell.distributed.api import predict_placements as predict_placements
+from foretell.distributed.consumption import Setting as Setting
+from foretell.distributed.consumption import Strategy as Strategy
+from foretell.distributed.learning import learn_consumption as learn_consumption
 from foretell.entities.app import Submission as Submission
-from foretell.entities.consumption import Setting as Setting
-from foretell.entities.consumption import Strategy as Strategy
 from foretell.history.api import group_history as group_history
 from foretell.history.api import import_history as import_history
 from foretell.history.api import list_history_apps as list_history_apps

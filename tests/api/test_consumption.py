@@ -11,15 +11,15 @@ import pytest
 from tests.trained import PERIOD_S, PretendedGroup, know_core, pretend, record, save_law
 
 import foretell
-from foretell.api.consumption import vary
-from foretell.api.training import measure_jobs
-from foretell.entities.consumption import ConsumptionPrediction, Resource, Setting, Strategy
+from foretell.distributed import job_draws as jobs_module
+from foretell.distributed.api import vary
+from foretell.distributed.consumption import Change, ConsumptionPrediction, Setting, Strategy
+from foretell.distributed.learning import measure_jobs
+from foretell.distributed.render import describe_limit
+from foretell.distributed.training_jobs import JobProgress
+from foretell.entities.consumption import Resource
 from foretell.entities.observation import Recorded
-from foretell.entities.outlook import Change
-from foretell.entities.training import JobProgress
 from foretell.errors import NotFoundError, RunnerError, SpecError, WorkloadError
-from foretell.reports.words_consumption import describe_limit
-from foretell.workloads import jobs as jobs_module
 
 NET = """
 from torch import nn
@@ -235,7 +235,7 @@ def test_a_worker_that_ended_before_it_was_looked_at_has_failed(
     def miss(_pids: object, interval_s: float) -> Recorded:
         raise NotFoundError("process", "1")
 
-    monkeypatch.setattr("foretell.api.training.sample", miss)
+    monkeypatch.setattr("foretell.distributed.learning.sample", miss)
     told: list[JobProgress] = []
     assert not measure_jobs(tmp_path / "jobs.jsonl", [HERE], jobs=1, on_progress=told.append)
     assert "ended before it could be looked at" in told[0].failed
@@ -244,7 +244,9 @@ def test_a_worker_that_ended_before_it_was_looked_at_has_failed(
 def test_a_training_too_short_for_samples_has_failed(
     pretended: PretendedGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretell.api.training.sample", lambda _pids, interval_s: replace(record(), started_s=0.0))
+    monkeypatch.setattr(
+        "foretell.distributed.learning.sample", lambda _pids, interval_s: replace(record(), started_s=0.0)
+    )
     told: list[JobProgress] = []
     assert not measure_jobs(tmp_path / "jobs.jsonl", [HERE], jobs=1, on_progress=told.append)
     assert "too short to be sampled" in told[0].failed
@@ -298,7 +300,7 @@ def test_a_setting_is_learned_and_used(tmp_path: Path) -> None:
 
 def test_what_ships_is_carried_over(pretended: PretendedGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_law(tmp_path)
-    monkeypatch.setattr("foretell.predictor.consumption._find_shipped", lambda: tmp_path / "consumption")
+    monkeypatch.setattr("foretell.distributed.consumption_predictor._find_shipped", lambda: tmp_path / "consumption")
     learned = foretell.learn_consumption(HERE, jobs=3, folder=tmp_path)
     assert learned.transferred
     assert learned.path.name == "here.safetensors"
@@ -350,8 +352,8 @@ def test_too_few_that_could_be_measured_are_told(monkeypatch: pytest.MonkeyPatch
 def test_a_setting_is_learned_from_trainings_that_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Three tiny networks by two workers, over the loopback."""
     know_core(monkeypatch)
-    monkeypatch.setattr("foretell.runners.links.can_shape", lambda: False)
-    monkeypatch.setattr("foretell.api.training.TRIES", 1)
+    monkeypatch.setattr("foretell.distributed.links.can_shape", lambda: False)
+    monkeypatch.setattr("foretell.distributed.learning.TRIES", 1)
     real = jobs_module.draw_job
     monkeypatch.setattr(
         jobs_module,

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from foretell.apps.placed import HERE, TRAINING, read_steps
+from foretell.distributed.placed_steps import HERE, TRAINING, read_steps
 from foretell.errors import ImportDataError
 from foretell.machines.devices import find_device
 

@@ -142,7 +142,7 @@ def test_interrupted_it_says_how_to_go_on(learn: Run, monkeypatch: pytest.Monkey
     def interrupt(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("foretell.api.training.sample", interrupt)
+    monkeypatch.setattr("foretell.distributed.learning.sample", interrupt)
     outcome = learn()
     assert outcome.code == 130
     assert "the same command goes on" in outcome.err

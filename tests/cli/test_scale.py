@@ -10,7 +10,7 @@ import pytest
 from tests.cli.test_workload import assert_refused
 from tests.placed import TWO_NODES, measure
 
-from foretell.entities.placed import TimedStep, render_placement
+from foretell.distributed.placed_steps import TimedStep, render_placement
 
 Run = Callable[..., Any]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
-from foretell.entities.buckets import Bucket, find_buckets
+from foretell.distributed.step_graph import Bucket, find_buckets
 from foretell.entities.workload import Gradient, Workload
 
 torch = pytest.importorskip("torch")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foretell.entities.placed import parse_placement, render_placement
+from foretell.distributed.placed_steps import parse_placement, render_placement
 
 
 @pytest.mark.parametrize(

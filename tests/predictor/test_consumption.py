@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from tests.trained import CORE, learn_law, save_law
 
-from foretell.entities.consumption import Case, MeasuredJob, Resource, Setting, Strategy
-from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
-from foretell.models.consumption.persist import save_model
-from foretell.predictor.consumption import (
+from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strategy
+from foretell.distributed.consumption_files import save_model
+from foretell.distributed.consumption_predictor import (
     ConsumptionPredictor,
     find_consumption_model,
     find_kind,
@@ -18,6 +17,8 @@ from foretell.predictor.consumption import (
     load_consumption_model,
     tell_operators,
 )
+from foretell.entities.consumption import Resource
+from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
 from foretell.testing.consumption import SETTINGS, build_jobs, build_workload
 
 Law = tuple[list[Case], list[MeasuredJob], ConsumptionPredictor]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.placed import ONE_NODE, TWO_NODES, measure, place, tell_step
 
-from foretell.entities.placed import PlacedPrediction, PlacedStep
+from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep
+from foretell.distributed.placement_predictor import PlacedPredictor
 from foretell.errors import ImportDataError, NotFoundError
 from foretell.machines.devices import get_device
-from foretell.predictor.placed import PlacedPredictor
 
 
 @pytest.fixture(scope="module")

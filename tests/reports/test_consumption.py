@@ -6,16 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from foretell.entities.consumption import ConsumptionPrediction, CycleEstimate, Resource, Setting, Strategy
-from foretell.entities.outlook import Change, Outlook
+from foretell.distributed.consumption import Change, ConsumptionPrediction, CycleEstimate, Outlook, Setting, Strategy
+from foretell.distributed.plots import draw_outlook, place_burst
+from foretell.distributed.render import (
+    build_learned_consumption_record,
+    build_outlook_record,
+    describe_job,
+    describe_limit,
+    describe_setting,
+    render_learned_consumption,
+    render_outlook,
+    render_short_interval,
+)
+from foretell.distributed.training_jobs import JobProgress
+from foretell.entities.consumption import Resource
 from foretell.entities.prediction import Estimate
-from foretell.entities.training import JobProgress
 from foretell.entities.workload import Workload
 from foretell.reports.plots import save_figure
-from foretell.reports.plots_consumption import draw_outlook, place_burst
-from foretell.reports.records_consumption import build_learned_consumption_record, build_outlook_record
-from foretell.reports.text_consumption import describe_job, render_learned_consumption, render_outlook
-from foretell.reports.words_consumption import describe_limit, describe_setting, render_short_interval
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]

@@ -5,11 +5,15 @@ from collections.abc import Callable
 import pytest
 from tests.placed import place
 
-from foretell.entities.placed import PlacedPrediction, Placement
+from foretell.distributed.placed_steps import PlacedPrediction, Placement
+from foretell.distributed.placement_render import (
+    build_placements_record,
+    describe_choice,
+    find_choice,
+    find_efficiencies,
+    render_placements,
+)
 from foretell.entities.prediction import Estimate
-from foretell.reports.records_placed import build_placements_record
-from foretell.reports.text_placed import render_placements
-from foretell.reports.words_placed import describe_choice, find_choice, find_efficiencies
 
 GUESS = "No step on several nodes of lab was measured: what the network between them costs is a guess."
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from foretell.distributed import links as links_module
+from foretell.distributed.links import open_links
 from foretell.errors import RunnerError
-from foretell.runners import links as links_module
-from foretell.runners.links import open_links
 
 shapes = pytest.mark.usefixtures("network_namespaces")
 
@@ -87,7 +87,9 @@ def test_nothing_is_left_after_an_error() -> None:
 
 @shapes
 def test_nothing_is_left_by_one_that_is_told_to_end() -> None:
-    code = "import time; from foretell.runners.links import open_links\nwith open_links(1): print('.'); time.sleep(60)"
+    code = (
+        "import time; from foretell.distributed.links import open_links\nwith open_links(1): print('.'); time.sleep(60)"
+    )
     with subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

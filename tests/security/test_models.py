@@ -216,8 +216,8 @@ def fuzz_files(seed: int) -> None:
 
     import safetensors.numpy
 
+    from foretell.distributed.consumption_predictor import load_consumption_model
     from foretell.models.operators.persist import read_header
-    from foretell.predictor.consumption import load_consumption_model
     from foretell.predictor.steps import load_step_model
 
     draw = np.random.default_rng(seed)
@@ -594,8 +594,8 @@ def _list_places(value: Any) -> Iterator[tuple[Any, Any]]:
 def test_files_with_numbers_that_no_float_holds_end_in_one_sentence(folder: str, part: str, tmp_path: Path) -> None:
     import safetensors.numpy
 
+    from foretell.distributed.consumption_predictor import load_consumption_model
     from foretell.models.operators.persist import read_header
-    from foretell.predictor.consumption import load_consumption_model
     from foretell.predictor.steps import load_step_model
 
     load: Callable[[Path], object] = load_step_model if folder == "operators" else load_consumption_model
@@ -618,9 +618,9 @@ def test_files_with_numbers_that_no_float_holds_end_in_one_sentence(folder: str,
 def test_arithmetic_that_fails_while_a_file_is_read_ends_in_one_sentence(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from foretell.models.consumption.physics import PhysicsModel
+    from foretell.distributed.consumption_predictor import load_consumption_model
+    from foretell.distributed.timeline_model import PhysicsModel
     from foretell.models.operators.persist import MODELS
-    from foretell.predictor.consumption import load_consumption_model
     from foretell.predictor.steps import load_step_model
 
     def overflow(*_: object) -> None:

@@ -8,7 +8,7 @@ from tests.workloads.test_capture import read
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from foretell.entities.buckets import find_buckets
+from foretell.distributed.step_graph import find_buckets
 
 
 class Wide(nn.Module):

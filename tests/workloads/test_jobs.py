@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from foretell.entities.consumption import Cycle, Resource, Setting, Strategy
+from foretell.distributed.consumption import Setting, Strategy
+from foretell.distributed.job_draws import TRANSFER_S, draw_job, find_family, read_job
+from foretell.distributed.measured_jobs import JobFile, JobRow, build_jobs
+from foretell.entities.consumption import Cycle, Resource
 from foretell.errors import ImportDataError
-from foretell.workloads.jobs import TRANSFER_S, draw_job, find_family, read_job
-from foretell.workloads.measured_jobs import JobFile, JobRow, build_jobs
 
 SPEED = 2.0**33
 SETTING = Setting(strategy=Strategy.SERVERS, workers=2, servers=1, link_bytes_per_s=2.5e7, device="core", share=0.5)

@@ -35,8 +35,8 @@ from foretell.cli.workload import (
 )
 
 if TYPE_CHECKING:
-    from foretell.api.training import LearnedConsumption
-    from foretell.entities.consumption import Setting, Strategy
+    from foretell.distributed.consumption import Setting, Strategy
+    from foretell.distributed.learning import LearnedConsumption
 
 app = typer.Typer(
     help="Say what distributed training will consume (compute, network, over time), and learn your own setting.",
@@ -95,10 +95,9 @@ def predict_consumption(
     as_json: JsonOption = False,
 ) -> None:
     """Say what each worker of a training will consume, what limits it, and what would change, without running it."""
-    from foretell.api import consumption as api
+    from foretell.distributed import api
+    from foretell.distributed.render import build_outlook_record, render_outlook
     from foretell.entities.units import parse_share
-    from foretell.reports.records_consumption import build_outlook_record
-    from foretell.reports.text_consumption import render_outlook
 
     check_plot(plot)
     note_unused_store(store)
@@ -115,8 +114,8 @@ def predict_consumption(
         folder=find_kept_folder(),
     )
     if plot is not None:
+        from foretell.distributed.plots import draw_outlook
         from foretell.reports.plots import save_figure
-        from foretell.reports.plots_consumption import draw_outlook
 
         make_folder(plot.parent)
         save_figure(draw_outlook(outlook), plot)
@@ -147,8 +146,7 @@ def learn_consumption(
     as_json: JsonOption = False,
 ) -> None:
     """Train small networks on this machine in a setting, measure what they consume, and learn that setting."""
-    from foretell.reports.records_consumption import build_learned_consumption_record
-    from foretell.reports.text_consumption import render_learned_consumption
+    from foretell.distributed.render import build_learned_consumption_record, render_learned_consumption
 
     note_unused_store(store)
     setting = _build_setting(device, strategy, workers, servers, asynchronous, link)
@@ -200,11 +198,10 @@ def scale_steps(
     as_json: JsonOption = False,
 ) -> None:
     """Say how long a training's step takes on more GPUs than were measured, and how many are worth asking for."""
-    from foretell.api import placed as api
-    from foretell.entities.placed import parse_placement
+    from foretell.distributed import api
+    from foretell.distributed.placed_steps import parse_placement
+    from foretell.distributed.placement_render import build_placements_record, render_placements
     from foretell.entities.units import parse_rate, parse_share
-    from foretell.reports.records_placed import build_placements_record
-    from foretell.reports.text_placed import render_placements
 
     least = parse_option("--efficiency", parse_share, efficiency)
     told = api.predict_placements(
@@ -224,8 +221,8 @@ def scale_steps(
 
 
 def _learn(setting: "Setting", *, name: str, jobs: int, repetitions: int, scratch: bool) -> "LearnedConsumption":
-    from foretell.api import training as api
-    from foretell.reports.text_consumption import describe_job
+    from foretell.distributed import learning as api
+    from foretell.distributed.render import describe_job
 
     note("Measuring; leave this machine alone meanwhile. Ctrl-C keeps what was measured.")
     return api.learn_consumption(
@@ -242,7 +239,7 @@ def _learn(setting: "Setting", *, name: str, jobs: int, repetitions: int, scratc
 def _build_setting(
     device: str, strategy: str, workers: int, servers: int | None, asynchronous: bool, link: str | None
 ) -> "Setting":
-    from foretell.entities import consumption as api
+    from foretell.distributed import consumption as api
     from foretell.entities.units import parse_rate
 
     how = parse_option("--strategy", _parse_strategy, strategy)
@@ -258,7 +255,7 @@ def _build_setting(
 
 
 def _parse_strategy(text: str) -> "Strategy":
-    from foretell.entities import consumption as api
+    from foretell.distributed import consumption as api
 
     try:
         return api.Strategy(text)

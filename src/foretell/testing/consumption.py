@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.entities.consumption import Case, Cycle, MeasuredJob, Metric, Resource, Setting, Strategy
+from foretell.distributed._base import ConsumptionModel
+from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strategy
+from foretell.entities.consumption import Cycle, Metric, Resource
 from foretell.entities.workload import Gradient, Operator, StepPhase, Workload
-from foretell.models.consumption._base import ConsumptionModel
 
 SETTINGS = (
     Setting(workers=2, link_bytes_per_s=2.5e7, device="made up"),
@@ -117,7 +118,7 @@ def _build_cycle(burst_s: float, period_s: float, amount: float) -> Cycle:
 
 
 class ConsumptionContract:
-    """The promises of :class:`foretell.models.consumption._base.ConsumptionModel`."""
+    """The promises of :class:`foretell.distributed._base.ConsumptionModel`."""
 
     def test_each_case_has_an_answer_in_its_place(self, model: ConsumptionModel) -> None:
         cases, jobs = build_jobs()

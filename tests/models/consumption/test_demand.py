@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.entities.consumption import Case, MeasuredJob, Setting, Strategy
-from foretell.models.consumption.demand import Demand, fit_demand
+from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strategy
+from foretell.distributed.device_demand import Demand, fit_demand
 from foretell.testing.consumption import build_workload
 
 PACE, BYTE_S = 1.4, 3e-9

@@ -7,18 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, Resource, Setting
+from foretell.distributed._base import ConsumptionModel
+from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting
+from foretell.distributed.consumption_files import load_model, save_model
+from foretell.distributed.consumption_targets import TARGETS
+from foretell.distributed.driple import DripleModel
+from foretell.entities.consumption import Metric, Resource
 from foretell.errors import MissingExtraError, NotFoundError, StoreError
-from foretell.models.consumption._base import ConsumptionModel
-from foretell.models.consumption.driple import DripleModel
-from foretell.models.consumption.persist import load_model, save_model
-from foretell.models.consumption.targets import TARGETS
 from foretell.models.settled import settled
 from foretell.testing.consumption import SETTINGS, ConsumptionContract, build_jobs
 
 torch = pytest.importorskip("torch")
 
-from foretell.models.consumption import inspector  # noqa: E402 - it needs PyTorch
+from foretell.distributed import driple_network as inspector  # noqa: E402 - it needs PyTorch
 
 NEW = replace(SETTINGS[0], link_bytes_per_s=1e8, workers=4)
 
@@ -217,7 +218,7 @@ def test_targets_are_twelve() -> None:
 
 
 def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "foretell.models.consumption.inspector", None)
-    monkeypatch.delattr("foretell.models.consumption.inspector", raising=False)
+    monkeypatch.setitem(sys.modules, "foretell.distributed.driple_network", None)
+    monkeypatch.delattr("foretell.distributed.driple_network", raising=False)
     with pytest.raises(MissingExtraError, match=r"foretell\[torch\]"):
         learn(SETTINGS[0])

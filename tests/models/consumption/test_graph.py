@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
-from foretell.entities.workload import StepPhase
-from foretell.errors import MissingExtraError
-from foretell.models.consumption.graph import (
+from foretell.distributed.step_graph import (
     StepGraph,
     build_graph,
     count_kinds,
@@ -19,6 +17,8 @@ from foretell.models.consumption.graph import (
     group_by_size,
     group_uniform,
 )
+from foretell.entities.workload import StepPhase
+from foretell.errors import MissingExtraError
 from foretell.testing.consumption import build_workload
 
 networkx = pytest.importorskip("networkx")

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from foretell.distributed.data_parallel import GROWTHS, ParallelModel, score_growths
+from foretell.distributed.measured_range import split_by_cluster, split_by_gpus
+from foretell.distributed.placed_steps import PlacedStep, TimedStep
 from foretell.entities.device import Device
-from foretell.entities.placed import PlacedStep, TimedStep
 from foretell.errors import ImportDataError, NotFoundError
-from foretell.models.consumption.left_out import split_by_cluster, split_by_gpus
-from foretell.models.consumption.parallel import GROWTHS, ParallelModel, score_growths
 
 HOST_S = {"large": 0.02, "small": 0.004}
 SAMPLE_S = {"large": 0.01, "small": 0.0005}  # on a device of speed 1

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.entities.consumption import Case, Setting, Strategy
-from foretell.models.consumption.timeline import UNDER_WAY_BYTES, Costs, Timeline, lay_out
+from foretell.distributed.consumption import Case, Setting, Strategy
+from foretell.distributed.timeline import UNDER_WAY_BYTES, Costs, Timeline, lay_out
 from foretell.testing.consumption import build_workload
 
 FREE = Costs(efficiency=1.0, message_s=0.0, server_s_per_byte=0.0, slowdown=1.0)

@@ -5,7 +5,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from foretell.entities.consumption import Case, Cycle, MeasuredJob, Metric, Resource, Strategy
+from foretell.distributed.consumption import Case, MeasuredJob, Strategy
+from foretell.entities.consumption import Cycle, Metric, Resource
 from foretell.entities.workload import Floats, Workload
 
 Target: TypeAlias = tuple[Resource, Metric]

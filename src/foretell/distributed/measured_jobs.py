@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from foretell.entities.consumption import Cycle, MeasuredJob, Resource, Setting, Strategy
-from foretell.entities.training import TrainedNetwork, TrainingJob
+from foretell.distributed.consumption import MeasuredJob, Setting, Strategy
+from foretell.distributed.job_draws import find_family, read_job
+from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
+from foretell.entities.consumption import Cycle, Resource
 from foretell.errors import ImportDataError
-from foretell.workloads.jobs import find_family, read_job
 from foretell.workloads.lines import LinesFile
 
 FORMAT = "foretell consumption"

@@ -12,12 +12,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, Resource, Setting, Strategy
-from foretell.entities.units import render_link
-from foretell.entities.workload import Floats, Workload
-from foretell.errors import MissingExtraError, NotFoundError
-from foretell.models.consumption._base import ConsumptionModel
-from foretell.models.consumption.graph import (
+from foretell.distributed._base import ConsumptionModel
+from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting, Strategy
+from foretell.distributed.consumption_targets import TARGETS, find_period, read_targets, sum_compute
+from foretell.distributed.step_graph import (
     BATCH,
     UNIFORM_GROUPS,
     Sizes,
@@ -27,7 +25,10 @@ from foretell.models.consumption.graph import (
     find_sizes,
     group_by_size,
 )
-from foretell.models.consumption.targets import TARGETS, find_period, read_targets, sum_compute
+from foretell.entities.consumption import Metric, Resource
+from foretell.entities.units import render_link
+from foretell.entities.workload import Floats, Workload
+from foretell.errors import MissingExtraError, NotFoundError
 from foretell.models.settled import settled
 
 FEATURES = 3
@@ -327,7 +328,7 @@ def _build(case: Case, row: Floats) -> Consumed:
 
 def _import_inspector() -> Any:
     try:
-        from foretell.models.consumption import inspector
+        from foretell.distributed import driple_network as inspector
     except ImportError as exc:
         raise MissingExtraError("model 'driple' needs: pip install 'foretell[torch]'") from exc
     return inspector

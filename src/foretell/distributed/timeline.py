@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretell.entities.buckets import Bucket, find_buckets
-from foretell.entities.consumption import Case, Setting, Strategy
+from foretell.distributed.consumption import Case, Setting, Strategy
+from foretell.distributed.step_graph import Bucket, find_buckets
 from foretell.entities.workload import Floats, StepPhase
 
 FASTEST_BYTES_PER_S = 5e9  # of a link that nobody named: processes of one machine, about

@@ -1,6 +1,6 @@
 """One member of a distributed training: a worker, or a parameter server.
 
-``python -m foretell.workloads.training`` waits on a node for jobs, one JSON object a line,
+``python -m foretell.distributed.training_member`` waits on a node for jobs, one JSON object a line,
 and makes a copy of itself for each: what a step takes depends on what its process did before, and users train in new
 ones.
 """
@@ -21,8 +21,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch._dynamo  # any optimizer imports it: once for all copies
+import torch._dynamo
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel

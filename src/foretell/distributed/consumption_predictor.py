@@ -8,15 +8,11 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from foretell.entities.consumption import (
-    Case,
-    ConsumptionPrediction,
-    CycleEstimate,
-    MeasuredJob,
-    Metric,
-    Resource,
-    Setting,
-)
+from foretell.distributed.consumption import Case, ConsumptionPrediction, CycleEstimate, MeasuredJob, Setting
+from foretell.distributed.consumption_files import load_model, save_model
+from foretell.distributed.consumption_targets import TARGETS, read_targets
+from foretell.distributed.timeline_model import PhysicsModel
+from foretell.entities.consumption import Metric, Resource
 from foretell.entities.device import Device
 from foretell.entities.prediction import Estimate
 from foretell.entities.records import from_record, to_record
@@ -24,9 +20,6 @@ from foretell.entities.units import render_duration, render_link
 from foretell.entities.workload import Floats, Workload
 from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
 from foretell.models.checks import read_rising
-from foretell.models.consumption.persist import load_model, save_model
-from foretell.models.consumption.physics import PhysicsModel
-from foretell.models.consumption.targets import TARGETS, read_targets
 from foretell.models.operators._base import StepTimes
 from foretell.models.operators.replay import ReplayModel
 from foretell.models.operators.roofline import RooflineModel
@@ -388,4 +381,4 @@ def _bound(workload: Workload, device: Device) -> StepTimes:
 
 
 def _find_shipped() -> Path:
-    return Path(str(resources.files("foretell.models.consumption") / "weights"))
+    return Path(str(resources.files("foretell.distributed") / "weights"))

@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretell.api.consumption import CONSUMPTION, check_setting, name_device, tell_times
 from foretell.api.workloads import DEVICES, KEPT, check_name
 from foretell.api.workspace import make_kept_folder
-from foretell.entities.consumption import Case, Cycle, MeasuredJob, Resource, Series, Setting
+from foretell.distributed.api import CONSUMPTION, check_setting, name_device, tell_times
+from foretell.distributed.consumption import Case, MeasuredJob, Setting
+from foretell.distributed.links import Links, open_links
+from foretell.distributed.training_group import TrainingGroup, open_group
+from foretell.distributed.training_jobs import JobProgress, Trained, TrainingJob
+from foretell.entities.consumption import Cycle, Resource, Series
 from foretell.entities.observation import Recorded
-from foretell.entities.training import JobProgress, Trained, TrainingJob
 from foretell.entities.workload import Floats
 from foretell.errors import Mistake, NotFoundError, RunnerError, SpecError
 from foretell.machines import devices
 from foretell.observations.cycles import measure_cycle
 from foretell.probes.consumption import sample
-from foretell.runners.links import Links, open_links
-from foretell.runners.training import TrainingGroup, open_group
 from foretell.workloads import require_torch
 
 if TYPE_CHECKING:
-    from foretell.workloads.measured_jobs import JobFile, JobRow
+    from foretell.distributed.measured_jobs import JobFile, JobRow
 
 JOBS = 20
 SAMPLED_S = 0.01
@@ -51,7 +52,7 @@ def measure_jobs(
         ImportDataError, OutputError: The file cannot be used, or somebody else does so.
     """
     require_torch()
-    from foretell.workloads.measured_jobs import JobFile
+    from foretell.distributed.measured_jobs import JobFile
 
     if not settings:
         raise SpecError("settings", [Mistake(place="settings", found="none", expected="at least one")])
@@ -102,7 +103,7 @@ def _try_job(
     group: TrainingGroup, number: int, again: int, setting: Setting, *, seed: int, apart: bool
 ) -> "tuple[JobRow | None, str]":
     """A quiet measurement if there is one in some tries, the last of them otherwise; or why there is none."""
-    from foretell.workloads.jobs import draw_job
+    from foretell.distributed.job_draws import draw_job
 
     job = draw_job(number, setting, seed=seed)
     row, failed = None, ""
@@ -118,7 +119,7 @@ def _try_job(
 
 
 def _describe(row: "JobRow | None", failed: str, *, number: int, done: int, asked: int) -> JobProgress:
-    from foretell.workloads.jobs import find_family
+    from foretell.distributed.job_draws import find_family
 
     if row is None:
         return JobProgress(number=number, done=done, asked=asked, failed=failed)
@@ -145,7 +146,7 @@ def _run_job(group: TrainingGroup, job: TrainingJob) -> tuple[Trained, Recorded]
 def _build_row(
     job: TrainingJob, number: int, again: int, trained: Trained, recorded: Recorded, *, apart: bool = True
 ) -> "JobRow":
-    from foretell.workloads.measured_jobs import JobRow
+    from foretell.distributed.measured_jobs import JobRow
 
     begins_s = np.array(trained.began_s) - recorded.started_s
     return JobRow(
@@ -228,8 +229,8 @@ def learn_consumption(
         MissingExtraError, SpecError, ImportDataError, OutputError: As :func:`measure_jobs`.
     """
     require_torch()
-    from foretell.predictor.consumption import SUFFIX, find_consumption_model, learn_consumption_model
-    from foretell.workloads.measured_jobs import build_jobs
+    from foretell.distributed.consumption_predictor import SUFFIX, find_consumption_model, learn_consumption_model
+    from foretell.distributed.measured_jobs import build_jobs
 
     placed = _place(setting, folder=folder)
     _check_counts(jobs, repetitions)
@@ -263,7 +264,7 @@ def _place(setting: Setting, *, folder: Path) -> Setting:
         SpecError: The setting cannot be, or the device is none of this machine's cores.
         NotFoundError: The device's times are not known.
     """
-    from foretell.predictor.consumption import find_kind
+    from foretell.distributed.consumption_predictor import find_kind
 
     check_setting(setting)
     device = name_device(setting.device)
@@ -275,7 +276,7 @@ def _place(setting: Setting, *, folder: Path) -> Setting:
 
 
 def _check_counts(jobs: int, repetitions: int) -> None:
-    from foretell.predictor.consumption import LEAST_JOBS
+    from foretell.distributed.consumption_predictor import LEAST_JOBS
 
     mistakes = [
         Mistake(place=name, found=str(found), expected=f"{least} or more")
@@ -287,7 +288,7 @@ def _check_counts(jobs: int, repetitions: int) -> None:
 
 
 def _check_enough(known: Sequence[MeasuredJob], asked: int) -> None:
-    from foretell.predictor.consumption import LEAST_JOBS
+    from foretell.distributed.consumption_predictor import LEAST_JOBS
 
     if len(known) < LEAST_JOBS:
         raise RunnerError(

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import IO, Any
 
-from foretell.entities.training import Trained, TrainingJob
+from foretell.distributed.links import Links
+from foretell.distributed.training_jobs import Trained, TrainingJob
 from foretell.errors import RunnerError
-from foretell.runners.links import Links
 
 _PORTS = range(20_000, 30_000)  # below those that systems give out themselves
 _PATIENCE_S = 120.0
@@ -134,7 +134,7 @@ class _MemberProcess:
 
     def __init__(self, prefix: tuple[str, ...]) -> None:
         self._process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "foretell.workloads.training"],
+            [*prefix, sys.executable, "-m", "foretell.distributed.training_member"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -4,7 +4,7 @@ import abc
 from collections.abc import Sequence
 from typing import Self
 
-from foretell.entities.consumption import Case, Consumed, MeasuredJob
+from foretell.distributed.consumption import Case, Consumed, MeasuredJob
 
 
 class ConsumptionModel(abc.ABC):

@@ -13,14 +13,11 @@ from typing import Self
 import numpy as np
 from scipy.special import expit, logit
 
-from foretell.entities.placed import PlacedStep, Placement, TimedStep
+from foretell.distributed.compute_time import NOISE, Block, Compute, Params, fit_blocks, get_column, soften
+from foretell.distributed.measured_range import SPLITS, Fold, Reach
+from foretell.distributed.placed_steps import Ints, Names, PlacedStep, Placement, Rows, TimedStep
 from foretell.entities.workload import Floats
 from foretell.errors import ImportDataError
-from foretell.models.consumption.blocks import Block, Params, fit_blocks, get_column, soften
-from foretell.models.consumption.computing import NOISE, Compute
-from foretell.models.consumption.left_out import SPLITS, Fold
-from foretell.models.consumption.placed import Ints, Names, Rows
-from foretell.models.consumption.reach import Reach
 from foretell.models.intervals import Spread
 
 GROWTHS = ("ring", "power", "limited")  # how synchronisation grows with GPUs and nodes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from foretell.entities.workload import Operator, Shape, StepPhase, Workload
+from foretell.entities.workload import Gradient, Operator, Shape, StepPhase, Workload
 from foretell.errors import MissingExtraError
 
 Edge: TypeAlias = tuple[int, int]
@@ -159,3 +159,35 @@ def _import_networkx() -> Any:
     except ImportError as exc:
         raise MissingExtraError("graphs of training steps need: pip install 'foretell[torch]'") from exc
     return networkx
+
+
+FIRST_BYTES = 2**20  # PyTorch's own, and the next one too
+CAP_BYTES = 25 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Gradients that are sent together: how large they are, and after which operator the last of them is ready."""
+
+    bytes_: int
+    ready: int  # place of the operator
+
+
+def find_buckets(workload: Workload, first_bytes: int = FIRST_BYTES, cap_bytes: int = CAP_BYTES) -> tuple[Bucket, ...]:
+    """The buckets that PyTorch's ``DistributedDataParallel`` sends from its second iteration on, in their order.
+
+    Gradients go into a bucket as they are ready; it is full with the one that reaches its limit. The first is small, so
+    that sending begins early. https://docs.pytorch.org/docs/stable/notes/ddp.html
+    """
+    buckets: list[Bucket] = []
+    held: list[Gradient] = []
+    for gradient in workload.gradients:
+        held.append(gradient)
+        if sum(each.bytes_ for each in held) >= (cap_bytes if buckets else first_bytes):
+            buckets.append(_close(held))
+            held = []
+    return (*buckets, _close(held)) if held else tuple(buckets)
+
+
+def _close(held: Sequence[Gradient]) -> Bucket:
+    return Bucket(bytes_=sum(each.bytes_ for each in held), ready=max(each.ready for each in held))

@@ -5,8 +5,8 @@ from functools import cache
 
 import torch
 
-from foretell.entities.consumption import Setting
-from foretell.entities.training import TrainedNetwork, TrainingJob
+from foretell.distributed.consumption import Setting
+from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
 from foretell.entities.workload import Workload
 from foretell.workloads.capture import capture
 from foretell.workloads.learning import build_input, find_work, measure_speed

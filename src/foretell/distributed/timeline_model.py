@@ -1,6 +1,6 @@
 """The default: an iteration laid out in time by what is known, corrected by what jobs showed.
 
-First, what bytes, link and operators say (:mod:`foretell.models.consumption.timeline`), with a few costs that are
+First, what bytes, link and operators say (:mod:`foretell.distributed.timeline`), with a few costs that are
 fitted. Then, for each metric, how far measured jobs were off that, by a smooth function of the setting and of the
 timeline itself. What a job used of its device teaches communication by how long operators really took, so that
 mistakes about operators are not mistaken for it.
@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from foretell.entities.consumption import Case, Consumed, MeasuredJob, Metric, Resource, Strategy
+from foretell.distributed._base import ConsumptionModel
+from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Strategy
+from foretell.distributed.consumption_targets import TARGETS, Target, find_taught, read_targets
+from foretell.distributed.device_demand import Demand, fit_demand, move_demand
+from foretell.distributed.timeline import FASTEST_BYTES_PER_S, Costs, Timeline, lay_out, sum_phases
+from foretell.entities.consumption import Metric, Resource
 from foretell.entities.records import from_record
 from foretell.entities.workload import Floats, StepPhase
 from foretell.models.checks import check_numbers, read_number, read_numbers, read_positive
-from foretell.models.consumption._base import ConsumptionModel
-from foretell.models.consumption.demand import Demand, fit_demand, move_demand
-from foretell.models.consumption.targets import TARGETS, Target, find_taught, read_targets
-from foretell.models.consumption.timeline import FASTEST_BYTES_PER_S, Costs, Timeline, lay_out, sum_phases
 
 _LEAST = 0.02  # of an iteration: what a timeline says of nothing at all
 _RIDGE = 3.0  # jobs that a correction must outweigh

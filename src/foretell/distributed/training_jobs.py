@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from foretell.entities.consumption import Setting
+from foretell.distributed.consumption import Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

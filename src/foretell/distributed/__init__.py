@@ -1,0 +1,1 @@
+"""A training step on many devices: its timeline, and what it consumes."""
