@@ -36,11 +36,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from benchmarks.timing import time_calls
 from foretell.entities.workload import Operator, Shape, StepPhase
-from foretell.workloads import read_workload
+from foretell.workloads.api import read_workload
 from foretell.workloads.capture import capture
-from foretell.workloads.constants import KnownValues
-from foretell.workloads.sources import InputSpec
-from foretell.workloads.vocabulary import spell
+from foretell.workloads.operator_names import spell
+from foretell.workloads.step_options import InputSpec
+from foretell.workloads.tensor_notes import KnownValues
 
 PER_MODEL = 3  # recorded iterations of each model that are compared
 REPEATS = 5

@@ -15,9 +15,9 @@ from benchmarks.capture import build_model, declare_torchvision
 from benchmarks.ets.traces import TEST_FAMILIES, TRAIN_FAMILIES, Trace, read_traces
 from foretell.entities.workload import StepPhase, Workload
 from foretell.machines.devices import get_device
-from foretell.models.operators.replay import ReplayModel
+from foretell.steps.replay import ReplayModel
 from foretell.workloads.capture import capture
-from foretell.workloads.sources import InputSpec, StepOptions
+from foretell.workloads.step_options import InputSpec, StepOptions
 
 PER_MODEL = 5
 GPU = "T4"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretell.workloads.sources import InputSpec, StepOptions
+from foretell.workloads.step_options import InputSpec, StepOptions
 
 
 class Case(NamedTuple):

@@ -16,14 +16,13 @@ import torch
 from benchmarks.step_networks import CASES
 from foretell.entities.device import Device
 from foretell.entities.workload import Workload
-from foretell.models.operators._base import StepModel
-from foretell.models.operators.replay import ReplayModel
-from foretell.models.operators.serial import SerialModel
-from foretell.workloads.apart import run_apart
+from foretell.steps._base import StepModel
+from foretell.steps.replay import ReplayModel
+from foretell.steps.serial_replay import SerialModel
 from foretell.workloads.capture import capture
-from foretell.workloads.learning import BYTES_FOR_FLOPS, Learned, LearningFile, learn
+from foretell.workloads.device_measurements import BYTES_FOR_FLOPS, Learned, LearningFile, learn, run_apart
 from foretell.workloads.profile import find_load, profile
-from foretell.workloads.trace import Profile, load_profile, save_profile
+from foretell.workloads.profile_files import Profile, load_profile, save_profile
 
 BUDGET_S = 300.0
 ROUNDS = 4

@@ -14,8 +14,8 @@ from foretell.distributed.consumption import Case, MeasuredJob
 from foretell.distributed.measured_jobs import JobFile, JobRow, build_jobs
 from foretell.entities.device import Device
 from foretell.entities.workload import Floats, MeasuredStep, Workload
-from foretell.models.operators.serial import SerialModel
-from foretell.workloads.learning import LearningFile
+from foretell.steps.serial_replay import SerialModel
+from foretell.workloads.device_measurements import LearningFile
 
 FOLDER = Path(__file__).parent
 JOBS = FOLDER / "jobs.jsonl.gz"

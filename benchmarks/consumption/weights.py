@@ -5,7 +5,7 @@ from pathlib import Path
 from benchmarks.consumption.comparison import build_folds
 from benchmarks.consumption.data import CORE, build_cases, read_jobs, read_profiles
 from foretell.distributed.consumption_predictor import SHIPPED, SUFFIX, learn_consumption_model
-from foretell.predictor.steps import learn_step_model
+from foretell.steps.step_predictor import learn_step_model
 
 NOTES = ("Learned on one virtual core of a shared machine, one thread: other cores differ, and so will theirs.",)
 

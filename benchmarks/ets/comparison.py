@@ -13,9 +13,9 @@ from benchmarks.ets.methods import Refinable, Transferable, make_model
 from benchmarks.ets.table import Answer, Row, build_row
 from benchmarks.ets.traces import TEST_FAMILIES, TRAIN_FAMILIES, Trace, read_traces
 from foretell.machines.devices import get_device
-from foretell.models.operators._base import StepModel
-from foretell.models.operators.replay import ReplayModel
-from foretell.predictor.steps import StepPredictor, measure_spreads
+from foretell.steps._base import StepModel
+from foretell.steps.replay import ReplayModel
+from foretell.steps.step_predictor import StepPredictor, measure_spreads
 
 PROFILES = (1, 2)  # of a variant, measured before it is asked about
 TRANSFER_PROFILES = (0, 3, 10, 300)  # traces of the other GPU

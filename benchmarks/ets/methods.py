@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from foretell.entities.device import Device
 from foretell.entities.workload import MeasuredStep
 from foretell.machines.devices import get_device
-from foretell.models.operators._base import StepModel
+from foretell.steps._base import StepModel
 
 METHODS = {
     "replay": "ReplayModel",

@@ -19,7 +19,7 @@ import pandas as pd
 
 from foretell.entities.workload import Attribute, MeasuredStep, Operator, Shape, StepPhase, Workload
 from foretell.workloads.costs import cost
-from foretell.workloads.vocabulary import spell
+from foretell.workloads.operator_names import spell
 
 PHASES = {1: StepPhase.FORWARD, 2: StepPhase.BACKWARD, 3: StepPhase.UPDATE}
 FAMILIES = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks.ets.traces import read_traces
 from foretell.machines.devices import get_device
-from foretell.predictor.steps import SUFFIX, learn_step_model
+from foretell.steps.step_predictor import SUFFIX, learn_step_model
 
 GPUS = ("T4", "2080Ti")
 NOTES = (

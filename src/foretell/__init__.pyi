@@ -20,14 +20,6 @@ from foretell.api.learning import build as build
 from foretell.api.learning import predict as predict
 from foretell.api.places import find_site as find_site
 from foretell.api.proof import verify as verify
-from foretell.api.workloads import StepOptions as StepOptions
-from foretell.api.workloads import learn_device as learn_device
-from foretell.api.workloads import list_devices as list_devices
-from foretell.api.workloads import load_profile as load_profile
-from foretell.api.workloads import predict_workload as predict_workload
-from foretell.api.workloads import profile_workload as profile_workload
-from foretell.api.workloads import read_workload as read_workload
-from foretell.api.workloads import save_profile as save_profile
 from foretell.apps.spec import load_app as load_app
 from foretell.apps.tables import Columns as Columns
 from foretell.distributed.api import explore_consumption as explore_consumption
@@ -42,4 +34,12 @@ from foretell.history.api import import_history as import_history
 from foretell.history.api import list_history_apps as list_history_apps
 from foretell.history.api import report_waste as report_waste
 from foretell.observations.api import observe as observe
+from foretell.steps.api import StepOptions as StepOptions
+from foretell.steps.api import learn_device as learn_device
+from foretell.steps.api import list_devices as list_devices
+from foretell.steps.api import load_profile as load_profile
+from foretell.steps.api import predict_workload as predict_workload
+from foretell.steps.api import profile_workload as profile_workload
+from foretell.steps.api import read_workload as read_workload
+from foretell.steps.api import save_profile as save_profile
 from foretell.stores import open_store as open_store

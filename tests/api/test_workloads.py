@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import foretell
-from foretell.api import workloads
 from foretell.errors import SpecError, WorkloadError
+from foretell.steps import api as workloads
 
 NET = """
 from torch import nn

@@ -16,7 +16,7 @@ from tests.models.operators.made_up import make_workload, measure
 
 from foretell.entities.device import Device
 from foretell.entities.workload import MeasuredStep, Workload
-from foretell.models.operators._base import StepModel, StepTimes
+from foretell.steps._base import StepModel, StepTimes
 
 
 def make_traces(gpu: str, families: Collection[str]) -> list[Trace]:

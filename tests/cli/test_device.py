@@ -11,8 +11,8 @@ import pytest
 import torch
 from tests.cli.test_workload import MODEL, NET, assert_refused
 
-from foretell.workloads.learning import Learned, Order, learn, measure_network
-from foretell.workloads.trace import Profile
+from foretell.workloads.device_measurements import Learned, Order, learn, measure_network
+from foretell.workloads.profile_files import Profile
 
 Run = Callable[..., Any]
 
@@ -41,7 +41,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "net.py").write_text(NET)
     path, device = folder / ".foretell/devices/cpu.jsonl", torch.device("cpu")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("foretell.workloads.learning.measure_speed", lambda _device: 1e9)
+        patched.setattr("foretell.workloads.device_measurements.measure_speed", lambda _device: 1e9)
         with pytest.raises(Enough):
             learn(path, device=device, measure=measure_tiny, tell=stop)
     return folder
@@ -143,7 +143,7 @@ def test_interrupted_it_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPa
     def interrupt(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("foretell.workloads.learning.learn", interrupt)
+    monkeypatch.setattr("foretell.workloads.device_measurements.learn", interrupt)
     outcome = run("device", "learn")
     assert outcome.code == 130
     assert "the same command goes on" in outcome.err
@@ -170,7 +170,9 @@ def test_a_mistake_is_one_message(run: Run, learned: Any, words: str, expected: 
 
 
 def test_a_budget_for_nothing_is_too_short(tmp_path: Path, foretell: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.workloads.learning.learn", lambda *_args, **_options: Learned(device="cpu"))
+    monkeypatch.setattr(
+        "foretell.workloads.device_measurements.learn", lambda *_args, **_options: Learned(device="cpu")
+    )
     outcome = foretell("device", "learn", "--budget", "10s", folder=tmp_path)
     assert_refused(outcome, "budget", "enough for 0 networks", "5m")
 

@@ -9,19 +9,11 @@ import pytest
 
 from foretell.entities.device import Device
 from foretell.entities.prediction import Estimate
-from foretell.entities.step import KnownDevice, LearnedDevice, StepPrediction, find_gaps, find_phases, group_operators
 from foretell.entities.workload import MeasuredStep, Operator, StepEstimate, StepPhase, Workload
 from foretell.reports.plots import render_svg
-from foretell.reports.plots_workload import draw_curve
 from foretell.reports.records import render_json
-from foretell.reports.records_workload import (
-    build_learned_record,
-    build_operator_frame,
-    build_profile_record,
-    build_step_record,
-    build_workload_record,
-)
-from foretell.reports.text_workload import (
+from foretell.steps.plots import draw_curve
+from foretell.steps.render import (
     render_devices,
     render_learned,
     render_profile,
@@ -29,6 +21,21 @@ from foretell.reports.text_workload import (
     render_step_predictions,
     render_time,
     render_workload,
+)
+from foretell.steps.step_records import (
+    build_learned_record,
+    build_operator_frame,
+    build_profile_record,
+    build_step_record,
+    build_workload_record,
+)
+from foretell.steps.step_results import (
+    KnownDevice,
+    LearnedDevice,
+    StepPrediction,
+    find_gaps,
+    find_phases,
+    group_operators,
 )
 
 Golden = Callable[[str, str], None]

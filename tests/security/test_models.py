@@ -217,8 +217,8 @@ def fuzz_files(seed: int) -> None:
     import safetensors.numpy
 
     from foretell.distributed.consumption_predictor import load_consumption_model
-    from foretell.models.operators.persist import read_header
-    from foretell.predictor.steps import load_step_model
+    from foretell.steps.step_files import read_header
+    from foretell.steps.step_predictor import load_step_model
 
     draw = np.random.default_rng(seed)
     path = Path(tempfile.mkdtemp()) / "changed.safetensors"
@@ -242,7 +242,7 @@ def fuzz_files(seed: int) -> None:
 
 
 def _ask(predictor: Any) -> None:
-    from foretell.predictor.steps import StepPredictor
+    from foretell.steps.step_predictor import StepPredictor
 
     if isinstance(predictor, StepPredictor):
         for trees in getattr(predictor.model, "kernels_", getattr(predictor.model, "calls_", None)).trees_.values():
@@ -595,8 +595,8 @@ def test_files_with_numbers_that_no_float_holds_end_in_one_sentence(folder: str,
     import safetensors.numpy
 
     from foretell.distributed.consumption_predictor import load_consumption_model
-    from foretell.models.operators.persist import read_header
-    from foretell.predictor.steps import load_step_model
+    from foretell.steps.step_files import read_header
+    from foretell.steps.step_predictor import load_step_model
 
     load: Callable[[Path], object] = load_step_model if folder == "operators" else load_consumption_model
     source = sorted((_SHIPPED / folder / "weights").glob("*.safetensors"))[0]
@@ -620,8 +620,8 @@ def test_arithmetic_that_fails_while_a_file_is_read_ends_in_one_sentence(
 ) -> None:
     from foretell.distributed.consumption_predictor import load_consumption_model
     from foretell.distributed.timeline_model import PhysicsModel
-    from foretell.models.operators.persist import MODELS
-    from foretell.predictor.steps import load_step_model
+    from foretell.steps.step_files import MODELS
+    from foretell.steps.step_predictor import load_step_model
 
     def overflow(*_: object) -> None:
         raise OverflowError("int too large to convert to float")

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from foretell.entities.workload import StepPhase, Workload
 from foretell.errors import SpecError, WorkloadError
 from foretell.workloads.capture import capture
-from foretell.workloads.sources import StepOptions, parse_input
+from foretell.workloads.step_options import StepOptions, parse_input
 
 
 def read(model: nn.Module, *inputs: str, **options: object) -> Workload:

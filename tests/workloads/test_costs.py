@@ -11,7 +11,7 @@ from torch.nn import functional
 from foretell.entities.workload import Operator, StepPhase
 from foretell.workloads.capture import capture
 from foretell.workloads.costs import cost
-from foretell.workloads.sources import StepOptions, parse_input
+from foretell.workloads.step_options import StepOptions, parse_input
 
 
 class Calls(nn.Module):

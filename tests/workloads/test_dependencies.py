@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from foretell.entities.workload import Gradient, MeasuredStep, StepPhase, Workload
-from foretell.workloads.trace import Profile, load_profile, save_profile
+from foretell.workloads.profile_files import Profile, load_profile, save_profile
 
 
 def find_places(workload: Workload, phase: StepPhase, kind: str) -> list[int]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from foretell.entities.workload import Operator, StepPhase, Workload
-from foretell.workloads.events import Event, Role, StepTiming, time_steps
+from foretell.workloads.step_timing import Event, Role, StepTiming, time_steps
 
 FORWARD, BACKWARD, UPDATE = StepPhase
 

@@ -13,10 +13,9 @@ from torch import nn
 
 from foretell.errors import ImportDataError, OutputError, WorkloadError
 from foretell.machines.devices import get_device
-from foretell.workloads.apart import run_apart
 from foretell.workloads.capture import capture
-from foretell.workloads.exercises import draw_exercise, draw_mixed
-from foretell.workloads.learning import (
+from foretell.workloads.device_exercises import draw_exercise, draw_mixed
+from foretell.workloads.device_measurements import (
     Learned,
     LearningFile,
     Order,
@@ -24,16 +23,17 @@ from foretell.workloads.learning import (
     choose_batch,
     measure_apart,
     measure_network,
+    run_apart,
 )
-from foretell.workloads.learning import learn as learn_device
-from foretell.workloads.networks import Draw, Network, draw_network
-from foretell.workloads.sources import StepOptions
-from foretell.workloads.trace import Profile
+from foretell.workloads.device_measurements import learn as learn_device
+from foretell.workloads.profile_files import Profile
+from foretell.workloads.random_networks import Draw, Network, draw_network
+from foretell.workloads.step_options import StepOptions
 
 
 @pytest.fixture(autouse=True)
 def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.workloads.learning.measure_speed", lambda _device: 1e9)
+    monkeypatch.setattr("foretell.workloads.device_measurements.measure_speed", lambda _device: 1e9)
 
 
 def measure_tiny(order: Order) -> Profile:
@@ -88,7 +88,7 @@ def test_a_line_that_was_cut_short_is_measured_again(tmp_path: Path) -> None:
 
 
 def test_a_network_that_takes_too_long_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.workloads.learning.LONGEST_S", 0.0)
+    monkeypatch.setattr("foretell.workloads.device_measurements.LONGEST_S", 0.0)
     path = tmp_path / "device.jsonl"
     with pytest.raises(Enough):
         learn(path, tell=stop_after(2))  # type: ignore[arg-type]

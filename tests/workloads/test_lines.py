@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import ImportDataError, OutputError
-from foretell.workloads.lines import LinesFile
+from foretell.workloads.json_lines import LinesFile
 
 HEAD = {"format": "test lines", "version": 1}
 

@@ -11,9 +11,9 @@ from tests.workloads.models import Perceptron
 
 from foretell.entities.workload import StepPhase
 from foretell.errors import MissingExtraError, NotFoundError, WorkloadError
-from foretell.workloads import read_workload, require_torch
-from foretell.workloads.loading import load_model
-from foretell.workloads.sources import StepOptions, parse_input
+from foretell.workloads.api import read_workload, require_torch
+from foretell.workloads.model_loading import load_model
+from foretell.workloads.step_options import StepOptions, parse_input
 
 FILE = Path(__file__).parent / "models.py"
 

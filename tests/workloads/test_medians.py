@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from foretell.entities.workload import Floats, Operator, StepPhase, Workload
-from foretell.workloads.events import StepTiming
-from foretell.workloads.medians import BareStep, build_profile
+from foretell.workloads.step_timing import BareStep, StepTiming, build_profile
 
 FORWARD, BACKWARD, UPDATE = StepPhase
 WORKLOAD = Workload(

@@ -8,11 +8,11 @@ from torch.nn import functional
 
 from foretell.entities.workload import StepPhase
 from foretell.errors import WorkloadError
-from foretell.workloads.events import Role
-from foretell.workloads.measuring import build_shadow
 from foretell.workloads.profile import profile, read_role
-from foretell.workloads.sources import InputSpec, StepOptions
-from foretell.workloads.trace import Profile
+from foretell.workloads.profile_files import Profile
+from foretell.workloads.real_step import build_shadow
+from foretell.workloads.step_options import InputSpec, StepOptions
+from foretell.workloads.step_timing import Role
 
 IMAGES = [InputSpec(shape=(4, 3, 8, 8))]
 

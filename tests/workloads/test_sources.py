@@ -3,7 +3,7 @@
 import pytest
 
 from foretell.errors import SpecError
-from foretell.workloads.sources import InputSpec, StepOptions, parse_input, resize
+from foretell.workloads.step_options import InputSpec, StepOptions, parse_input, resize
 
 
 @pytest.mark.parametrize(

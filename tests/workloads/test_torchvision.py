@@ -9,8 +9,8 @@ from torch import nn
 
 from foretell.entities.workload import StepPhase
 from foretell.workloads.capture import capture
-from foretell.workloads.constants import KnownValues
-from foretell.workloads.sources import InputSpec
+from foretell.workloads.step_options import InputSpec
+from foretell.workloads.tensor_notes import KnownValues
 
 models = pytest.importorskip("torchvision.models")
 

@@ -17,7 +17,7 @@ from foretell.cli._common import (
 )
 
 if TYPE_CHECKING:
-    from foretell.entities.step import LearnedDevice
+    from foretell.steps.step_results import LearnedDevice
 
 app = typer.Typer(help="Show the devices whose training steps can be told, and learn your own.", no_args_is_help=True)
 
@@ -25,8 +25,8 @@ app = typer.Typer(help="Show the devices whose training steps can be told, and l
 @app.command("list", epilog="Example: foretell device list")
 def list_devices(store: UnusedStoreOption = None, as_json: JsonOption = False) -> None:
     """List known devices with their figures, and where their times come from."""
-    from foretell.api import workloads as api
-    from foretell.reports.text_workload import render_devices
+    from foretell.steps import api
+    from foretell.steps.render import render_devices
 
     note_unused_store(store)
     devices = api.list_devices(folder=find_kept_folder())
@@ -47,8 +47,8 @@ def learn_device(
 ) -> None:
     """Measure small networks on the device at hand, and learn to tell how long others take on it."""
     from foretell.entities.units import parse_duration
-    from foretell.reports.records_workload import build_learned_record
-    from foretell.reports.text_workload import render_learned
+    from foretell.steps.render import render_learned
+    from foretell.steps.step_records import build_learned_record
 
     budget_s = parse_option("--budget", parse_duration, budget)
     note_unused_store(store)
@@ -65,8 +65,8 @@ def learn_device(
 
 
 def _learn(budget_s: float, name: str | None) -> "LearnedDevice":
-    from foretell.api import workloads as api
-    from foretell.reports.text_workload import describe_learning
+    from foretell.steps import api
+    from foretell.steps.render import describe_learning
 
     with open_console(stderr=True).status("Measuring…") as status:
         return api.learn_device(

@@ -86,9 +86,9 @@ def show_workload(
     as_json: JsonOption = False,
 ) -> None:
     """List what a model's training step does, operator by operator, without running it."""
-    from foretell.api import workloads as api
-    from foretell.reports.records_workload import build_workload_record
-    from foretell.reports.text_workload import render_workload
+    from foretell.steps import api
+    from foretell.steps.render import render_workload
+    from foretell.steps.step_records import build_workload_record
 
     options = build_options(loss, optimizer, implementation, precision, accumulation, checkpointing)
     workload = api.read_workload(source, inputs or (), arguments=parse_settings(settings), options=options, batch=batch)
@@ -123,10 +123,10 @@ def profile_workload(
     as_json: JsonOption = False,
 ) -> None:
     """Run a few real steps on the device at hand, measure each operator, and keep it as a run."""
-    from foretell.api import workloads as api
     from foretell.entities.units import parse_duration
-    from foretell.reports.records_workload import build_profile_record
-    from foretell.reports.text_workload import render_profile
+    from foretell.steps import api
+    from foretell.steps.render import render_profile
+    from foretell.steps.step_records import build_profile_record
 
     options = build_options(loss, optimizer, implementation, precision, accumulation, checkpointing)
     with open_console(stderr=True).status("Measuring…"):
@@ -179,10 +179,10 @@ def predict_workload(
     as_json: JsonOption = False,
 ) -> None:
     """Say how long a training step would take on a device, and what in it costs most, without running it."""
-    from foretell.api import workloads as api
     from foretell.entities.units import parse_share
-    from foretell.reports.records_workload import build_step_record
-    from foretell.reports.text_workload import render_step_predictions
+    from foretell.steps import api
+    from foretell.steps.render import render_step_predictions
+    from foretell.steps.step_records import build_step_record
 
     note_unused_store(store)
     options = build_options(loss, optimizer, implementation, precision, accumulation, checkpointing)
@@ -199,7 +199,7 @@ def predict_workload(
     )
     if plot is not None:
         from foretell.reports.plots import save_figure
-        from foretell.reports.plots_workload import draw_curve
+        from foretell.steps.plots import draw_curve
 
         make_folder(plot.parent)
         save_figure(draw_curve(answers), plot)
@@ -215,7 +215,7 @@ def build_options(
     loss: str, optimizer: str, implementation: str, precision: str, accumulation: int, checkpointing: bool
 ) -> Any:
     """How a model is trained, from what options say."""
-    from foretell.api import workloads as api
+    from foretell.steps import api
 
     return api.StepOptions(
         loss=loss,
@@ -249,8 +249,8 @@ def _save(workload: "Workload", path: Path) -> None:
         OutputError: if the file's name ends otherwise, or it cannot be written.
     """
     from foretell.reports.records import render_json
-    from foretell.reports.records_workload import build_operator_frame, build_workload_record
     from foretell.reports.tables_out import save_frame
+    from foretell.steps.step_records import build_operator_frame, build_workload_record
 
     if path.suffix == ".json":
         write_text(path, f"{render_json(build_workload_record(workload))}\n")

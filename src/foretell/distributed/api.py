@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from foretell.api.workloads import DEVICES, KEPT, Input, read_workload
 from foretell.apps.tables import read_table
 from foretell.distributed.consumption import Change, ConsumptionPrediction, Outlook, Setting, Strategy
 from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep, Placement, TimedStep, read_steps
@@ -18,7 +17,8 @@ from foretell.entities.device import Device
 from foretell.entities.workload import Workload
 from foretell.errors import Mistake, NotFoundError, SpecError, WorkloadError
 from foretell.machines import devices
-from foretell.workloads.sources import StepOptions
+from foretell.steps.api import DEVICES, KEPT, Input, read_workload
+from foretell.workloads.step_options import StepOptions
 
 if TYPE_CHECKING:
     from foretell.distributed.consumption_predictor import OperatorTimes

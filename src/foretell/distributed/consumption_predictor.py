@@ -20,10 +20,10 @@ from foretell.entities.units import render_duration, render_link
 from foretell.entities.workload import Floats, Workload
 from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
 from foretell.models.checks import read_rising
-from foretell.models.operators._base import StepTimes
-from foretell.models.operators.replay import ReplayModel
-from foretell.models.operators.roofline import RooflineModel
-from foretell.predictor.steps import find_step_model, load_shipped_models
+from foretell.steps._base import StepTimes
+from foretell.steps.baselines import RooflineModel
+from foretell.steps.replay import ReplayModel
+from foretell.steps.step_predictor import find_step_model, load_shipped_models
 
 T = TypeVar("T", int, float)
 SUFFIX = ".safetensors"

@@ -29,7 +29,7 @@ from foretell.entities.consumption import Metric, Resource
 from foretell.entities.units import render_link
 from foretell.entities.workload import Floats, Workload
 from foretell.errors import MissingExtraError, NotFoundError
-from foretell.models.settled import settled
+from foretell.steps.torch_seed import settled
 
 FEATURES = 3
 _LEAST = 1e-3  # of the largest value learned: no answer is below

@@ -9,9 +9,9 @@ from foretell.distributed.consumption import Setting
 from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
 from foretell.entities.workload import Workload
 from foretell.workloads.capture import capture
-from foretell.workloads.learning import build_input, find_work, measure_speed
-from foretell.workloads.networks import KINDS, Draw, Network, draw_network
-from foretell.workloads.sources import StepOptions
+from foretell.workloads.device_measurements import build_input, find_work, measure_speed
+from foretell.workloads.random_networks import KINDS, Draw, Network, draw_network
+from foretell.workloads.step_options import StepOptions
 
 COMPUTE_S = (0.015, 0.2)  # of an iteration at the device's best rate; really it is some times longer
 TRANSFER_S = (0.015, 0.12)  # that a gradient takes on the link: more than a sample, less than all of the time

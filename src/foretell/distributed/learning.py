@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretell.api.workloads import DEVICES, KEPT, check_name
 from foretell.api.workspace import make_kept_folder
 from foretell.distributed.api import CONSUMPTION, check_setting, name_device, tell_times
 from foretell.distributed.consumption import Case, MeasuredJob, Setting
@@ -22,7 +21,8 @@ from foretell.errors import Mistake, NotFoundError, RunnerError, SpecError
 from foretell.machines import devices
 from foretell.observations.cycles import measure_cycle
 from foretell.probes.consumption import sample
-from foretell.workloads import require_torch
+from foretell.steps.api import DEVICES, KEPT, check_name
+from foretell.workloads.api import require_torch
 
 if TYPE_CHECKING:
     from foretell.distributed.measured_jobs import JobFile, JobRow

@@ -12,7 +12,7 @@ from foretell.distributed.job_draws import find_family, read_job
 from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
 from foretell.entities.consumption import Cycle, Resource
 from foretell.errors import ImportDataError
-from foretell.workloads.lines import LinesFile
+from foretell.workloads.json_lines import LinesFile
 
 FORMAT = "foretell consumption"
 VERSION = 1

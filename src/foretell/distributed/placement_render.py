@@ -10,8 +10,8 @@ from foretell.distributed.placed_steps import PlacedPrediction, render_placement
 from foretell.distributed.render import render_share, render_short_interval
 from foretell.entities.records import to_record
 from foretell.reports.tables import HEADING, QUIET, add_cells, build_line, build_notes, build_table, stack
-from foretell.reports.text_workload import render_time
 from foretell.reports.words import render_level
+from foretell.steps.render import render_time
 
 _MILLION, _HOUR_S = 1e6, 3600.0
 

@@ -11,8 +11,8 @@ from foretell.distributed.consumption import Change, ConsumptionPrediction, Cycl
 from foretell.distributed.render import describe_setting, find_value, name_resource, render_amount, render_change
 from foretell.entities.consumption import Resource
 from foretell.reports.plots import ACCENT, INK, MUTED, PICK, house_style
-from foretell.reports.text_workload import render_time
 from foretell.reports.words import clean_line, render_level
+from foretell.steps.render import render_time
 
 _WIDTH, _HEAD, _PANEL, _CURVES = 9.6, 1.2, 1.0, 2.6  # inches
 _LONGEST_TITLE = 90

@@ -16,8 +16,8 @@ from foretell.entities.prediction import Estimate
 from foretell.entities.records import to_record
 from foretell.entities.units import render_link, render_rate
 from foretell.reports.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
-from foretell.reports.text_workload import render_time
 from foretell.reports.words import clean_line, count, render_interval, render_level
+from foretell.steps.render import render_time
 
 _LITTLE, _MUCH = 0.1, 0.25  # of an iteration: what waits less hardly limits it, or is not what limits it most
 _LEAST = 0.005  # of an iteration: what saves less saves nothing

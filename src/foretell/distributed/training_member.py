@@ -26,12 +26,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from foretell.workloads.learning import build_input
-from foretell.workloads.loading import load_model
-from foretell.workloads.measuring import RealStep
-from foretell.workloads.networks import draw_network
-from foretell.workloads.sources import InputSpec, StepOptions, parse_input, resize
-from foretell.workloads.steps import build_optimizer
+from foretell.workloads.device_measurements import build_input
+from foretell.workloads.model_loading import load_model
+from foretell.workloads.random_networks import draw_network
+from foretell.workloads.real_step import RealStep
+from foretell.workloads.step_options import InputSpec, StepOptions, parse_input, resize
+from foretell.workloads.training_step import build_optimizer
 
 PATIENCE = timedelta(seconds=60)  # with members that do not answer
 WARM_UP = 4  # iterations; DDP fills its buckets anew after the first

@@ -12,11 +12,11 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from foretell.entities.workload import Operator, StepPhase, Workload
 from foretell.errors import ForetellError
 from foretell.workloads.dependencies import add_whole_updates, build_gradients, build_sources
-from foretell.workloads.failures import explain
+from foretell.workloads.model_loading import explain
 from foretell.workloads.precision import Casts
 from foretell.workloads.recorder import CallMode, KernelMode, Record, Recorder
-from foretell.workloads.sources import InputSpec, StepOptions
-from foretell.workloads.steps import build_optimizer, build_whole_updates, checkpointed, compute_loss
+from foretell.workloads.step_options import InputSpec, StepOptions
+from foretell.workloads.training_step import build_optimizer, build_whole_updates, checkpointed, compute_loss
 
 _MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _PURE = {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}

@@ -23,12 +23,11 @@ from torch.overrides import TorchFunctionMode
 from foretell.entities.workload import StepPhase, Workload
 from foretell.errors import WorkloadError
 from foretell.workloads.capture import capture
-from foretell.workloads.events import Event, Role, StepTiming, time_steps
-from foretell.workloads.measuring import RealStep, build_shadow, checkpointed, find_device, quiet
-from foretell.workloads.medians import BareStep, build_profile
-from foretell.workloads.sources import InputSpec, StepOptions
-from foretell.workloads.trace import Profile
-from foretell.workloads.vocabulary import spell
+from foretell.workloads.operator_names import spell
+from foretell.workloads.profile_files import Profile
+from foretell.workloads.real_step import RealStep, build_shadow, checkpointed, find_device, quiet
+from foretell.workloads.step_options import InputSpec, StepOptions
+from foretell.workloads.step_timing import BareStep, Event, Role, StepTiming, build_profile, time_steps
 
 WARM_UP = 3
 STEPS = (3, 40)  # bounds of how many before, and again after those that are watched

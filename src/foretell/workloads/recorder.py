@@ -15,12 +15,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretell.entities.workload import Attribute, Operator, Shape, StepPhase
-from foretell.workloads.constants import ASKING, find_value, is_constant, keep_constant
 from foretell.workloads.costs import ACTIVATIONS, cost
-from foretell.workloads.flow import NOTHING, Flow
-from foretell.workloads.kernels import Part, measure
+from foretell.workloads.kernel_costs import Part, measure
+from foretell.workloads.operator_names import spell
 from foretell.workloads.precision import Casts
-from foretell.workloads.vocabulary import spell
+from foretell.workloads.tensor_notes import ASKING, NOTHING, Flow, find_value, is_constant, keep_constant
 
 ACCUMULATE = "accumulate"  # two gradients of the same tensor are added
 FUSED = frozenset({"dropout", "scaled_dot_product_attention"})  # devices have one kernel where meta tensors have many

@@ -14,7 +14,7 @@ from foretell.distributed.consumption_targets import TARGETS
 from foretell.distributed.driple import DripleModel
 from foretell.entities.consumption import Metric, Resource
 from foretell.errors import MissingExtraError, NotFoundError, StoreError
-from foretell.models.settled import settled
+from foretell.steps.torch_seed import settled
 from foretell.testing.consumption import SETTINGS, ConsumptionContract, build_jobs
 
 torch = pytest.importorskip("torch")

@@ -14,11 +14,8 @@ from tests.models.operators.made_up import (
 )
 
 from foretell.entities.workload import Operator, StepPhase, Workload
-from foretell.models.operators._base import StepModel
-from foretell.models.operators.paleo import PaleoModel
-from foretell.models.operators.regression import OperatorRegressionModel
-from foretell.models.operators.roofline import RooflineModel
-from foretell.models.operators.totals import TotalsModel
+from foretell.steps._base import StepModel
+from foretell.steps.baselines import OperatorRegressionModel, PaleoModel, RooflineModel, TotalsModel
 
 SPEED, BANDWIDTH, LAUNCH = 4e12, 2e11, 5e-6
 MODELS = [

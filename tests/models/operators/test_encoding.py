@@ -5,7 +5,7 @@ import pytest
 from tests.models.operators.made_up import make_operator, make_workload, measure
 
 from foretell.entities.workload import Operator, StepPhase, Workload
-from foretell.models.operators.encoding import COLUMNS, encode, find_distinct, read_times
+from foretell.steps.operator_encoding import COLUMNS, encode, find_distinct, read_times
 
 
 def test_equal_operators_are_one_even_as_two_objects() -> None:

@@ -9,9 +9,9 @@ from tests.models.operators.made_up import make_operator, make_workload, measure
 
 from foretell.entities.workload import MeasuredStep, Operator, StepPhase, Workload
 from foretell.errors import MissingExtraError
-from foretell.models.operators import ets
-from foretell.models.operators.encoding import read_times
-from foretell.models.operators.ets import WINDOW, EtsModel
+from foretell.steps import ets
+from foretell.steps.ets import WINDOW, EtsModel
+from foretell.steps.operator_encoding import read_times
 
 torch = pytest.importorskip("torch")
 

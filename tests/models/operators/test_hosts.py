@@ -9,7 +9,7 @@ import pytest
 from tests.models.operators.made_up import make_operator
 
 from foretell.entities.workload import MeasuredStep, StepPhase, Workload
-from foretell.models.operators.hosts import HostModel, name_word
+from foretell.steps.host_times import HostModel, name_word
 
 BEFORE = {"conv2d": 80e-6, "relu": 20e-6, "linear": 50e-6, "gelu": 30e-6}
 AFTER = {"conv2d": 40e-6, "relu": 10e-6, "linear": 60e-6, "gelu": 25e-6}

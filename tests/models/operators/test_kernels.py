@@ -7,8 +7,8 @@ import pytest
 
 from foretell.entities.device import Device
 from foretell.entities.workload import Floats, Operator, StepPhase
-from foretell.models.operators.kernels import KernelModel, describe, roofline
-from foretell.models.operators.parts import Part, Work, split
+from foretell.steps.kernel_times import KernelModel, describe, roofline
+from foretell.steps.operator_parts import Part, Work, split
 
 DEVICE = Device(name="made up", kind="gpu", peak_flops=8e12, bandwidth_bytes=3e11, units=40, memory_bytes=16 * 2**30)
 FACTORS = {"relu": 1.2, "layer_norm": 3.0, "linear": 1.6, "matmul": 5.0}

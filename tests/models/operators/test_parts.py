@@ -6,7 +6,7 @@ import pytest
 from tests.models.operators.made_up import make_operator
 
 from foretell.entities.workload import Attribute, Operator, Shape, StepPhase
-from foretell.models.operators.parts import Part, Work, split
+from foretell.steps.operator_parts import Part, Work, split
 from foretell.workloads.costs import cost
 
 FORWARD, BACKWARD, UPDATE = StepPhase

@@ -11,8 +11,8 @@ from tests.models.operators.made_up import make_operator, make_workload, measure
 from foretell.entities.device import Device
 from foretell.entities.workload import Operator, Workload
 from foretell.errors import MissingExtraError, StoreError
-from foretell.models.operators.persist import load_model, read_header, save_model
-from foretell.models.operators.replay import ReplayModel
+from foretell.steps.replay import ReplayModel
+from foretell.steps.step_files import load_model, read_header, save_model
 
 pytest.importorskip("safetensors")
 

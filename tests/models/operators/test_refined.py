@@ -8,9 +8,9 @@ import pytest
 
 from foretell.entities.device import Device
 from foretell.entities.workload import Floats, MeasuredStep, Operator, Shape, StepPhase, Workload
-from foretell.models.operators.hosts import HostTimes
-from foretell.models.operators.refined import Expectation, apply, compare
-from foretell.models.operators.replay import ReplayModel
+from foretell.steps.host_times import HostTimes
+from foretell.steps.profile_factors import Expectation, apply, compare
+from foretell.steps.replay import ReplayModel
 
 DEVICE = Device(name="made up", kind="gpu", peak_flops=4e12, bandwidth_bytes=2e11, units=40, memory_bytes=2**34)
 AHEAD = 100.0  # seconds by which the host is ahead: the device never waits

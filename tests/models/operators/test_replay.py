@@ -9,8 +9,8 @@ from tests.models.operators.made_up import make_operator, make_workload, relativ
 
 from foretell.entities.device import Device
 from foretell.entities.workload import MeasuredStep, Operator, StepPhase, Workload
-from foretell.models.operators.hosts import HostTimes
-from foretell.models.operators.replay import ReplayModel, replay
+from foretell.steps.host_times import HostTimes
+from foretell.steps.replay import ReplayModel, replay
 
 DEVICE = Device(name="made up", kind="gpu", peak_flops=4e12, bandwidth_bytes=2e11, units=40, memory_bytes=2**34)
 FACTORS = {"conv2d": 1.5, "relu": 1.0, "linear": 2.0, "layer_norm": 3.0}

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from foretell.entities.device import Device
 from foretell.entities.workload import MeasuredStep, Operator, Shape, StepPhase, Workload
-from foretell.models.operators.calls import LEAST_S
-from foretell.models.operators.serial import SerialModel
+from foretell.steps.cpu_operators import LEAST_S
+from foretell.steps.serial_replay import SerialModel
 
 DEVICE = Device(name="made up", kind="cpu", peak_flops=1e10, bandwidth_bytes=1e9, units=1, memory_bytes=2**30)
 GAP_S = 5e-6

@@ -5,7 +5,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from foretell.entities.workload import Floats
-from foretell.models.operators.trees import BoostedTrees
+from foretell.steps.boosted_trees import BoostedTrees
 
 
 def draw(count: int, *, seed: int = 0) -> tuple[Floats, Floats]:

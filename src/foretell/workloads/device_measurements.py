@@ -5,25 +5,77 @@ measured again.
 """
 
 import math
+import multiprocessing
+import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 
 from foretell.entities.workload import MeasuredStep, Workload
-from foretell.errors import ImportDataError, WorkloadError
-from foretell.workloads.apart import run_apart
+from foretell.errors import ForetellError, ImportDataError, WorkloadError
 from foretell.workloads.capture import capture
-from foretell.workloads.exercises import draw_exercise
-from foretell.workloads.lines import LinesFile
-from foretell.workloads.measuring import find_device
-from foretell.workloads.networks import Draw, Network
+from foretell.workloads.device_exercises import draw_exercise
+from foretell.workloads.json_lines import LinesFile
 from foretell.workloads.profile import name_device, profile
-from foretell.workloads.sources import InputSpec, StepOptions
-from foretell.workloads.trace import Profile, from_record, to_record
+from foretell.workloads.profile_files import Profile, from_record, to_record
+from foretell.workloads.random_networks import Draw, Network
+from foretell.workloads.real_step import find_device
+from foretell.workloads.step_options import InputSpec, StepOptions
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+_PRELOADED = ["torch._dynamo", "foretell.workloads.device_measurements"]  # the first is what any optimizer imports
+
+
+def run_apart(function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    """What a function of a module gives back; an error of ours is raised here, too.
+
+    Raises:
+        WorkloadError: The process ended before it answered.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(theirs, function, args, kwargs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        answer = ours.recv()
+    except EOFError:
+        process.join()
+        raise WorkloadError(
+            f"the process that measured ended without an answer (exit code {process.exitcode}); "
+            "it may have had too little memory. Use a smaller batch."
+        ) from None
+    finally:
+        if process.is_alive():
+            process.join(1.0)
+        if process.is_alive():  # we were interrupted
+            process.terminate()
+        process.join()
+        ours.close()
+    if isinstance(answer, ForetellError):
+        raise answer
+    return cast("Result", answer)
+
+
+def _answer(
+    pipe: Connection, function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked decides
+    try:
+        pipe.send(function(*args, **kwargs))
+    except ForetellError as exc:
+        pipe.send(WorkloadError(str(exc)))
+    finally:
+        pipe.close()
+
 
 FORMAT = "foretell device"
 VERSION = 1

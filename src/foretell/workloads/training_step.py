@@ -13,7 +13,7 @@ from foretell.entities.workload import Operator, StepPhase
 from foretell.errors import Mistake, SpecError
 from foretell.workloads.costs import cost
 from foretell.workloads.recorder import CallMode, Recorder
-from foretell.workloads.sources import StepOptions
+from foretell.workloads.step_options import StepOptions
 
 MOMENTUM = 0.9
 _FUSED = {"sgd": ("_fused_sgd_", 3), "adam": ("_fused_adam_", 4), "adamw": ("_fused_adamw_", 4)}  # and their tensors

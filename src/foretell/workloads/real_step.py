@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from foretell.entities.workload import Shape
-from foretell.workloads.sources import InputSpec, StepOptions
-from foretell.workloads.steps import MOMENTUM, find_blocks, find_own_loss, find_result
+from foretell.workloads.step_options import InputSpec, StepOptions
+from foretell.workloads.training_step import MOMENTUM, find_blocks, find_own_loss, find_result
 
 _MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _PURE = {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from foretell.entities.device import Device
 from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
 from foretell.models.checks import read_device, read_number, read_numbers, read_positive
-from foretell.models.operators._base import StepModel, StepTimes
-from foretell.models.operators.calls import Call, CallModel, list_calls
-from foretell.models.operators.encoding import read_times
-from foretell.models.operators.hosts import HostTimes, name_word
-from foretell.models.operators.refined import Expectation, apply, compare
+from foretell.steps._base import StepModel, StepTimes
+from foretell.steps.cpu_operators import Call, CallModel, list_calls
+from foretell.steps.host_times import HostTimes, name_word
+from foretell.steps.operator_encoding import read_times
+from foretell.steps.profile_factors import Expectation, apply, compare
 
 _END = "end"  # of a step
 _OFTEN = 3  # times a pair of words was seen to be known

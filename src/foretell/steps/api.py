@@ -13,18 +13,18 @@ from foretell.api.workspace import FOLDER, StoreLike, keep_file, make_kept_folde
 from foretell.entities.app import ParameterType, Value
 from foretell.entities.device import Device
 from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
-from foretell.entities.step import KnownDevice, LearnedDevice, StepPrediction, find_phases
 from foretell.entities.workload import MeasuredStep, StepPhase, Workload
 from foretell.errors import Mistake, SpecError, WorkloadError
 from foretell.machines import devices
 from foretell.probes.machine import detect_machine
-from foretell.workloads import read_workload as read_step
-from foretell.workloads import require_torch
-from foretell.workloads.sources import InputSpec, StepOptions, parse_input, resize
-from foretell.workloads.trace import Profile, load_profile, render_profile, save_profile
+from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPrediction, find_phases
+from foretell.workloads.api import read_workload as read_step
+from foretell.workloads.api import require_torch
+from foretell.workloads.profile_files import Profile, load_profile, render_profile, save_profile
+from foretell.workloads.step_options import InputSpec, StepOptions, parse_input, resize
 
 if TYPE_CHECKING:
-    from foretell.workloads.learning import Learned
+    from foretell.workloads.device_measurements import Learned
 
 __all__ = [
     "StepOptions",
@@ -89,7 +89,7 @@ def predict_workload(
         SpecError: A profile is of another device; and as :func:`read_workload`.
         MissingExtraError, WorkloadError: As :func:`read_workload`.
     """
-    from foretell.predictor.steps import find_step_model
+    from foretell.steps.step_predictor import find_step_model
 
     catalogued = devices.find_device(device)
     model = find_step_model(catalogued.name if catalogued else device, learned=folder / DEVICES)
@@ -155,7 +155,7 @@ def profile_workload(
         OutputError, StoreError: The profile cannot be kept, or the store not be written.
     """
     require_torch()
-    from foretell.workloads.loading import load_model
+    from foretell.workloads.model_loading import load_model
     from foretell.workloads.profile import profile
 
     _check_batch(batch)
@@ -205,7 +205,7 @@ def _build_run(profile: Profile, arguments: Mapping[str, object], inputs: Sequen
 
 def list_devices(*, folder: Path = KEPT) -> list[KnownDevice]:
     """Every device that is known by its figures or by its times; those that have times come first."""
-    from foretell.predictor.steps import list_step_models
+    from foretell.steps.step_predictor import list_step_models
 
     with_times = list_step_models(learned=folder / DEVICES)
     known = {known.device.name for known in with_times}
@@ -230,9 +230,9 @@ def learn_device(
         OutputError: The files cannot be written.
     """
     require_torch()
-    from foretell.workloads.learning import LearningFile, learn
-    from foretell.workloads.measuring import find_device
+    from foretell.workloads.device_measurements import LearningFile, learn
     from foretell.workloads.profile import name_device
+    from foretell.workloads.real_step import find_device
 
     own = name_device(find_device())
     catalogued = devices.find_device(own)
@@ -251,7 +251,7 @@ def learn_device(
 
 def _fit(steps: Sequence[MeasuredStep], device: Device, folder: Path) -> Path:
     """The file of what was learned."""
-    from foretell.predictor.steps import SUFFIX, learn_step_model
+    from foretell.steps.step_predictor import SUFFIX, learn_step_model
 
     path = folder / f"{device.name}{SUFFIX}"
     learn_step_model(steps, device).save(path)

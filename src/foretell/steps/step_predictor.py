@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from foretell.entities.device import Device
 from foretell.entities.prediction import Estimate
-from foretell.entities.step import KnownDevice
 from foretell.entities.workload import MeasuredStep, StepEstimate, StepPhase, Workload
 from foretell.errors import NotFoundError, StoreError
 from foretell.models.checks import read_rising
-from foretell.models.operators._base import StepTimes
-from foretell.models.operators.persist import load_model, save_model
-from foretell.models.operators.replay import ReplayModel
-from foretell.models.operators.serial import SerialModel
+from foretell.steps._base import StepTimes
+from foretell.steps.replay import ReplayModel
+from foretell.steps.serial_replay import SerialModel
+from foretell.steps.step_files import load_model, save_model
+from foretell.steps.step_results import KnownDevice
 
 SUFFIX = ".safetensors"
 _QUANTILES = np.linspace(0.0, 1.0, 201)
@@ -203,7 +203,7 @@ def _list_files(learned: Path | None) -> dict[str, tuple[Path, str]]:
 
 
 def _find_shipped() -> Path:
-    return Path(str(resources.files("foretell.models.operators") / "weights"))
+    return Path(str(resources.files("foretell.steps") / "weights"))
 
 
 def _spell(name: str) -> str:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from foretell.entities.device import Device
 from foretell.entities.workload import Floats, StepPhase
 from foretell.models.checks import read_numbers
-from foretell.models.operators.parts import Part, Work
-from foretell.models.operators.trees import Arrays, BoostedTrees
+from foretell.steps.boosted_trees import Arrays, BoostedTrees
+from foretell.steps.operator_parts import Part, Work
 
 _LAUNCH_S = 3e-6  # the least time of a kernel
 _SHRINK = 4.0  # parts of a kind that weigh as much as what is known of all kinds

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from foretell.workloads.networks import (
+from foretell.workloads.random_networks import (
     CLASSES,
     VOCABULARY,
     Averaged,

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from foretell.entities.device import Device
 from foretell.entities.workload import Attribute, Floats, Operator, Shape, StepPhase, Workload
 from foretell.models.checks import read_numbers
-from foretell.models.operators.hosts import name_word
-from foretell.models.operators.parts import CONVOLUTIONS, PRODUCTS
-from foretell.models.operators.trees import Arrays, BoostedTrees
+from foretell.steps.boosted_trees import Arrays, BoostedTrees
+from foretell.steps.host_times import name_word
+from foretell.steps.operator_parts import CONVOLUTIONS, PRODUCTS
 
 LEAST_S = 3e-6  # of a kernel
 _LOOPS = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from foretell.entities.device import Device
 from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
 from foretell.models.checks import read_device
-from foretell.models.operators._base import StepModel, StepTimes
-from foretell.models.operators.hosts import HostModel, HostTimes
-from foretell.models.operators.kernels import KernelModel
-from foretell.models.operators.parts import Part, split
-from foretell.models.operators.refined import Expectation, Factors, apply, compare
+from foretell.steps._base import StepModel, StepTimes
+from foretell.steps.host_times import HostModel, HostTimes
+from foretell.steps.kernel_times import KernelModel
+from foretell.steps.operator_parts import Part, split
+from foretell.steps.profile_factors import Expectation, Factors, apply, compare
 
 _DEEP_S = 200e-6  # a device that far behind its host never waits for it: gaps are work that was not recorded
 _LEAST_GAP_S = 1e-9  # less is rounding

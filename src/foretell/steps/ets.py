@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from foretell.entities.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 from foretell.errors import MissingExtraError
-from foretell.models.operators._base import StepModel, StepTimes
-from foretell.models.operators.encoding import Distinct, Rows, encode, find_distinct, find_iterations, read_times
-from foretell.models.settled import settled
+from foretell.steps._base import StepModel, StepTimes
+from foretell.steps.operator_encoding import Distinct, Rows, encode, find_distinct, find_iterations, read_times
+from foretell.steps.torch_seed import settled
 
 WINDOW, STRIDE = 12, 4
 LAYERS = 4

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from foretell.errors import MissingExtraError, StoreError
-from foretell.models.operators.replay import ReplayModel
-from foretell.models.operators.serial import SerialModel
 from foretell.own_files import write_whole
+from foretell.steps.replay import ReplayModel
+from foretell.steps.serial_replay import SerialModel
 
 VERSION = "1"
 

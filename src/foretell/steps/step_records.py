@@ -4,8 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from foretell.entities.records import to_record
-from foretell.entities.step import LearnedDevice, StepPrediction, find_gaps, find_phases, group_operators, list_layers
 from foretell.entities.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
+from foretell.steps.step_results import (
+    LearnedDevice,
+    StepPrediction,
+    find_gaps,
+    find_phases,
+    group_operators,
+    list_layers,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,12 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
 
-from foretell.entities.step import (
+from foretell.entities.units import render_bytes, render_duration
+from foretell.entities.workload import Operator, StepPhase, Workload
+from foretell.reports.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
+from foretell.reports.words import clean_line, count, render_interval, render_level
+from foretell.steps.step_records import MeasuredProfile, render_shape
+from foretell.steps.step_results import (
     KnownDevice,
     LearnedDevice,
     OperatorGroup,
@@ -18,11 +23,6 @@ from foretell.entities.step import (
     group_operators,
     list_layers,
 )
-from foretell.entities.units import render_bytes, render_duration
-from foretell.entities.workload import Operator, StepPhase, Workload
-from foretell.reports.records_workload import MeasuredProfile, render_shape
-from foretell.reports.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
-from foretell.reports.words import clean_line, count, render_interval, render_level
 
 _BREAKING = {"Shapes": 13, "Layer": 6}  # columns that may break, and how narrow they get
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
-from foretell.models.operators.hosts import HostTimes, name_word
-from foretell.models.operators.parts import Part, Work, split
+from foretell.steps.host_times import HostTimes, name_word
+from foretell.steps.operator_parts import Part, Work, split
 
 _DEEP_S = 200e-6  # a device that far behind its host never waits for it
 _CROWDED_S = 5e-3  # a device that far behind may have no room for more launches

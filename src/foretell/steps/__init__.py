@@ -1,0 +1,1 @@
+"""The time of a training step on a device, from its operators."""
