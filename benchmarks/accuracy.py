@@ -12,13 +12,13 @@ from pathlib import Path
 
 from foretell import stores as foretell_stores
 from foretell.api import campaign as api_campaign
-from foretell.api import learning as api_learning
 from foretell.api.campaign import make_run
-from foretell.api.learning import load_predictor, specify, usual_allocation
 from foretell.apps import spec as apps_spec
 from foretell.entities.app import App, Parameter, ParameterType, Value
 from foretell.entities.prediction import Estimate
 from foretell.entities.run import State
+from foretell.runtimes import api as api_learning
+from foretell.runtimes.api import load_predictor, specify, usual_allocation
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "fcnet"
 COUNT, SEED = 20, 20261115

@@ -20,10 +20,10 @@ from foretell.apps import spec as api
 from foretell.apps.sweep import build_sweep
 from foretell.entities.app import Scale, Value
 from foretell.entities.run import Run, RunSpec, State, Usage
-from foretell.features.encode import fit_encoder
-from foretell.features.table import build_columns
-from foretell.models.runs import ProcessRunRegressor
 from foretell.predictor.adaptive import list_questions, propose
+from foretell.runtimes.encoding import fit_encoder
+from foretell.runtimes.regressors import ProcessRunRegressor
+from foretell.runtimes.run_table import build_columns
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SEEDS, TABLE_SEEDS = range(10, 15), range(2)  # settings were looked at with the laws' seeds below 10

@@ -21,7 +21,7 @@ from benchmarks.runs.c3o import JOBS
 from benchmarks.runs.cases import find_folder
 from benchmarks.runs.harp import read_runs
 from foretell.errors import NotEnoughRunsError
-from foretell.predictor.learn import NEED
+from foretell.runtimes.fit import NEED
 from foretell.stores import RunStore
 
 TIME, COLUMNS = "took", foretell.Columns(elapsed="took")

@@ -12,11 +12,11 @@ from benchmarks.timing import time_calls
 from foretell.api.advice import machine_of, rank_pairs
 from foretell.api.places import find_site
 from foretell.entities.run import RunSpec
-from foretell.features.table import build_table
-from foretell.models.recipes import FittedRecipe, Recipe, TrainingSet
-from foretell.models.runs import ProcessRunRegressor
-from foretell.predictor.learn import learn
-from foretell.predictor.predictor import DOUBT, Predictor
+from foretell.runtimes.fit import learn
+from foretell.runtimes.predictor import DOUBT, Predictor
+from foretell.runtimes.recipes import FittedRecipe, Recipe, TrainingSet
+from foretell.runtimes.regressors import ProcessRunRegressor
+from foretell.runtimes.run_table import build_table
 
 PAIRS = 100_000
 

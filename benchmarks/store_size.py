@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.histories import APP, make_runs
 from benchmarks.timing import time_commands
 from foretell import stores as foretell_stores
-from foretell.api import learning as api_learning
+from foretell.runtimes import api as api_learning
 
 SMALL, LARGE = 1_000, 100_000
 QUESTION = ["--set", "steps=5000", "--set", "size=300", "--set", "method=implicit"]

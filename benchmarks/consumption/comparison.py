@@ -20,7 +20,7 @@ from foretell.distributed.driple import DripleModel
 from foretell.distributed.timeline_model import PhysicsModel
 from foretell.entities.consumption import Metric, Resource
 from foretell.entities.workload import Floats
-from foretell.models.metrics import nrmse
+from foretell.runtimes.metrics import nrmse
 
 METHODS: dict[str, Callable[[], ConsumptionModel]] = {
     "physics": PhysicsModel,

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.runs.cases import Figure
-from foretell.models.metrics import cost_with_doubling
+from foretell.runtimes.metrics import cost_with_doubling
 
 
 def mape(rows: pd.DataFrame) -> float:

@@ -13,11 +13,8 @@ from foretell.api.exchange import list_runs as list_runs
 from foretell.api.execution import JobRequest as JobRequest
 from foretell.api.execution import preview as preview
 from foretell.api.execution import run as run
-from foretell.api.explaining import explain as explain
 from foretell.api.handed_over import cancel as cancel
 from foretell.api.handed_over import status as status
-from foretell.api.learning import build as build
-from foretell.api.learning import predict as predict
 from foretell.api.places import find_site as find_site
 from foretell.api.proof import verify as verify
 from foretell.apps.spec import load_app as load_app
@@ -34,6 +31,9 @@ from foretell.history.api import import_history as import_history
 from foretell.history.api import list_history_apps as list_history_apps
 from foretell.history.api import report_waste as report_waste
 from foretell.observations.api import observe as observe
+from foretell.runtimes.api import build as build
+from foretell.runtimes.api import explain as explain
+from foretell.runtimes.api import predict as predict
 from foretell.steps.api import StepOptions as StepOptions
 from foretell.steps.api import learn_device as learn_device
 from foretell.steps.api import list_devices as list_devices

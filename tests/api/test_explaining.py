@@ -7,7 +7,7 @@ import pytest
 import foretell
 from foretell.entities.run import Machine
 from foretell.errors import NotFoundError, SpecError
-from foretell.reports.text_explain import describe_drivers, describe_sources
+from foretell.runtimes.render import describe_drivers, describe_sources
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from foretell.api.campaign import generate
-from foretell.api.learning import build
 from foretell.apps.spec import parse_app
 from foretell.apps.sweep import build_sweep
 from foretell.machines.sites import parse_sites
+from foretell.runtimes.api import build
 
 _ROOT = Path(__file__).parents[2]
 _PAGES = [

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from foretell.entities.app import Value
 from foretell.entities.records import from_record, to_record
 from foretell.entities.run import Machine, RunSpec
-from foretell.features.encode import Encoder, fit_encoder
-from foretell.features.table import Columns, build_column, build_columns
+from foretell.runtimes.encoding import Encoder, fit_encoder
+from foretell.runtimes.run_table import Columns, build_column, build_columns
 
 _odd_values = st.one_of(
     st.floats(),

@@ -8,7 +8,7 @@ import pytest
 
 from foretell.entities.app import Scale, Value
 from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
-from foretell.features.table import build_column, build_columns, build_table
+from foretell.runtimes.run_table import build_column, build_columns, build_table
 
 
 def _build_run(

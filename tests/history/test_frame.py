@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from foretell.history.frame import build_frame
+from foretell.runtimes.evidence import build_frame
 
 COUNT = 50
 

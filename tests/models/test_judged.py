@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from foretell.models.recipes import Recipe, TrainingSet
-from foretell.models.selection import select
+from foretell.runtimes.recipes import Recipe, TrainingSet
+from foretell.runtimes.selection import select
 
 
 def _build(*, small: int, large: int) -> TrainingSet:

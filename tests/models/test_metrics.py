@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.models.metrics import cost_with_doubling, nrmse, score
+from foretell.runtimes.metrics import cost_with_doubling, nrmse, score
 
 _times = st.floats(1e-3, 1e7)
 _pairs = st.lists(st.tuples(_times, _times), min_size=1, max_size=30)

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from foretell.errors import NotFoundError
-from foretell.models.recipes import CANDIDATES, Recipe, TrainingSet, list_recipes
-from foretell.models.runs import REGRESSORS, RunRegressor
+from foretell.runtimes.recipes import CANDIDATES, Recipe, TrainingSet, list_recipes
+from foretell.runtimes.regressors import REGRESSORS, RunRegressor
 
 Floats = NDArray[np.float64]
 

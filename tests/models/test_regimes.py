@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from foretell.models.recipes import Recipe, Saturation, TrainingSet
-from foretell.models.regimes import BETWEEN, BEYOND, BLEND, CONSTANT, Elsewhere, select_elsewhere
-from foretell.models.runs import ProcessRunRegressor
+from foretell.runtimes.extrapolation import BETWEEN, BEYOND, BLEND, CONSTANT, Elsewhere, select_elsewhere
+from foretell.runtimes.recipes import Recipe, Saturation, TrainingSet
+from foretell.runtimes.regressors import ProcessRunRegressor
 
 Floats = NDArray[np.float64]
 TREE, LAW, PROCESS, POWER, FLAT, BOOSTING, LAWS = (

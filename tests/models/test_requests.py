@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.models.intervals import Spread
-from foretell.models.metrics import cost_with_doubling
-from foretell.models.requests import (
+from foretell.runtimes.metrics import cost_with_doubling
+from foretell.runtimes.requests import (
     MEMORY,
     TIME,
     Outlay,

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from foretell.errors import NotFoundError
-from foretell.models.recipes import Recipe, TrainingSet
-from foretell.models.runs import REGRESSORS, RunRegressor
-from foretell.models.selection import select
+from foretell.runtimes.recipes import Recipe, TrainingSet
+from foretell.runtimes.regressors import REGRESSORS, RunRegressor
+from foretell.runtimes.selection import select
 
 Floats = NDArray[np.float64]
 

@@ -5,11 +5,11 @@ import pytest
 
 from foretell.entities.app import App, Parameter, ParameterType, Phase
 from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
-from foretell.features.table import build_table
-from foretell.models.runs.boosting import BoostingRunRegressor
-from foretell.models.runs.neural import NeuralRunRegressor
-from foretell.predictor.learn import learn
-from foretell.predictor.predictor import Predictor
+from foretell.runtimes.fit import learn
+from foretell.runtimes.predictor import Predictor
+from foretell.runtimes.regressors.boosting import BoostingRunRegressor
+from foretell.runtimes.regressors.harp import NeuralRunRegressor
+from foretell.runtimes.run_table import build_table
 
 BuildRuns = Callable[..., list[Run]]
 

@@ -12,10 +12,10 @@ import pytest
 from foretell.entities.app import App, Domain, Parameter, ParameterType, ResourceSweep, Scale, Value
 from foretell.entities.plan import Ending
 from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
-from foretell.features.encode import fit_encoder
-from foretell.features.table import build_columns
-from foretell.models.runs import ProcessRunRegressor
 from foretell.predictor.adaptive import Proposal, list_questions, propose
+from foretell.runtimes.encoding import fit_encoder
+from foretell.runtimes.regressors import ProcessRunRegressor
+from foretell.runtimes.run_table import build_columns
 
 
 def make_spec(

@@ -10,12 +10,12 @@ import pytest
 from foretell.entities.app import App
 from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.errors import NotEnoughRunsError, StoreError
-from foretell.features.table import RunTable, build_table
-from foretell.models.persist import dump_models, load_models
-from foretell.predictor import borrow
-from foretell.predictor.borrow import Lender, is_similar, learn_borrowing, pool_tables, shortlist
-from foretell.predictor.learn import learn
-from foretell.predictor.predictor import Predictor
+from foretell.runtimes import transfer as borrow
+from foretell.runtimes.fit import learn
+from foretell.runtimes.model_bytes import dump_models, load_models
+from foretell.runtimes.predictor import Predictor
+from foretell.runtimes.run_table import RunTable, build_table
+from foretell.runtimes.transfer import Lender, is_similar, learn_borrowing, pool_tables, shortlist
 
 Law = Callable[[float, int], float]
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from foretell.entities.app import App, Parameter, ParameterType
-from foretell.entities.explanation import INSIDE, MACHINE, Driver
 from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
-from foretell.features.encode import Field, fit_encoder
-from foretell.features.table import MACHINE_CPU, build_columns, build_table
-from foretell.predictor.bounds import Bounds
-from foretell.predictor.explain import explain, find_usual_values
-from foretell.predictor.learn import learn
-from foretell.predictor.predictor import Predictor
+from foretell.runtimes.bounds import Bounds
+from foretell.runtimes.encoding import Field, fit_encoder
+from foretell.runtimes.explain import explain, find_usual_values
+from foretell.runtimes.explanation import INSIDE, MACHINE, Driver
+from foretell.runtimes.fit import learn
+from foretell.runtimes.predictor import Predictor
+from foretell.runtimes.run_table import MACHINE_CPU, build_columns, build_table
 
 Law = Callable[[Mapping[str, Any]], Any]
 

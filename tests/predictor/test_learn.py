@@ -9,9 +9,9 @@ import pytest
 from foretell.entities.app import App, Scale
 from foretell.entities.run import Run, RunSpec, State, Usage
 from foretell.errors import NotEnoughRunsError, NotFoundError
-from foretell.features.table import build_table
-from foretell.predictor.learn import learn
-from foretell.predictor.predictor import Predictor
+from foretell.runtimes.fit import learn
+from foretell.runtimes.predictor import Predictor
+from foretell.runtimes.run_table import build_table
 
 BuildRuns = Callable[..., list[Run]]
 BuildSpec = Callable[..., RunSpec]

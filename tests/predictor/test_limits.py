@@ -6,9 +6,9 @@ import pytest
 from foretell.entities.app import App, Parameter, ParameterType, Phase
 from foretell.entities.run import Machine, RunSpec, State, Usage
 from foretell.entities.run import Run as _Run
-from foretell.features.table import build_table
-from foretell.predictor.learn import learn
-from foretell.predictor.predictor import Predictor
+from foretell.runtimes.fit import learn
+from foretell.runtimes.predictor import Predictor
+from foretell.runtimes.run_table import build_table
 
 
 def _app(*names: str, **more: object) -> App:

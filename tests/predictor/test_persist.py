@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from foretell.entities.records import from_record, to_record
 from foretell.entities.run import RunSpec
 from foretell.errors import StoreError
-from foretell.models.persist import dump_models, load_models
-from foretell.predictor.predictor import Predictor
+from foretell.runtimes.model_bytes import dump_models, load_models
+from foretell.runtimes.predictor import Predictor
 
 
 class _Trap:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from foretell.entities.prediction import Prediction
 from foretell.entities.run import Allocation, Machine, Run, RunSpec
-from foretell.models.requests import TIME, Ratios, expected_cost
-from foretell.predictor.predictor import ELAPSED, Predictor
+from foretell.runtimes.predictor import ELAPSED, Predictor
+from foretell.runtimes.requests import TIME, Ratios, expected_cost
 
 BuildSpec = Callable[..., RunSpec]
 

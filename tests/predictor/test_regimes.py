@@ -5,10 +5,10 @@ import pytest
 
 from foretell.entities.app import App, Parameter, ParameterType, Phase, Scale
 from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
-from foretell.features.table import build_table
-from foretell.models.regimes import BETWEEN, BEYOND
-from foretell.predictor.learn import learn
-from foretell.predictor.predictor import ELAPSED, Predictor
+from foretell.runtimes.extrapolation import BETWEEN, BEYOND
+from foretell.runtimes.fit import learn
+from foretell.runtimes.predictor import ELAPSED, Predictor
+from foretell.runtimes.run_table import build_table
 
 APP = App(
     name="swept",

@@ -9,10 +9,10 @@ import pytest
 from foretell.entities.app import App, Value
 from foretell.entities.prediction import Prediction
 from foretell.entities.run import Machine, Run, RunSpec
-from foretell.features.table import build_table
-from foretell.predictor.learn import learn
-from foretell.predictor.predictor import Predictor
-from foretell.predictor.units import Units, find_unit_notes, find_units
+from foretell.runtimes.fit import learn
+from foretell.runtimes.predictor import Predictor
+from foretell.runtimes.proportionality import Units, find_unit_notes, find_units
+from foretell.runtimes.run_table import build_table
 
 BuildRuns = Callable[..., list[Run]]
 BuildSpec = Callable[..., RunSpec]

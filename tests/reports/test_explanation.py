@@ -10,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.entities.app import Value
-from foretell.entities.explanation import (
+from foretell.entities.prediction import Estimate
+from foretell.entities.run import Allocation
+from foretell.reports.plots import render_svg, save_figure
+from foretell.reports.records import render_json
+from foretell.runtimes.explanation import (
     INSIDE,
     MACHINE,
     Contribution,
@@ -21,11 +25,8 @@ from foretell.entities.explanation import (
     QuantityExplanation,
     Source,
 )
-from foretell.entities.prediction import Estimate
-from foretell.entities.run import Allocation
-from foretell.reports.plots import draw_explanation, render_svg, save_figure
-from foretell.reports.records import build_explanation_record, render_json
-from foretell.reports.text_explain import describe_drivers, describe_sources, render_explanation
+from foretell.runtimes.plots import draw_explanation
+from foretell.runtimes.render import build_explanation_record, describe_drivers, describe_sources, render_explanation
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]

@@ -12,7 +12,8 @@ from foretell.entities.learned import Judgement
 from foretell.entities.prediction import Recommendation
 from foretell.entities.run import Run
 from foretell.errors import OutputError
-from foretell.reports.plots import draw_offers, draw_predicted_measured, draw_runs, render_svg, save_figure
+from foretell.reports.plots import draw_offers, draw_runs, render_svg, save_figure
+from foretell.runtimes.plots import draw_predicted_measured
 
 
 def _tick_labels(figure: Figure, axis: str) -> list[str]:

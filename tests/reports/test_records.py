@@ -13,9 +13,7 @@ from foretell.entities.prediction import Estimate, Prediction, Recommendation
 from foretell.entities.run import Run, Usage
 from foretell.entities.site import Site
 from foretell.reports.records import (
-    build_card_record,
     build_plan_record,
-    build_prediction_record,
     build_recommendation_record,
     build_result_record,
     build_run_record,
@@ -23,6 +21,7 @@ from foretell.reports.records import (
     build_site_record,
     render_json,
 )
+from foretell.runtimes.render import build_card_record, build_prediction_record
 
 
 def _load(value: Any) -> Any:

@@ -12,8 +12,7 @@ from foretell.entities.prediction import Estimate, Prediction, Recommendation, R
 from foretell.entities.run import Allocation, Run, State, Usage
 from foretell.entities.site import Site
 from foretell.errors import Mistake, SpecError
-from foretell.reports.text_models import render_leaderboard, render_model_card
-from foretell.reports.text_offers import render_predictions, render_recommendation
+from foretell.reports.text_offers import render_recommendation
 from foretell.reports.text_runs import (
     render_campaign_result,
     render_outcome,
@@ -24,6 +23,7 @@ from foretell.reports.text_runs import (
 )
 from foretell.reports.text_sites import render_mistakes, render_site, render_sites
 from foretell.reports.words import describe_request
+from foretell.runtimes.render import render_leaderboard, render_model_card, render_predictions
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]

@@ -19,13 +19,13 @@ from sklearn.svm import SVR
 from foretell.entities.device import Device
 from foretell.entities.records import from_record
 from foretell.errors import ForetellError, StoreError
-from foretell.models import archive
 from foretell.models.checks import read_number
-from foretell.models.persist import dump_models, load_models
-from foretell.models.runs import REGRESSORS, build_blend
-from foretell.models.runs.boosting import BoostingRunRegressor
-from foretell.models.runs.constant import ConstantRunRegressor
-from foretell.models.runs.tree import TreeRunRegressor
+from foretell.runtimes import model_bytes as archive
+from foretell.runtimes.model_bytes import dump_models, load_models
+from foretell.runtimes.regressors import REGRESSORS, build_blend
+from foretell.runtimes.regressors.boosting import BoostingRunRegressor
+from foretell.runtimes.regressors.constant import ConstantRunRegressor
+from foretell.runtimes.regressors.harp import TreeRunRegressor
 
 _ROOT = Path(__file__).parents[2]
 _SHIPPED = _ROOT / "src/foretell/models"
@@ -179,7 +179,7 @@ def _change_part(part: dict[str, Any], other: dict[str, Any], draw: np.random.Ge
 def fuzz_predictors(seed: int) -> None:
     """Change a whole predictor as it is stored, and predict by it."""
     import foretell
-    from foretell.predictor.predictor import Predictor
+    from foretell.runtimes.predictor import Predictor
 
     draw = np.random.default_rng(seed)
     record = _build_record(foretell)
@@ -195,7 +195,7 @@ def fuzz_predictors(seed: int) -> None:
 def fuzz_facts(seed: int) -> None:
     """Change what is said beside the arrays."""
     import foretell
-    from foretell.predictor.predictor import Predictor
+    from foretell.runtimes.predictor import Predictor
 
     draw = np.random.default_rng(seed)
     record = _build_record(foretell)
@@ -451,7 +451,7 @@ def test_other_models_of_scikit_learn_are_refused_before_they_are_made() -> None
 
 def test_a_model_of_other_columns_than_the_encoder_has_is_refused() -> None:
     import foretell
-    from foretell.predictor.predictor import Predictor
+    from foretell.runtimes.predictor import Predictor
 
     record = _build_record(foretell)
     models, facts = load_models(record.blob)

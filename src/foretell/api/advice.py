@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from foretell.advisor.choose import Choice, choose, describe_nothing_works
 from foretell.advisor.policy import Policy, choose_policy
 from foretell.advisor.ranking import WORKS, Ranking, build_market, rank
-from foretell.api.failures import find_failures
-from foretell.api.learning import Configuration, load_predictor, specify
 from foretell.api.places import find_site
 from foretell.api.workspace import StoreLike, directory_of, may_run, resolve_app, using_store
 from foretell.apps.command import build_launch
@@ -23,13 +21,15 @@ from foretell.entities.prediction import Offer, Recommendation, Rejection
 from foretell.entities.run import Allocation, Launch, Machine, RunSpec, State
 from foretell.entities.site import NodeType, Site
 from foretell.errors import InfeasibleError
-from foretell.features.table import MACHINE_ARCHITECTURE
 from foretell.machines.allocations import list_allocations
 from foretell.machines.local import LOCAL
-from foretell.predictor.predictor import DEFAULT_LEVEL, Predictor
 from foretell.probes.machine import detect_machine
 from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.script import render_job_script
+from foretell.runtimes.api import Configuration, load_predictor, specify
+from foretell.runtimes.evidence import find_failures
+from foretell.runtimes.predictor import DEFAULT_LEVEL, Predictor
+from foretell.runtimes.run_table import MACHINE_ARCHITECTURE
 from foretell.stores import RunStore
 
 _Options: TypeAlias = list[tuple[NodeType, Allocation]]

@@ -8,7 +8,6 @@ from pathlib import Path
 from foretell.advisor.policy import choose_policy
 from foretell.advisor.repair import Ceiling, Doubling, LeastCost, raise_request
 from foretell.api.advice import recommend
-from foretell.api.learning import Configuration
 from foretell.api.making import Campaign
 from foretell.api.patience import Patience
 from foretell.api.places import find_site
@@ -27,6 +26,7 @@ from foretell.errors import NotFoundError, RunnerError
 from foretell.machines.local import LOCAL
 from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.array import build_batch, find_walltime_s, render_array_script, render_task_script
+from foretell.runtimes.api import Configuration
 from foretell.stores import RunStore
 
 ON_LIMIT = ("least-cost", "double", "stop")

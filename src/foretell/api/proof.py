@@ -7,7 +7,6 @@ from pathlib import Path
 
 from foretell.api.advice import recommend
 from foretell.api.campaign import make_run
-from foretell.api.learning import Configuration, find_record, load_predictor, specify, usual_allocation
 from foretell.api.versions import check_unchanged
 from foretell.api.workspace import StoreLike, directory_of, resolve_app, resolve_own_app, using_store
 from foretell.apps.where import Where
@@ -18,6 +17,7 @@ from foretell.entities.prediction import Recommendation
 from foretell.entities.run import Run, State
 from foretell.entities.site import Site
 from foretell.errors import InfeasibleError, NotFoundError
+from foretell.runtimes.api import Configuration, find_record, load_predictor, specify, usual_allocation
 from foretell.stores import RunStore
 
 _MOST_RUNS = 500

@@ -46,10 +46,9 @@ def build(
     as_json: JsonOption = False,
 ) -> None:
     """Fit and judge models on the stored runs; keep the best."""
-    from foretell.api import learning as api
-    from foretell.reports.records import build_card_record
     from foretell.reports.tables import build_line
-    from foretell.reports.text_models import render_model_card
+    from foretell.runtimes import api
+    from foretell.runtimes.render import build_card_record, render_model_card
 
     name = find_app(app)
     console = open_console(stderr=True)
@@ -81,7 +80,8 @@ def _make_plots_folder(name: str) -> Path:
 def _write_plots(card: "ModelCard", folder: Path, *, is_named: bool) -> list[Path]:
     """Plots in a folder that the user named, or in the one that is Foretell's own: there, links are not followed."""
     from foretell.api.workspace import keep_file
-    from foretell.reports.plots import draw_predicted_measured, render_figure, save_figure
+    from foretell.reports.plots import render_figure, save_figure
+    from foretell.runtimes.plots import draw_predicted_measured
 
     if is_named:
         make_folder(folder)

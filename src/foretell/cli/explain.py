@@ -39,10 +39,9 @@ def explain(
 
     Parameters without --set take a usual value, from the middle of those measured.
     """
-    from foretell.api import explaining as api
     from foretell.entities.units import parse_share
-    from foretell.reports.records import build_explanation_record
-    from foretell.reports.text_explain import render_explanation
+    from foretell.runtimes import api
+    from foretell.runtimes.render import build_explanation_record, render_explanation
 
     name = find_app(app)
     asked = {"cores": cores, "gpus": gpus, "nodes": nodes}
@@ -54,7 +53,8 @@ def explain(
         level=parse_option("--level", parse_share, level),
     )
     if plot is not None:
-        from foretell.reports.plots import draw_explanation, save_figure
+        from foretell.reports.plots import save_figure
+        from foretell.runtimes.plots import draw_explanation
 
         make_folder(plot.parent)
         save_figure(draw_explanation(explanation), plot)

@@ -48,11 +48,10 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Say how long a configuration would take and how much memory, without running anything."""
-    from foretell.api import learning as api_learning
     from foretell.apps import tables as apps_tables
     from foretell.entities.units import parse_share
-    from foretell.reports.records import build_prediction_record
-    from foretell.reports.text_offers import render_predictions
+    from foretell.runtimes import api as api_learning
+    from foretell.runtimes.render import build_prediction_record, render_predictions
 
     if source is not None and settings:
         mistake = Mistake(place="--set", found="together with --from", expected="one of the two")

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from foretell.entities.app import App, Parameter, ParameterType, Scale, Value
 from foretell.entities.plan import Ending
 from foretell.entities.run import Allocation, Run, RunSpec
-from foretell.features.encode import fit_encoder
-from foretell.features.table import build_columns, build_table
-from foretell.models.runs import SMALLEST, ProcessRunRegressor
+from foretell.runtimes.encoding import fit_encoder
+from foretell.runtimes.regressors import SMALLEST, ProcessRunRegressor
+from foretell.runtimes.run_table import build_columns, build_table
 
 Floats: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]

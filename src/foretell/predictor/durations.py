@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.entities.run import Run, RunSpec
-from foretell.features.encode import fit_encoder
-from foretell.features.table import RunTable, build_columns, build_table
+from foretell.runtimes.encoding import fit_encoder
+from foretell.runtimes.run_table import RunTable, build_columns, build_table
 
 LEAST_FOR_LAW = 4  # configurations
 _MOST_GROWTH = 50.0  # in logs: beyond that, longer means nothing
@@ -17,7 +17,7 @@ _MOST_GROWTH = 50.0  # in logs: beyond that, longer means nothing
 
 def preload() -> None:
     """Import what estimates need, so that it is not imported while runs are measured, or a Ctrl-C lost in it."""
-    import_module("foretell.models.runs")
+    import_module("foretell.runtimes.regressors")
 
 
 def estimate_durations(runs: Sequence[Run], specs: Sequence[RunSpec]) -> NDArray[np.float64] | None:
@@ -31,7 +31,7 @@ def estimate_durations(runs: Sequence[Run], specs: Sequence[RunSpec]) -> NDArray
     if len(np.unique(table.group)) < LEAST_FOR_LAW:
         return _guess_by_size(table, {run.id: run.spec for run in runs}, specs)
     encoder = fit_encoder(table.columns)
-    from foretell.models.runs import REGRESSORS  # a campaign's first runs need not wait for scikit-learn
+    from foretell.runtimes.regressors import REGRESSORS  # a campaign's first runs need not wait for scikit-learn
 
     law = REGRESSORS["law"]().fit(encoder.encode(table.columns, len(table)), table.elapsed_s)
     return law.predict(encoder.encode(build_columns(specs), len(specs)))

@@ -13,17 +13,19 @@ from foretell.entities.learned import ModelCard
 from foretell.entities.prediction import Estimate, Recommendation
 from foretell.entities.run import Run, State
 from foretell.entities.units import render_bytes, render_duration, render_money
-from foretell.reports import plots, words
+from foretell.reports import plots as reports_plots
+from foretell.reports import words
+from foretell.runtimes import plots as runtimes_plots
 
 _RUNS = 200
 _FAILURES = 20
 _OFFERS = 40
 _COLOURS = {
-    plots.INK: "--ink",
-    plots.MUTED: "--muted",
-    plots.GRID: "--line",
-    plots.ACCENT: "--accent",
-    plots.PICK: "--pick",
+    reports_plots.INK: "--ink",
+    reports_plots.MUTED: "--muted",
+    reports_plots.GRID: "--line",
+    reports_plots.ACCENT: "--accent",
+    reports_plots.PICK: "--pick",
 }
 
 
@@ -79,16 +81,16 @@ def _render_interval(quantity: str, estimate: Estimate) -> str:
 
 def _draw_all(card: ModelCard, runs: Sequence[Run], recommendation: Recommendation | None) -> dict[str, Markup]:
     figures = {
-        quantity: plots.draw_predicted_measured(judgement, title=words.title_quantity(quantity))
+        quantity: runtimes_plots.draw_predicted_measured(judgement, title=words.title_quantity(quantity))
         for quantity, judgement in card.judgements.items()
     }
     if recommendation and any(offer.cost for offer in recommendation.offers):
-        figures["offers"] = plots.draw_offers(recommendation)
-    drawn_runs = plots.draw_runs(runs)
+        figures["offers"] = reports_plots.draw_offers(recommendation)
+    drawn_runs = reports_plots.draw_runs(runs)
     if drawn_runs is not None:
         figures["runs"] = drawn_runs
     return {
-        name: _inline(plots.render_svg(figure), prefix=f"plot{number}")
+        name: _inline(reports_plots.render_svg(figure), prefix=f"plot{number}")
         for number, (name, figure) in enumerate(figures.items())
     }
 

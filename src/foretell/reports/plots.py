@@ -10,20 +10,17 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import style
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from numpy.typing import NDArray
 
 from foretell.entities.app import Scale
-from foretell.entities.explanation import Driver, Explanation
-from foretell.entities.learned import Judgement
 from foretell.entities.prediction import Offer, Recommendation
 from foretell.entities.run import Run, State
 from foretell.entities.units import render_money
 from foretell.errors import OutputError
-from foretell.reports.words import ELAPSED, MEMORY, clean_line, name_node, render_percent, render_size, title_quantity
+from foretell.reports.words import clean_line, name_node, render_size
 
 Floats = NDArray[np.float64]
 
@@ -43,8 +40,6 @@ _NO_METADATA: Mapping[str, dict[str, None]] = {
     ".svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
     ".png": {"Software": None},
 }
-_CLOSE = 0.25  # how far off a prediction may be and still lie in the band
-_MOST_PANELS, _MOST_LEVELS = 4, 8
 DECADE = 10.0
 SMALLEST, LARGEST = 1e-9, 1e18  # beyond these nothing real is measured, and axes overflow
 _LARGEST_IN_FULL = 1e6
@@ -68,7 +63,7 @@ def _thin_out(ticks: Sequence[float], *, least_ratio: float) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ruler:
+class Ruler:
     """The units of an axis, by name and size, smallest first."""
 
     units: tuple[tuple[str, float], ...]
@@ -92,12 +87,12 @@ class _Ruler:
             yield from (step * size for step in steps if step * size < 0.7 * following)  # not just below the next unit
 
 
-_TIME = _Ruler(units=(("ms", 0.001), ("s", 1), ("min", 60), ("h", 3600), ("d", 86400)))
-_SIZE = _Ruler(units=tuple((name, 2.0 ** (10 * power)) for power, name in enumerate(("B", "KB", "MB", "GB", "TB"))))
+TIME = Ruler(units=(("ms", 0.001), ("s", 1), ("min", 60), ("h", 3600), ("d", 86400)))
+SIZE = Ruler(units=tuple((name, 2.0 ** (10 * power)) for power, name in enumerate(("B", "KB", "MB", "GB", "TB"))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Decimals(_Ruler):
+class DecimalRuler(Ruler):
     """Plain numbers, or amounts of a currency."""
 
     units: tuple[tuple[str, float], ...] = tuple(("", 10.0**power) for power in range(-6, 15))
@@ -108,44 +103,16 @@ class _Decimals(_Ruler):
         return f"${number}" if self.currency == "USD" else f"{number} {self.currency}".strip()
 
 
-def draw_predicted_measured(judgement: Judgement, *, title: str) -> Figure:
-    """Predictions against measurements, for runs that neither the fit nor the choice saw."""
-    points = np.array(judgement.pairs, dtype=float).reshape(-1, 2)
-    measured, predicted = points[_can_be_drawn(points).all(axis=1)].T
-    ruler = {ELAPSED: _TIME, MEMORY: _SIZE}.get(judgement.quantity, _Decimals())
-    quantity = title_quantity(judgement.quantity).lower()
-    with house_style():
-        figure, axes = _build_axes(title, width=5.2, height=5.0)
-        low, high = _find_limits(np.concatenate([measured, predicted]))
-        line = np.array([low, high])
-        axes.fill_between(line, line * (1 - _CLOSE), line * (1 + _CLOSE), color=ACCENT, alpha=0.10, linewidth=0)
-        axes.plot(line, line, color=MUTED, linewidth=1)
-        axes.scatter(measured, predicted, s=26, color=ACCENT, alpha=_find_alpha(len(measured)), linewidth=0)
-        _rule(axes, "x", ruler, low, high)
-        _rule(axes, "y", ruler, low, high)
-        axes.set(aspect="equal", xlabel=f"measured {quantity}", ylabel=f"predicted {quantity}")
-        axes.text(0.03, 0.97, _describe_fit(measured, predicted), transform=axes.transAxes, va="top", linespacing=1.5)
-    return figure
-
-
-def _describe_fit(measured: Floats, predicted: Floats) -> str:
-    if not len(measured):
-        return "no runs to compare"
-    off = np.abs(predicted - measured) / measured
-    within = f"{int((off <= _CLOSE).sum())} of {len(off)} within {_CLOSE:.0%}".replace("%", " %")
-    return f"median error {render_percent(100 * float(np.median(off)))}\n{within}"
-
-
 def draw_offers(recommendation: Recommendation) -> Figure:
     """Time against cost: every offer, the front that none beats in both, and the pick."""
     with house_style():
-        figure, axes = _build_axes("Time against cost", width=7.2, height=4.4)
-        offers = [offer for offer in recommendation.offers if _can_be_drawn(_locate(offer)[0])]
+        figure, axes = build_axes("Time against cost", width=7.2, height=4.4)
+        offers = [offer for offer in recommendation.offers if can_be_drawn(_locate(offer)[0])]
         _scatter_offers(axes, [offer for offer in offers if offer.measured], "offer", filled=True)
         _scatter_offers(axes, [offer for offer in offers if not offer.measured], "offer, not measured", filled=False)
         _draw_front(axes, [offer for offer in offers if offer.pareto])
-        low, high = _find_limits(np.array([_locate(offer)[0] for offer in offers]))
-        _rule(axes, "x", _TIME, low, high)
+        low, high = find_limits(np.array([_locate(offer)[0] for offer in offers]))
+        rule(axes, "x", TIME, low, high)
         _rule_costs(axes, np.array([_locate(offer)[1] for offer in offers]), recommendation.picked.currency)
         if recommendation.picked in offers:
             _mark_pick(axes, recommendation.picked, middle_s=math.sqrt(low * high))
@@ -187,115 +154,21 @@ def _mark_pick(axes: Axes, picked: Offer, *, middle_s: float) -> None:
 
 
 def _rule_costs(axes: Axes, costs: Floats, currency: str) -> None:
-    if _can_be_drawn(costs).all():
-        _rule(axes, "y", _Decimals(currency=clean_line(currency)), *_find_limits(costs))
+    if can_be_drawn(costs).all():
+        rule(axes, "y", DecimalRuler(currency=clean_line(currency)), *find_limits(costs))
     else:  # free offers have no place on a logarithmic axis
         axes.yaxis.set_major_formatter(lambda value, _: render_money(max(value, 0.0), clean_line(currency)))
         axes.set_ylim(bottom=0)
 
 
-def draw_explanation(explanation: Explanation) -> Figure:
-    """Time over each of its main drivers, all else as asked, with the question and the range of the runs marked."""
-    time = explanation.elapsed_s
-    drivers = time.drivers[:_MOST_PANELS]
-    level = f"{100 * time.estimate.level:g} %"
-    with house_style():
-        columns, rows = min(2, max(1, len(drivers))), max(1, math.ceil(len(drivers) / 2))
-        figure = Figure(figsize=(1.6 + 3.6 * columns, 0.8 + 2.9 * rows), layout="constrained")
-        title = f"{explanation.app}: what drives its time"
-        figure.suptitle(clean_line(title), x=0.02, ha="left", fontsize=11, fontweight="bold")
-        scale = _find_scale(explanation)
-        for number, driver in enumerate(drivers):
-            axes = figure.add_subplot(rows, columns, number + 1)
-            axes.tick_params(length=0)
-            _draw_driver(axes, driver, asked=time.estimate.value / scale.unit, scale=scale, level=level)
-            scale.rule(axes)
-            axes.set_ylabel(scale.label if number % columns == 0 else "")
-        if drivers:
-            _add_legend(figure)
-        else:
-            figure.text(0.5, 0.5, "nothing that was varied matters", ha="center", color=MUTED)
-    return figure
-
-
-def _add_legend(figure: Figure) -> None:
-    """One for all panels, below them; the first that shows a thing says how it looks."""
-    named: dict[str, Artist] = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            named.setdefault(label, handle)
-    figure.legend(named.values(), named.keys(), loc="outside lower left", ncols=4, columnspacing=1.2, handletextpad=0.5)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TimeScale:
-    """The axis of time that all panels share: logarithmic over a decade or more, else from zero in one unit."""
-
-    low: float
-    high: float
-    unit: float
-    label: str
-
-    def rule(self, axes: Axes) -> None:
-        if self.high / self.low >= DECADE:
-            _rule(axes, "y", _TIME, self.low / 1.25, self.high * 1.25)
-        else:
-            axes.set_ylim(0, 1.1 * self.high / self.unit)
-
-
-def _find_scale(explanation: Explanation) -> _TimeScale:
-    time = explanation.elapsed_s
-    estimates = [point.estimate for driver in time.drivers[:_MOST_PANELS] for point in driver.curve]
-    bounds = np.array([bound for one in (*estimates, time.estimate) for bound in (one.low, one.high)])
-    drawn = bounds[_can_be_drawn(bounds)]
-    low, high = (float(drawn.min()), float(drawn.max())) if len(drawn) else (1.0, 1.0)
-    if high / low >= DECADE:
-        return _TimeScale(low=low, high=high, unit=1.0, label="predicted time")
-    name, unit = next((unit for unit in reversed(_TIME.units) if high >= 2 * unit[1]), _TIME.units[0])
-    return _TimeScale(low=low, high=high, unit=unit, label=f"predicted time, {name}")
-
-
-def _draw_driver(axes: Axes, driver: Driver, *, asked: float, scale: _TimeScale, level: str) -> None:
-    points = np.array([(one.estimate.value, one.estimate.low, one.estimate.high) for one in driver.curve]) / scale.unit
-    axes.set_xlabel(clean_line(driver.name))
-    if driver.low is None or driver.high is None:
-        _draw_levels(axes, driver, points, asked)
-        return
-    x = np.array([float(one.value) for one in driver.curve])
-    axes.axvspan(driver.low, driver.high, color=GRID, alpha=0.45, linewidth=0, label="range of the runs")
-    axes.fill_between(x, points[:, 1], points[:, 2], color=ACCENT, alpha=0.18, linewidth=0, label=f"{level} band")
-    axes.plot(x, points[:, 0], color=ACCENT, linewidth=1.6, label="predicted")
-    axes.scatter(float(driver.value), asked, s=60, color=PICK, zorder=4, linewidth=0, label="asked")
-    low, high = min(x.min(), float(driver.value)), max(x.max(), float(driver.value))
-    if low > SMALLEST and high / low >= DECADE:
-        room = (high / low) ** 0.04
-        _rule(axes, "x", _Decimals(), low / room, high * room)
-
-
-def _draw_levels(axes: Axes, driver: Driver, points: Floats, asked: float) -> None:
-    """A bar of bounds for each text; the one asked for stays where there are too many to show."""
-    texts = [str(one.value) for one in driver.curve]
-    first = [row for row, text in enumerate(texts) if text == str(driver.value)]
-    shown = sorted([*first, *(row for row in range(len(texts)) if row not in first)][:_MOST_LEVELS])
-    places = np.arange(len(shown))
-    value, low, high = points[shown].T
-    axes.vlines(places, low, high, color=ACCENT, alpha=0.3, linewidth=7)
-    axes.scatter(places, value, s=30, color=ACCENT, zorder=3, linewidth=0, label="predicted")
-    for place, row in enumerate(shown):
-        if row in first:
-            axes.scatter(place, asked, s=60, color=PICK, zorder=4, linewidth=0, label="asked")
-    axes.set_xticks(places, [clean_line(texts[row])[:12] for row in shown])
-    axes.set_xlim(-0.6, len(shown) - 0.4)
-
-
 def draw_runs(runs: Sequence[Run]) -> Figure | None:
     """Time over the parameter that tells most about it; nothing where no number varies."""
-    done = [run for run in runs if run.state is State.COMPLETED and run.usage and _can_be_drawn(run.usage.elapsed_s)]
+    done = [run for run in runs if run.state is State.COMPLETED and run.usage and can_be_drawn(run.usage.elapsed_s)]
     name = _find_telling_parameter(done)
     if name is None:
         return None
     with house_style():
-        figure, axes = _build_axes(f"Time over {clean_line(name)}", width=7.2, height=4.0)
+        figure, axes = build_axes(f"Time over {clean_line(name)}", width=7.2, height=4.0)
         for scale, color, label in (
             (Scale.SCALED_DOWN, MUTED, "scaled down"),
             (Scale.FULL_SCALE, ACCENT, "full scale"),
@@ -303,11 +176,11 @@ def draw_runs(runs: Sequence[Run]) -> Figure | None:
             chosen = [run for run in done if run.spec.scale is scale]
             if chosen:
                 values, times = _list_numbers(chosen, name), _list_times(chosen)
-                axes.scatter(values, times, s=26, color=color, alpha=_find_alpha(len(done)), linewidth=0, label=label)
+                axes.scatter(values, times, s=26, color=color, alpha=find_alpha(len(done)), linewidth=0, label=label)
         values = _list_numbers(done, name)
-        _rule(axes, "y", _TIME, *_find_limits(_list_times(done)))
-        if _can_be_drawn(values).all():
-            _rule(axes, "x", _Decimals(), *_find_limits(values))
+        rule(axes, "y", TIME, *find_limits(_list_times(done)))
+        if can_be_drawn(values).all():
+            rule(axes, "x", DecimalRuler(), *find_limits(values))
         axes.set(xlabel=clean_line(name), ylabel="measured time")
         axes.legend(loc="upper left", handletextpad=0.2)
     return figure
@@ -383,7 +256,7 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def _build_axes(title: str, *, width: float, height: float) -> tuple[Figure, Axes]:
+def build_axes(title: str, *, width: float, height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.tick_params(length=0)
@@ -391,19 +264,19 @@ def _build_axes(title: str, *, width: float, height: float) -> tuple[Figure, Axe
     return figure, axes
 
 
-def _can_be_drawn(values: Floats | float) -> NDArray[np.bool_]:
+def can_be_drawn(values: Floats | float) -> NDArray[np.bool_]:
     numbers = np.asarray(values, dtype=float)
     return np.asarray((numbers > SMALLEST) & (numbers < LARGEST))
 
 
-def _find_limits(values: Floats) -> tuple[float, float]:
+def find_limits(values: Floats) -> tuple[float, float]:
     """The range of values with some room, wide enough that nearly equal ones look nearly equal."""
     low, high = (float(values.min()), float(values.max())) if len(values) else (1.0, 1.0)
     room = max(1.25, math.sqrt(_LEAST_SPAN * low / high))
     return low / room, high * room
 
 
-def _rule(axes: Axes, name: str, ruler: _Ruler, low: float, high: float) -> None:
+def rule(axes: Axes, name: str, ruler: Ruler, low: float, high: float) -> None:
     """Make an axis logarithmic, with ticks at round values, in units people use."""
     ticks = ruler.find_ticks(low, high)
     axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
@@ -413,5 +286,5 @@ def _rule(axes: Axes, name: str, ruler: _Ruler, low: float, high: float) -> None
     axis.set_minor_locator(NullLocator())
 
 
-def _find_alpha(points: int) -> float:
+def find_alpha(points: int) -> float:
     return 0.75 if points <= 200 else 0.3

@@ -6,10 +6,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from foretell.entities.execution import Execution
-from foretell.entities.explanation import Explanation
-from foretell.entities.learned import ModelCard
 from foretell.entities.plan import CampaignResult, Plan
-from foretell.entities.prediction import Offer, Prediction, Recommendation
+from foretell.entities.prediction import Offer, Recommendation
 from foretell.entities.records import to_record
 from foretell.entities.run import JOB_COLUMNS, LAST_COLUMNS, RESOURCE_COLUMNS, USAGE_COLUMNS, Machine, Run, RunSpec
 from foretell.entities.site import NodeType, Site
@@ -28,16 +26,6 @@ def render_json(value: Any) -> str:
     return json.dumps(to_record(value), indent=2, allow_nan=False)
 
 
-def build_prediction_record(prediction: Prediction) -> Record:
-    """Estimates as ``value``, ``low``, ``high`` and ``level``; ``request`` as the policy would ask for it."""
-    return _record(prediction)
-
-
-def build_explanation_record(explanation: Explanation) -> Record:
-    """For time and memory: drivers with their curves, contributions and sources of uncertainty, largest first."""
-    return _record(explanation)
-
-
 def build_recommendation_record(recommendation: Recommendation) -> Record:
     """The offer picked and why, every offer best first, and what cannot work."""
     return {
@@ -50,7 +38,10 @@ def build_recommendation_record(recommendation: Recommendation) -> Record:
 
 
 def build_offer_record(offer: Offer) -> Record:
-    return _record(offer) | {"cost": _money(offer.cost), "cost_at_request": _money(offer.cost_at_request)}
+    return build_record(offer) | {
+        "cost": render_charge(offer.cost),
+        "cost_at_request": render_charge(offer.cost_at_request),
+    }
 
 
 def build_execution_record(done: Execution) -> Record:
@@ -62,30 +53,29 @@ def build_execution_record(done: Execution) -> Record:
         "offer": build_offer_record(done.offer),
         "why": done.why,
         "attempts": [
-            {"asked": to_record(attempt.asked), "run": build_run_record(attempt.run), "bill": _money(attempt.bill)}
+            {
+                "asked": to_record(attempt.asked),
+                "run": build_run_record(attempt.run),
+                "bill": render_charge(attempt.bill),
+            }
             for attempt in done.attempts
         ],
-        "paid": _money(done.paid),
+        "paid": render_charge(done.paid),
         "currency": done.offer.currency,
         "by_accounting": done.by_accounting,
     }
 
 
-def build_card_record(card: ModelCard) -> Record:
-    """A leaderboard for each quantity, with the error to expect of its winner."""
-    return _record(card)
-
-
 def build_plan_record(plan: Plan) -> Record:
-    return _record(plan) | {"specs": [_build_spec_record(spec) for spec in plan.specs], "runs": len(plan.specs)}
+    return build_record(plan) | {"specs": [_build_spec_record(spec) for spec in plan.specs], "runs": len(plan.specs)}
 
 
 def build_result_record(result: CampaignResult) -> Record:
-    return _record(result) | {"failures": [build_run_record(run) for run in result.failures]}
+    return build_record(result) | {"failures": [build_run_record(run) for run in result.failures]}
 
 
 def build_site_record(site: Site) -> Record:
-    return _record(site) | {"node_types": [_build_node_record(node) for node in site.node_types]}
+    return build_record(site) | {"node_types": [_build_node_record(node) for node in site.node_types]}
 
 
 def build_run_record(run: Run) -> Record:
@@ -134,18 +124,18 @@ def _name_column(name: str) -> str:
 
 
 def _build_spec_record(spec: RunSpec) -> Record:
-    return {"id": spec.id} | _record(spec)
+    return {"id": spec.id} | build_record(spec)
 
 
 def _build_node_record(node: NodeType) -> Record:
     prices = ("price_per_core_h", "price_per_gpu_h", "price_per_node_h")
-    return _record(node) | {name: _money(getattr(node, name)) for name in prices}
+    return build_record(node) | {name: render_charge(getattr(node, name)) for name in prices}
 
 
-def _money(amount: Decimal) -> float:
+def render_charge(amount: Decimal) -> float:
     return round(float(amount), 6)
 
 
-def _record(value: object) -> Record:
+def build_record(value: object) -> Record:
     record: Mapping[str, Any] = to_record(value)
     return dict(record)

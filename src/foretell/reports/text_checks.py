@@ -8,9 +8,10 @@ from rich.console import Group
 from foretell.entities.plan import ImportResult, Verification
 from foretell.entities.prediction import Estimate
 from foretell.entities.units import render_bytes, render_duration
-from foretell.reports.records import build_prediction_record, build_run_record
+from foretell.reports.records import build_run_record
 from foretell.reports.tables import BAD, GOOD, build_facts, build_line, build_notes, build_table, stack
 from foretell.reports.words import count, explain_failure, render_interval, render_level, render_parameters
+from foretell.runtimes.render import build_prediction_record
 
 _MOST_ROWS = 5
 

@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from foretell.models.persist import dump_models, load_models
-from foretell.models.runs import RunRegressor
+from foretell.runtimes.model_bytes import dump_models, load_models
+from foretell.runtimes.regressors import RunRegressor
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ def build_rows(*, rows: int = 40, seed: int = 0) -> tuple[Floats, Floats]:
 
 
 class RegressorContract:
-    """The promises of :class:`foretell.models.runs.RunRegressor`."""
+    """The promises of :class:`foretell.runtimes.regressors.RunRegressor`."""
 
     @pytest.mark.parametrize("value", _FAR)
     def test_predictions_are_positive_and_finite_far_outside(self, regressor: RunRegressor, value: float) -> None:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from foretell.models.runs import BlendRunRegressor, weigh_members
-from foretell.models.runs.law import ScalingLawRegressor
-from foretell.models.runs.linear import LinearRunRegressor
+from foretell.runtimes.regressors import BlendRunRegressor, weigh_members
+from foretell.runtimes.regressors.harp import LinearRunRegressor
+from foretell.runtimes.regressors.scaling_law import ScalingLawRegressor
 from foretell.testing.models import build_rows
 
 Floats = NDArray[np.float64]

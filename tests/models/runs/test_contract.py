@@ -7,17 +7,21 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from foretell.models.runs import REGRESSORS, RunRegressor
-from foretell.models.runs.blend import BlendRunRegressor
-from foretell.models.runs.boosting import BoostingRunRegressor
-from foretell.models.runs.law import ScalingLawRegressor
-from foretell.models.runs.linear import LinearRunRegressor
-from foretell.models.runs.neural import NeuralRunRegressor
-from foretell.models.runs.piecewise import PiecewiseLawRegressor
-from foretell.models.runs.process import ProcessRunRegressor
-from foretell.models.runs.reduced import ReducedLinearRunRegressor, ReducedNeuralRunRegressor, ReducedTreeRunRegressor
-from foretell.models.runs.tree import TreeRunRegressor
-from foretell.models.runs.trend import TrendRunRegressor
+from foretell.runtimes.regressors import REGRESSORS, RunRegressor
+from foretell.runtimes.regressors.blend import BlendRunRegressor
+from foretell.runtimes.regressors.boosting import BoostingRunRegressor
+from foretell.runtimes.regressors.gaussian_process import ProcessRunRegressor
+from foretell.runtimes.regressors.harp import (
+    LinearRunRegressor,
+    NeuralRunRegressor,
+    ReducedLinearRunRegressor,
+    ReducedNeuralRunRegressor,
+    ReducedTreeRunRegressor,
+    TreeRunRegressor,
+)
+from foretell.runtimes.regressors.piecewise_law import PiecewiseLawRegressor
+from foretell.runtimes.regressors.scaling_law import ScalingLawRegressor
+from foretell.runtimes.regressors.trend import TrendRunRegressor
 from foretell.testing.models import RegressorContract
 
 # As they are used, but for what only makes the tests long.

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretell.models.runs.law import ScalingLawRegressor
+from foretell.runtimes.regressors.scaling_law import ScalingLawRegressor
 
 Floats = NDArray[np.float64]
 Law = Callable[[Floats], Floats]

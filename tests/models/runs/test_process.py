@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 
-from foretell.models.runs._kernel import Kernel, read_axis
-from foretell.models.runs.process import ProcessRunRegressor, _Rows
+from foretell.runtimes.regressors.gaussian_process import ProcessRunRegressor, _Rows
+from foretell.runtimes.regressors.kernel import Kernel, read_axis
 
 Floats = NDArray[np.float64]
 

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.models.runs.boosting import BoostingRunRegressor
-from foretell.models.runs.law import ScalingLawRegressor
-from foretell.models.runs.trend import TrendRunRegressor
+from foretell.runtimes.regressors.boosting import BoostingRunRegressor
+from foretell.runtimes.regressors.scaling_law import ScalingLawRegressor
+from foretell.runtimes.regressors.trend import TrendRunRegressor
 
 Floats = NDArray[np.float64]
 

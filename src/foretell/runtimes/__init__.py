@@ -1,0 +1,1 @@
+"""Time and memory of an application, learned from its runs."""
