@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 
 from foretell import stores as foretell_stores
-from foretell.api import campaign as api_campaign
-from foretell.api.campaign import make_run
 from foretell.apps import spec as apps_spec
+from foretell.campaigns import api as api_campaign
+from foretell.campaigns.api import make_run
 from foretell.entities.app import App, Parameter, ParameterType, Value
 from foretell.entities.prediction import Estimate
 from foretell.entities.run import State

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from foretell.apps import spec as api
 from foretell.apps.sweep import build_sweep
+from foretell.campaigns.adaptive import list_questions, propose
 from foretell.entities.app import Scale, Value
 from foretell.entities.run import Run, RunSpec, State, Usage
-from foretell.predictor.adaptive import list_questions, propose
 from foretell.runtimes.encoding import fit_encoder
 from foretell.runtimes.regressors import ProcessRunRegressor
 from foretell.runtimes.run_table import build_columns

@@ -23,7 +23,7 @@ from foretell.entities.run import State
 _NURSERY = """
 import json, os, signal, sys
 import rich.live
-import foretell.api.campaign, foretell.reports.records, foretell.reports.text_runs
+import foretell.campaigns.api, foretell.reports.records, foretell.campaigns.render
 from foretell.cli.main import main
 
 for line in sys.stdin:

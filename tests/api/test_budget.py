@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import foretell
-from foretell.api import making, quiet
+from foretell.campaigns import campaign as making
+from foretell.campaigns import waiting as quiet
+from foretell.campaigns.campaign_plan import CampaignResult, Ending, Progress
 from foretell.entities.app import App
-from foretell.entities.plan import CampaignResult, Ending, Progress
 from foretell.entities.run import Run, Usage
 from foretell.runners.local import LocalRunner
 

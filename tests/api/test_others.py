@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 import foretell
-from foretell.api import quiet
 from foretell.apps.sweep import build_sweep
+from foretell.campaigns import waiting as quiet
 from foretell.entities.run import Run, State, Usage
 from foretell.errors import StoreError
 from foretell.probes.machine import build_owner

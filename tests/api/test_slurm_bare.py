@@ -6,7 +6,7 @@ import pytest
 from tests.runners.slurm.campaigns import Sweep, list_queue
 from tests.slurm.cluster import Cluster
 
-from foretell.entities.plan import Progress
+from foretell.campaigns.campaign_plan import Progress
 from foretell.entities.run import State
 from foretell.runners.slurm import runner
 

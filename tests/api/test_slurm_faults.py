@@ -15,8 +15,8 @@ from tests.slurm.cluster import SMALL_MAX_SUBMIT, Cluster
 from tests.slurm.fixtures import Slurm
 
 import foretell
+from foretell.campaigns.campaign_plan import Progress
 from foretell.entities.app import Submission
-from foretell.entities.plan import Progress
 from foretell.entities.run import State
 from foretell.errors import SchedulerError
 from foretell.runners.slurm import following, runner, submitting

@@ -7,8 +7,8 @@ from tests.fake_slurm.cluster import FakeSlurm
 from tests.runners.slurm.campaigns import Sweep
 
 import foretell
-from foretell.api import making
-from foretell.api.claims import BatchClaims
+from foretell.campaigns import campaign as making
+from foretell.campaigns.claims import BatchClaims
 from foretell.entities.run import Run
 from foretell.runners.slurm import runner
 

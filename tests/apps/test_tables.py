@@ -5,11 +5,11 @@ import re
 import pandas as pd
 import pytest
 
+from foretell.apps.render import build_runs_frame
 from foretell.apps.tables import Columns, read_runs
 from foretell.entities.app import Scale
 from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.errors import ImportDataError
-from foretell.reports.records import build_runs_frame
 
 
 def _run(size: int, state: State = State.COMPLETED) -> Run:

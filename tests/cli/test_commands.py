@@ -128,8 +128,8 @@ def test_with_nothing_to_run_only_that_is_said_and_no_models_are_loaded(run, mon
     def refuse(*_):
         raise AssertionError("not needed")
 
-    monkeypatch.setattr("foretell.api.making.preload", refuse)
-    monkeypatch.setattr("foretell.api.quiet.current_load", refuse)
+    monkeypatch.setattr("foretell.campaigns.campaign.preload", refuse)
+    monkeypatch.setattr("foretell.campaigns.waiting.current_load", refuse)
     outcome = run("generate", "--wait-quiet", "1m")
     assert (outcome.code, outcome.err) == (0, "")
     assert [line.split("  ")[0] for line in outcome.out.splitlines()] == [

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from foretell.api.campaign import generate
 from foretell.apps.spec import parse_app
 from foretell.apps.sweep import build_sweep
+from foretell.campaigns.api import generate
 from foretell.machines.sites import parse_sites
 from foretell.runtimes.api import build
 

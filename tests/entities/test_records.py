@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from foretell.entities import app, learned, plan, prediction, run, site
+from foretell.campaigns import campaign_plan as plan
+from foretell.entities import app, learned, prediction, run, site
 from foretell.entities.app import App, Value
 from foretell.entities.learned import ModelRecord
-from foretell.entities.plan import ImportResult
 from foretell.entities.prediction import Estimate
 from foretell.entities.records import from_record, to_record
-from foretell.entities.run import Run, RunSpec, State
+from foretell.entities.run import ImportResult, Run, RunSpec, State
 
 
 def _nouns(module: ModuleType) -> list[type]:

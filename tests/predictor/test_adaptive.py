@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from foretell.campaigns.adaptive import Proposal, list_questions, propose
+from foretell.campaigns.campaign_plan import Ending
 from foretell.entities.app import App, Domain, Parameter, ParameterType, ResourceSweep, Scale, Value
-from foretell.entities.plan import Ending
 from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
-from foretell.predictor.adaptive import Proposal, list_questions, propose
 from foretell.runtimes.encoding import fit_encoder
 from foretell.runtimes.regressors import ProcessRunRegressor
 from foretell.runtimes.run_table import build_columns

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from foretell.campaigns.planning import estimate_durations
 from foretell.entities.run import Run, RunSpec, State, Usage
-from foretell.predictor.durations import estimate_durations
 
 BuildRuns = Callable[..., list[Run]]
 BuildSpec = Callable[..., RunSpec]

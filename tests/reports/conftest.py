@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console, RenderableType
 from tests.packages import install_packages
 
+from foretell.campaigns.campaign_plan import CampaignResult, Plan, Progress
 from foretell.entities.app import App, Domain, Parameter, ParameterType, Scale
 from foretell.entities.learned import Judgement, ModelCard, Scores, Standing
-from foretell.entities.plan import CampaignResult, Plan, Progress
 from foretell.entities.prediction import Estimate, Offer, Prediction, Recommendation, Rejection, Request
 from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.entities.site import Billing, NodeType, Site

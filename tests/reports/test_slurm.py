@@ -7,16 +7,21 @@ from decimal import Decimal
 
 import pytest
 
+from foretell.campaigns.campaign_plan import CampaignResult, CampaignStatus, Cancellation, Plan, Progress
+from foretell.campaigns.render import (
+    render_campaign_result,
+    render_cancellation,
+    render_plan,
+    render_progress,
+    render_status,
+)
 from foretell.entities.app import Submission
 from foretell.entities.execution import Attempt, Execution
 from foretell.entities.job import Batch, Standing
-from foretell.entities.plan import CampaignResult, CampaignStatus, Cancellation, Plan, Progress
 from foretell.entities.prediction import Recommendation
 from foretell.entities.run import Owner, Run, RunSpec, State, Usage
 from foretell.reports.records import build_execution_record, render_json
 from foretell.reports.text_execution import render_execution, render_start
-from foretell.reports.text_runs import render_campaign_result, render_plan, render_progress
-from foretell.reports.text_status import render_cancellation, render_status
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]

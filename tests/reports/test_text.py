@@ -6,21 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretell.apps.render import render_run, render_runs
+from foretell.campaigns.campaign_plan import CampaignResult, Plan, Progress
+from foretell.campaigns.render import render_campaign_result, render_outcome, render_plan, render_progress
 from foretell.entities.learned import Judgement, ModelCard
-from foretell.entities.plan import CampaignResult, Plan, Progress
 from foretell.entities.prediction import Estimate, Prediction, Recommendation, Request
 from foretell.entities.run import Allocation, Run, State, Usage
 from foretell.entities.site import Site
 from foretell.errors import Mistake, SpecError
 from foretell.reports.text_offers import render_recommendation
-from foretell.reports.text_runs import (
-    render_campaign_result,
-    render_outcome,
-    render_plan,
-    render_progress,
-    render_run,
-    render_runs,
-)
 from foretell.reports.text_sites import render_mistakes, render_site, render_sites
 from foretell.reports.words import describe_request
 from foretell.runtimes.render import render_leaderboard, render_model_card, render_predictions

@@ -159,8 +159,8 @@ def test_nobody_submits_a_batch_for_hours(campaign: Campaign, hours: int) -> Non
 
 def test_what_changes_after_the_check_is_not_followed(campaign: Campaign) -> None:
     """A batch is read again to learn its job id: nothing else of it counts."""
-    from foretell.api.claims import BatchClaims
-    from foretell.api.planning import UNASKED
+    from foretell.campaigns.claims import BatchClaims
+    from foretell.campaigns.planning import UNASKED
     from foretell.stores import open_store
 
     campaign.plant(parameters={"n": 3})

@@ -9,8 +9,7 @@ import pandas as pd
 from foretell.api.workspace import StoreLike, directory_of, resolve_app, using_store
 from foretell.apps.tables import Columns, read_runs, read_table
 from foretell.entities.app import App, Parameter, ParameterType
-from foretell.entities.plan import ImportResult
-from foretell.entities.run import Run, State
+from foretell.entities.run import ImportResult, Run, State
 from foretell.errors import NotFoundError
 from foretell.stores import RunStore
 

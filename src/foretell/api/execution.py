@@ -8,16 +8,16 @@ from pathlib import Path
 from foretell.advisor.policy import choose_policy
 from foretell.advisor.repair import Ceiling, Doubling, LeastCost, raise_request
 from foretell.api.advice import recommend
-from foretell.api.making import Campaign
-from foretell.api.patience import Patience
 from foretell.api.places import find_site
-from foretell.api.runners import Where, check_local
 from foretell.api.versions import check_unchanged
 from foretell.api.workspace import StoreLike, batch_directory, directory_of, resolve_own_app, run_directory, using_store
 from foretell.apps.command import build_launch
+from foretell.campaigns.campaign import Campaign
+from foretell.campaigns.campaign_plan import Progress
+from foretell.campaigns.placement import Where, check_local
+from foretell.campaigns.waiting import Patience
 from foretell.entities.app import App, Submission
 from foretell.entities.execution import Attempt, Execution
-from foretell.entities.plan import Progress
 from foretell.entities.prediction import Offer, Recommendation
 from foretell.entities.run import RETRIABLE, Allocation, Run, RunSpec, State
 from foretell.entities.site import NodeType, Site

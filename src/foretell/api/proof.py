@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from foretell.advice.outcomes import Verification
 from foretell.api.advice import recommend
-from foretell.api.campaign import make_run
 from foretell.api.versions import check_unchanged
 from foretell.api.workspace import StoreLike, directory_of, resolve_app, resolve_own_app, using_store
 from foretell.apps.where import Where
+from foretell.campaigns.api import make_run
 from foretell.entities.app import App
 from foretell.entities.learned import ModelCard
-from foretell.entities.plan import Verification
 from foretell.entities.prediction import Recommendation
 from foretell.entities.run import Run, State
 from foretell.entities.site import Site

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from foretell.cli._common import clean_text, open_console
 
 if TYPE_CHECKING:
-    from foretell.entities.plan import Progress
+    from foretell.campaigns.campaign_plan import Progress
 
 
 class Display:
@@ -31,7 +31,7 @@ class Display:
             self._live.stop()
 
     def update(self, progress: "Progress") -> None:
-        from foretell.reports.text_runs import render_outcome, render_progress
+        from foretell.campaigns.render import render_outcome, render_progress
 
         if self._live:
             self._live.update(render_progress(progress))

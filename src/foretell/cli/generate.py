@@ -24,7 +24,7 @@ from foretell.cli._common import (
 from foretell.cli._display import Display
 
 if TYPE_CHECKING:
-    from foretell.entities.plan import CampaignResult
+    from foretell.campaigns.campaign_plan import CampaignResult
 
 EXAMPLES = (
     "Examples: foretell generate --dry-run | foretell generate --budget 10m | foretell generate --retry-failed | "
@@ -76,10 +76,9 @@ def generate(
     as_json: JsonOption = False,
 ) -> None:
     """Make the runs of an app file that are not stored yet, and measure them."""
-    from foretell.api import campaign as api
+    from foretell.campaigns import api
+    from foretell.campaigns.render import build_plan_record, build_result_record, render_campaign_result, render_plan
     from foretell.entities.units import parse_duration, parse_share
-    from foretell.reports.records import build_plan_record, build_result_record
-    from foretell.reports.text_runs import render_campaign_result, render_plan
 
     name = find_app(app)
     asked: dict[str, Any] = {

@@ -44,8 +44,7 @@ def list_runs(
 ) -> None:
     """List stored runs, newest first."""
     from foretell.api import exchange as api
-    from foretell.reports.records import build_run_record
-    from foretell.reports.text_runs import render_runs
+    from foretell.apps.render import build_run_record, render_runs
 
     app_name = find_app(name)
     page = api.list_runs(
@@ -69,8 +68,7 @@ def show_run(
 ) -> None:
     """Show one run with all that was measured, and the end of its log."""
     from foretell.api.workspace import using_store
-    from foretell.reports.records import build_run_record
-    from foretell.reports.text_runs import render_run
+    from foretell.apps.render import build_run_record, render_run
 
     with using_store(find_store(store)) as opened:
         run = opened.get_run(run_id)
@@ -91,7 +89,7 @@ def export_runs(
 ) -> None:
     """Write stored runs as a table."""
     from foretell.api import exchange as api
-    from foretell.reports.records import build_run_record, build_runs_frame
+    from foretell.apps.render import build_run_record, build_runs_frame
     from foretell.reports.tables_out import save_frame
 
     app_name = find_app(name)
@@ -131,8 +129,8 @@ def import_runs(
     """Store runs from a table. Columns cores, gpus and nodes are resources; every other one is a parameter."""
     from foretell.api import exchange as api_exchange
     from foretell.apps import tables as apps_tables
+    from foretell.apps.render import render_import
     from foretell.entities.units import parse_bytes, parse_duration
-    from foretell.reports.text_checks import render_import
 
     columns = apps_tables.Columns(
         elapsed=elapsed,

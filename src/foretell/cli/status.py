@@ -8,8 +8,8 @@ CANCEL_EXAMPLES = "Example: foretell cancel myapp"
 
 def status(app: AppArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show how an app's runs stand, those handed to Slurm included, and store what has ended."""
-    from foretell.api import handed_over as api
-    from foretell.reports.text_status import render_status
+    from foretell.campaigns import api
+    from foretell.campaigns.render import render_status
 
     name = find_app(app)
     found = api.status(name, store=find_store(store, name))
@@ -21,8 +21,8 @@ def status(app: AppArgument = None, store: StoreOption = None, as_json: JsonOpti
 
 def cancel(app: AppArgument = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Cancel what Slurm has of an app's runs; what has ended is stored, the rest can be made again."""
-    from foretell.api import handed_over as api
-    from foretell.reports.text_status import render_cancellation
+    from foretell.campaigns import api
+    from foretell.campaigns.render import render_cancellation
 
     name = find_app(app)
     done = api.cancel(name, store=find_store(store, name))

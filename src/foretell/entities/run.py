@@ -4,7 +4,7 @@ import enum
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -238,3 +238,15 @@ RESOURCE_COLUMNS = ("cores", "memory_bytes", "gpus", "nodes", "partition", "node
 USAGE_COLUMNS = tuple(Usage.__dataclass_fields__)
 LAST_COLUMNS = ("state", "scale", "repetition", "exit_code", "reason", "started_at", "ended_at", "source", "app", "id")
 JOB_COLUMNS = ("job_id",)  # of runs that were a scheduler's jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportResult:
+    """What came of an import. ``skipped`` says why rows were left out, and which."""
+
+    app: str
+    read: int
+    added: int
+    already_there: int
+    parameters: tuple[str, ...]
+    skipped: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from foretell.campaigns import plots as campaigns_plots
 from foretell.entities.app import App
 from foretell.entities.learned import ModelCard
 from foretell.entities.prediction import Estimate, Recommendation
@@ -86,7 +87,7 @@ def _draw_all(card: ModelCard, runs: Sequence[Run], recommendation: Recommendati
     }
     if recommendation and any(offer.cost for offer in recommendation.offers):
         figures["offers"] = reports_plots.draw_offers(recommendation)
-    drawn_runs = reports_plots.draw_runs(runs)
+    drawn_runs = campaigns_plots.draw_runs(runs)
     if drawn_runs is not None:
         figures["runs"] = drawn_runs
     return {

@@ -1,24 +1,17 @@
 """What ``--json`` prints and what runs are exported as: plain data, with money as a number of at most six decimals."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from foretell.apps.render import build_run_record
 from foretell.entities.execution import Execution
-from foretell.entities.plan import CampaignResult, Plan
 from foretell.entities.prediction import Offer, Recommendation
 from foretell.entities.records import to_record
-from foretell.entities.run import JOB_COLUMNS, LAST_COLUMNS, RESOURCE_COLUMNS, USAGE_COLUMNS, Machine, Run, RunSpec
 from foretell.entities.site import NodeType, Site
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Record = dict[str, Any]
-
-_MACHINE = tuple(name for name in Machine.__dataclass_fields__ if name != "extra")
-_OWN_COLUMNS = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, *JOB_COLUMNS, *LAST_COLUMNS})
 
 
 def render_json(value: Any) -> str:
@@ -66,65 +59,8 @@ def build_execution_record(done: Execution) -> Record:
     }
 
 
-def build_plan_record(plan: Plan) -> Record:
-    return build_record(plan) | {"specs": [_build_spec_record(spec) for spec in plan.specs], "runs": len(plan.specs)}
-
-
-def build_result_record(result: CampaignResult) -> Record:
-    return build_record(result) | {"failures": [build_run_record(run) for run in result.failures]}
-
-
 def build_site_record(site: Site) -> Record:
     return build_record(site) | {"node_types": [_build_node_record(node) for node in site.node_types]}
-
-
-def build_run_record(run: Run) -> Record:
-    """A run as one flat row: parameters first, then what it had, what it used, and what came of it.
-
-    A parameter that is named like one of our own columns becomes ``parameter_NAME``.
-    """
-    allocation, machine = run.spec.allocation, run.machine
-    row: Record = {_name_column(name): value for name, value in run.spec.parameters.items()}
-    row |= {name: getattr(allocation, name) for name in RESOURCE_COLUMNS}
-    row |= {name: getattr(run.usage, name, None) for name in USAGE_COLUMNS}
-    row |= {f"phase_{name}": value for name, value in run.phases.items()}
-    row |= {f"machine_{name}": getattr(machine, name) for name in _MACHINE}
-    row |= {f"machine_{name}": value for name, value in machine.extra.items() if name not in _MACHINE}
-    row |= {"state": run.state, "exit_code": run.exit_code, "reason": run.reason, "source": run.source}
-    row |= {"scale": run.spec.scale, "repetition": run.spec.repetition, "app": run.spec.app, "id": run.id}
-    row |= {"started_at": run.started_at, "ended_at": run.ended_at, "job_id": run.job_id}
-    return {_encodable(str(name)): _encodable(to_record(value)) for name, value in row.items()}
-
-
-def build_runs_frame(runs: Iterable[Run]) -> "pd.DataFrame":
-    """Runs as a table for export: parameters, resources, usage, ``phase_`` and ``machine_`` columns, then the rest."""
-    import pandas as pd  # most records need no tables
-
-    rows = [build_run_record(run) for run in runs]
-    return pd.DataFrame(rows, columns=_order_columns(name for row in rows for name in row))
-
-
-def _order_columns(names: Iterable[str]) -> list[str]:
-    """Columns of one kind together and in the same order, however the runs differ."""
-    found = dict.fromkeys(names)
-    phases = [name for name in found if name.startswith("phase_")]
-    machine = [name for name in found if name.startswith("machine_")]
-    own = dict.fromkeys((*RESOURCE_COLUMNS, *USAGE_COLUMNS, *phases, *machine, *JOB_COLUMNS, *LAST_COLUMNS))
-    return [*(name for name in found if name not in own), *own]
-
-
-def _encodable(value: Any) -> Any:
-    """Text that a file can hold: half of a surrogate pair is spelled out."""
-    return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
-
-
-def _name_column(name: str) -> str:
-    taken = name in _OWN_COLUMNS or name.startswith(("phase_", "machine_"))
-    return f"parameter_{name}" if taken else name
-
-
-def _build_spec_record(spec: RunSpec) -> Record:
-    return {"id": spec.id} | build_record(spec)
 
 
 def _build_node_record(node: NodeType) -> Record:

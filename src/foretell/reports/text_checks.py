@@ -5,15 +5,13 @@ from typing import Any
 
 from rich.console import Group
 
-from foretell.entities.plan import ImportResult, Verification
+from foretell.advice.outcomes import Verification
+from foretell.apps.render import build_run_record
 from foretell.entities.prediction import Estimate
 from foretell.entities.units import render_bytes, render_duration
-from foretell.reports.records import build_run_record
-from foretell.reports.tables import BAD, GOOD, build_facts, build_line, build_notes, build_table, stack
-from foretell.reports.words import count, explain_failure, render_interval, render_level, render_parameters
+from foretell.reports.tables import BAD, GOOD, build_line, build_notes, build_table, stack
+from foretell.reports.words import explain_failure, render_interval, render_level, render_parameters
 from foretell.runtimes.render import build_prediction_record
-
-_MOST_ROWS = 5
 
 
 def render_verification(verification: Verification) -> Group:
@@ -54,21 +52,3 @@ def build_verification_record(verification: Verification) -> dict[str, Any]:
         "time_inside": verification.time_inside,
         "memory_inside": verification.memory_inside,
     }
-
-
-def render_import(result: ImportResult) -> Group:
-    """What came in, and what did not, with the reason and the first rows."""
-    facts = build_facts(
-        [
-            ("app", result.app),
-            ("added", count(result.added, "run")),
-            ("already there", str(result.already_there) if result.already_there else ""),
-            ("parameters", ", ".join(result.parameters)),
-        ]
-    )
-    skipped = [
-        f"{count(len(rows), 'row')} left out: {reason} (row {', '.join(map(str, rows[:_MOST_ROWS]))}"
-        f"{', …' if len(rows) > _MOST_ROWS else ''})"
-        for reason, rows in result.skipped.items()
-    ]
-    return stack(facts, *build_notes("Left out:", skipped))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import foretell
+from foretell.campaigns.campaign_plan import CampaignResult, Progress
 from foretell.entities.app import App
-from foretell.entities.plan import CampaignResult, Progress
 from foretell.entities.run import Run, State
 
 _PATIENCE_S = 60.0

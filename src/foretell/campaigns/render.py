@@ -8,17 +8,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from foretell.apps.render import BUSY_CORES, STATE_STYLES, build_run_record, explain_outcome
+from foretell.campaigns.campaign_plan import CampaignResult, CampaignStatus, Cancellation, Ending, Plan, Progress
 from foretell.entities.app import Scale
-from foretell.entities.plan import CampaignResult, Ending, Plan, Progress
-from foretell.entities.run import RETRIABLE, Machine, Run, RunSpec, State, Usage
-from foretell.entities.units import render_bytes, render_duration
-from foretell.reports.tables import BAD, GOOD, HEADING, QUIET, add_cells, build_facts, build_line, build_table, stack
+from foretell.entities.job import Standing
+from foretell.entities.run import Run, RunSpec, State
+from foretell.entities.units import render_duration
+from foretell.reports.records import Record, build_record
+from foretell.reports.tables import BAD, HEADING, QUIET, add_cells, build_facts, build_line, build_table, stack
 from foretell.reports.words import (
-    clean_block,
     clean_line,
     count,
     explain_failure,
-    name_place,
     name_state,
     render_memory,
     render_parameters,
@@ -26,17 +27,91 @@ from foretell.reports.words import (
     render_time,
 )
 
+_ORDER = (
+    State.COMPLETED, State.FAILED, State.TIMED_OUT, State.OUT_OF_MEMORY, State.CANCELLED, State.INTERRUPTED,
+)  # fmt: skip
+
+
+def render_status(status: CampaignStatus) -> Group:
+    """What is stored, and what the scheduler has."""
+    unfinished = sum(batch.unfinished for batch in status.batches)
+    here = status.counts.get(State.RUNNING, 0) - unfinished
+    facts = [(name_state(state).capitalize(), f"{status.counts.get(state, 0):,}") for state in _ORDER]
+    title = f"{status.app}: {count(sum(status.counts.values()), 'run')}, {unfinished:,} with Slurm"
+    return stack(
+        build_line(title, HEADING),
+        build_facts([(name, number) for name, number in facts if number != "0"]),
+        build_facts([("Being run by a 'foretell generate'", f"{here:,}")]) if here > 0 else None,
+        _build_batches(status.batches) if status.batches else None,
+        Text(f"{count(status.collected, 'run')} ended since the last look and are stored now.")
+        if status.collected
+        else None,
+        *(build_line(f"Note: {note}", "yellow") for note in status.notes),
+        Text(_render_next(unfinished), style=QUIET),
+    )
+
+
+def _build_batches(batches: tuple[Standing, ...]) -> Group:
+    table = build_table(
+        "Job", "Runs", "Queued", "Running", "Ended", "Waits for", numbers=("Runs", "Queued", "Running", "Ended")
+    )
+    for standing in batches:
+        batch = standing.batch
+        ended = len(batch.run_ids) - standing.queued - standing.running
+        add_cells(
+            table,
+            batch.job_id or "not submitted",
+            f"{len(batch.run_ids):,}",
+            f"{standing.queued:,}",
+            f"{standing.running:,}",
+            f"{ended if batch.job_id else 0:,}",
+            ", ".join(standing.why),
+        )
+    return stack(table)
+
+
+def _render_next(unfinished: int) -> str:
+    if unfinished:
+        return "'foretell generate --wait' follows them; 'foretell cancel' cancels them."
+    return "Nothing is with Slurm. 'foretell generate' makes what is left, 'foretell build' learns from what is there."
+
+
+def render_cancellation(done: Cancellation) -> Group:
+    """What was cancelled."""
+    notes = [build_line(f"Note: {note}", "yellow") for note in done.notes]
+    if not done.jobs and not done.cancelled:
+        ended = f"; {count(done.collected, 'run')} had ended and are stored" if done.collected else ""
+        return stack(build_line(f"{done.app}: nothing is with Slurm{ended}."), *notes)
+    jobs = ", ".join(done.jobs)
+    return stack(
+        build_line(f"{done.app}: {count(done.cancelled, 'run')} cancelled (job {jobs})", HEADING),
+        Text(f"{count(done.collected, 'run')} had ended before and are stored.") if done.collected else None,
+        *notes,
+        Text("'foretell generate' makes the cancelled ones again.", style=QUIET),
+    )
+
+
+def build_plan_record(plan: Plan) -> Record:
+    return build_record(plan) | {"specs": [_build_spec_record(spec) for spec in plan.specs], "runs": len(plan.specs)}
+
+
+def build_result_record(result: CampaignResult) -> Record:
+    return build_record(result) | {"failures": [build_run_record(run) for run in result.failures]}
+
+
+def _build_spec_record(spec: RunSpec) -> Record:
+    return {"id": spec.id} | build_record(spec)
+
+
 _BAR_WIDTH = 20
 _FAILURES = 10
 _REMARKS = 3
-_BUSY_CORES = 0.5
 _ENDINGS = {
     Ending.NARROW_ENOUGH: "the answers are as narrow as wanted",
     Ending.NO_LONGER_PAYS: "more runs would hardly narrow the answers for their time",
     Ending.NOTHING_LEFT: "every configuration was run",
     Ending.BUDGET: "nothing more fits the budget",
 }
-_STATE_STYLES = {State.COMPLETED: GOOD, State.RUNNING: "", State.CANCELLED: QUIET}
 
 
 def render_plan(plan: Plan, *, rows: int = 10) -> Group:
@@ -51,7 +126,7 @@ def render_plan(plan: Plan, *, rows: int = 10) -> Group:
         title,
         build_facts([*_list_plan_facts(plan), *_list_other_facts(plan)]),
         _build_specs(plan.specs, rows),
-        Text(f"Note: {busy}", style="yellow") if plan.busy_cores >= _BUSY_CORES else None,
+        Text(f"Note: {busy}", style="yellow") if plan.busy_cores >= BUSY_CORES else None,
     )
 
 
@@ -163,7 +238,7 @@ def _build_cut_line(title: str, text: str) -> Text | None:
 def render_outcome(run: Run) -> Group:
     """One line on a run that has just ended."""
     line = Text(no_wrap=True, overflow="ellipsis")
-    line.append(f"{name_state(run.state):<13}", style=_STATE_STYLES.get(run.state, BAD))
+    line.append(f"{name_state(run.state):<13}", style=STATE_STYLES.get(run.state, BAD))
     line.append(f" {render_time(run):>13} {render_memory(run):>8}  ")
     failure = "" if run.state is State.COMPLETED else f"  ({explain_failure(run)})"
     line.append(render_parameters(run.spec.parameters) + failure)
@@ -238,90 +313,6 @@ def _build_submitted(result: CampaignResult) -> Group:
 def _build_failures(failures: Sequence[Run]) -> Group:
     table = build_table("Run", "Outcome", "Why", "Parameters", whole=("Run",))
     for run in failures[:_FAILURES]:
-        add_cells(table, run.id, name_state(run.state), _explain(run), render_parameters(run.spec.parameters))
+        add_cells(table, run.id, name_state(run.state), explain_outcome(run), render_parameters(run.spec.parameters))
     hint = "See one with 'foretell runs show RUN'; make them again with 'foretell generate --retry-failed'."
     return stack(table, _build_more(len(failures) - _FAILURES, "failed run"), Text(hint, style=QUIET))
-
-
-def _explain(run: Run) -> str:
-    """Why a run did not complete, with the last line it wrote to stderr."""
-    last = run.last_line if run.state is not State.COMPLETED else ""
-    return explain_failure(run) + (f": {last}" if last else "")
-
-
-def render_runs(runs: Sequence[Run], *, total: int) -> Group:
-    """Stored runs, one line each, and where all failed with the reason; ``total`` is how many there are."""
-    if not runs:
-        return stack(Text("No runs. 'foretell generate' makes them, 'foretell runs import' takes them from a table."))
-    columns = ["Run", "State", "Scale", "Size", "Time", "Memory", "Parameters"]
-    failed = all(run.state in RETRIABLE for run in runs)
-    table = build_table(*columns, *["Why"] * failed, numbers=("Time", "Memory"), whole=("Run",))
-    for run in runs:
-        add_cells(
-            table,
-            run.id,
-            name_state(run.state),
-            run.spec.scale,
-            render_size(run.spec.allocation),
-            render_time(run),
-            render_memory(run),
-            render_parameters(run.spec.parameters),
-            *[_explain(run)] * failed,
-        )
-    return stack(table, Text(f"{len(runs):,} of {count(total, 'run')}", style=QUIET))
-
-
-def render_run(run: Run) -> Group:
-    """Everything known of a run."""
-    log = clean_block(run.log_tail)
-    return stack(
-        build_line(f"{run.spec.app} {run.id}: {name_state(run.state)}", HEADING),
-        build_facts([*_list_run_facts(run), *_list_usage_facts(run), *_list_machine_facts(run.machine)]),
-        Text("\nEnd of its log", style=HEADING) if log else None,
-        Text(log) if log else None,
-    )
-
-
-def _list_run_facts(run: Run) -> list[tuple[str, str]]:
-    allocation = run.spec.allocation
-    asked = "" if allocation.memory_bytes is None else f", {render_bytes(allocation.memory_bytes)} of memory"
-    place = name_place(allocation)
-    return [
-        ("Why", "" if run.state in (State.COMPLETED, State.RUNNING) else explain_failure(run)),
-        ("Note", clean_line(run.reason) if run.state is State.COMPLETED else ""),
-        ("Exit code", "" if run.exit_code is None else str(run.exit_code)),
-        ("Parameters", render_parameters(run.spec.parameters)),
-        ("Size", render_size(allocation) + asked + ("" if place == "-" else f" on {place}")),
-        ("Scale", f"{run.spec.scale.name.replace('_', ' ').lower()}, repetition {run.spec.repetition}"),
-        ("Started", "" if run.started_at is None else f"{run.started_at:%Y-%m-%d %H:%M:%S %Z}"),
-        ("Ended", "" if run.ended_at is None else f"{run.ended_at:%Y-%m-%d %H:%M:%S %Z}"),
-        ("Source", run.source),
-    ]
-
-
-def _list_usage_facts(run: Run) -> list[tuple[str, str]]:
-    usage = run.usage or Usage(elapsed_s=float("nan"))
-    return [
-        ("Time", render_time(run)),
-        ("CPU time", "" if usage.cpu_s is None else render_duration(usage.cpu_s)),
-        ("Peak memory", render_memory(run)),
-        ("Read", "" if usage.read_bytes is None else render_bytes(usage.read_bytes)),
-        ("Written", "" if usage.written_bytes is None else render_bytes(usage.written_bytes)),
-        ("Context switches", "" if usage.context_switches is None else f"{usage.context_switches:,}"),
-        ("GPU utilisation", "" if usage.gpu_utilisation is None else f"{100 * usage.gpu_utilisation:.0f} %"),
-        ("GPU memory", "" if usage.gpu_memory_bytes is None else render_bytes(usage.gpu_memory_bytes)),
-        ("Phases", ", ".join(f"{name} {value:.4g}" for name, value in run.phases.items())),
-    ]
-
-
-def _list_machine_facts(machine: Machine) -> list[tuple[str, str]]:
-    speed = "" if machine.cpu_mhz is None else f" at {machine.cpu_mhz:.0f} MHz"
-    return [
-        ("Machine", machine.hostname),
-        ("CPU", machine.cpu_model + speed),
-        ("Cores", "" if machine.cores is None else str(machine.cores)),
-        ("Memory", "" if machine.memory_bytes is None else render_bytes(machine.memory_bytes)),
-        ("GPUs", f"{machine.gpus} x {machine.gpu_model}" if machine.gpus else ""),
-        ("Load of others", "" if machine.load is None else f"{machine.load:.2f} cores"),
-        *((name, str(value)) for name, value in machine.extra.items()),
-    ]

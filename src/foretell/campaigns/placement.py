@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from foretell.api.claims import BatchClaims, Claims, OwnClaims
-from foretell.api.planning import UNASKED, list_specs
 from foretell.api.workspace import batch_directory, make_work_folder, run_directory
 from foretell.apps.command import build_followed_launch, build_launch
+from foretell.campaigns.claims import BatchClaims, Claims, OwnClaims
+from foretell.campaigns.planning import UNASKED, list_specs
 from foretell.entities.app import RUNNERS, App, Submission
 from foretell.entities.job import Batch
 from foretell.entities.run import RunSpec, State

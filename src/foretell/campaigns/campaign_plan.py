@@ -1,11 +1,10 @@
 """What a campaign of runs will do, how it stands, and what other ways of getting runs brought."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from foretell.entities.job import Standing
-from foretell.entities.prediction import Prediction
 from foretell.entities.run import Run, RunSpec, State
 
 
@@ -138,41 +137,3 @@ class Cancellation:
     cancelled: int
     collected: int
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportResult:
-    """What came of an import. ``skipped`` says why rows were left out, and which."""
-
-    app: str
-    read: int
-    added: int
-    already_there: int
-    parameters: tuple[str, ...]
-    skipped: Mapping[str, Sequence[int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
-    """A prediction, and the run that was made to see whether it holds."""
-
-    prediction: Prediction
-    run: Run
-
-    @property
-    def time_inside(self) -> bool | None:
-        """Whether the measured time lies in the interval; ``None`` if the run did not complete."""
-        if self.run.usage is None or not self.completed:
-            return None
-        return self.prediction.elapsed_s.low <= self.run.usage.elapsed_s <= self.prediction.elapsed_s.high
-
-    @property
-    def memory_inside(self) -> bool | None:
-        estimate = self.prediction.peak_memory_bytes
-        if self.run.usage is None or self.run.usage.peak_memory_bytes is None or estimate is None or not self.completed:
-            return None
-        return estimate.low <= self.run.usage.peak_memory_bytes <= estimate.high
-
-    @property
-    def completed(self) -> bool:
-        return self.run.state is State.COMPLETED

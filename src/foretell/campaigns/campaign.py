@@ -11,26 +11,27 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from foretell.api.claims import Claims
-from foretell.api.patience import Patience
-from foretell.api.planning import (
+from foretell.api.workspace import run_directory
+from foretell.apps.command import build_launch
+from foretell.campaigns.campaign_plan import CampaignResult, Ending, Plan, Progress
+from foretell.campaigns.claims import Claims
+from foretell.campaigns.placement import AT_WORK, adopt_batches
+from foretell.campaigns.planning import (
+    LEAST_FOR_LAW,
     UNASKED,
+    estimate_durations,
     expect_duration,
     list_specs,
     pick_next,
     plan_campaign,
     plan_round,
+    preload,
     recent_runs,
 )
-from foretell.api.quiet import describe_load, is_disturbed, is_quiet, wait_until_quiet
-from foretell.api.runners import AT_WORK, adopt_batches
-from foretell.api.workspace import run_directory
-from foretell.apps.command import build_launch
+from foretell.campaigns.waiting import Patience, describe_load, is_disturbed, is_quiet, wait_until_quiet
 from foretell.entities.app import App
-from foretell.entities.plan import CampaignResult, Ending, Plan, Progress
 from foretell.entities.run import Claim, Run, RunSpec, State
 from foretell.errors import ForetellError, RunTakenError, StoreError
-from foretell.predictor.durations import LEAST_FOR_LAW, estimate_durations, preload
 from foretell.probes.machine import is_alive, kill_abandoned
 from foretell.probes.run_lock import is_run_locked
 from foretell.runners import Runner

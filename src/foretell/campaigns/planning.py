@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +12,58 @@ from numpy.typing import NDArray
 from foretell.apps.combinations import count_runs
 from foretell.apps.sweep import build_sweep, pick_within
 from foretell.apps.where import Where
+from foretell.campaigns.campaign_plan import Ending, Plan
 from foretell.entities.app import App, Scale
-from foretell.entities.plan import Ending, Plan
 from foretell.entities.run import RETRIABLE, Run, RunSpec, State
-from foretell.predictor.durations import LEAST_FOR_LAW, estimate_durations, guess_size
 from foretell.runners import Runner
+from foretell.runtimes.encoding import fit_encoder
+from foretell.runtimes.run_table import RunTable, build_columns, build_table
 from foretell.stores import RunStore
+
+LEAST_FOR_LAW = 4  # configurations
+_MOST_GROWTH = 50.0  # in logs: beyond that, longer means nothing
+
+
+def preload() -> None:
+    """Import what estimates need, so that it is not imported while runs are measured, or a Ctrl-C lost in it."""
+    import_module("foretell.runtimes.regressors")
+
+
+def estimate_durations(runs: Sequence[Run], specs: Sequence[RunSpec]) -> NDArray[np.float64] | None:
+    """Seconds for each specification; ``None`` before anything was measured.
+
+    From too few configurations for a law, it is rather too long than too short.
+    """
+    table = build_table(runs)
+    if not len(table):
+        return None
+    if len(np.unique(table.group)) < LEAST_FOR_LAW:
+        return _guess_by_size(table, {run.id: run.spec for run in runs}, specs)
+    encoder = fit_encoder(table.columns)
+    from foretell.runtimes.regressors import REGRESSORS  # a campaign's first runs need not wait for scikit-learn
+
+    law = REGRESSORS["law"]().fit(encoder.encode(table.columns, len(table)), table.elapsed_s)
+    return law.predict(encoder.encode(build_columns(specs), len(specs)))
+
+
+def guess_size(spec: RunSpec) -> float:
+    """A guess at what a run costs, before any was made: the product of its numbers, as a logarithm."""
+    numbers = [value for value in spec.parameters.values() if isinstance(value, int | float)]
+    return sum(math.log(number) for number in numbers if 0 < number < math.inf)
+
+
+def _guess_by_size(table: RunTable, known: Mapping[str, RunSpec], specs: Sequence[RunSpec]) -> NDArray[np.float64]:
+    """What the next larger measured size took; beyond the largest, in proportion to the size, or as it grew so far."""
+    measured = np.array([guess_size(known[run_id]) for run_id in table.run_ids])
+    sizes = np.unique(measured)
+    seconds = np.array([np.median(table.elapsed_s[measured == size]) for size in sizes])
+    seconds = np.maximum.accumulate(seconds)
+    grown = math.log(seconds[-1] / seconds[0]) / (sizes[-1] - sizes[0]) if len(sizes) > 1 else 1.0
+    wanted = np.array([guess_size(spec) for spec in specs])
+    next_larger = np.minimum(np.searchsorted(sizes, wanted), len(sizes) - 1)
+    beyond = np.maximum(wanted - sizes[-1], 0.0) * max(grown, 1.0)
+    return np.asarray(seconds[next_larger] * np.exp(np.minimum(beyond, _MOST_GROWTH)))
+
 
 ROUND = 8  # runs made under a budget before planning again by what they took
 UNASKED = frozenset({State.INTERRUPTED})  # made again without being asked for: nobody's fault
@@ -83,7 +130,7 @@ def plan_round(
         return replace(whole, specs=tuple(impossible), undecided=len(whole.specs) - len(impossible))
     if not whole.specs:
         return replace(whole, undecided=0, ending=Ending.NOTHING_LEFT)
-    from foretell.predictor.adaptive import list_questions, propose  # what needs no models does not wait for them
+    from foretell.campaigns.adaptive import list_questions, propose  # what needs no models does not wait for them
 
     options = {spec.id for spec in whole.specs}
     where, questions = Where(app), list_questions(app)

@@ -7,8 +7,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.campaigns.campaign_plan import Ending
 from foretell.entities.app import App, Parameter, ParameterType, Scale, Value
-from foretell.entities.plan import Ending
 from foretell.entities.run import Allocation, Run, RunSpec
 from foretell.runtimes.encoding import fit_encoder
 from foretell.runtimes.regressors import SMALLEST, ProcessRunRegressor

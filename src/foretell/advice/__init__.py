@@ -1,0 +1,1 @@
+"""What to ask for: sites, offers, requests, job scripts."""

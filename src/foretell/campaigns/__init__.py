@@ -1,0 +1,1 @@
+"""Runs of an application: planned, made, resumed."""
