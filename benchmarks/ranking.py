@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from benchmarks.histories import APP, make_runs
 from benchmarks.timing import time_calls
-from foretell.api.advice import machine_of, rank_pairs
-from foretell.api.places import find_site
+from foretell.advice.api import machine_of, rank_pairs
+from foretell.advice.site_lookup import find_site
 from foretell.entities.run import RunSpec
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import DOUBT, Predictor

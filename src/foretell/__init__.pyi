@@ -1,18 +1,18 @@
 """The public names of Foretell: this is the one list of them."""
 
-from foretell.advisor.policy import Cheapest as Cheapest
-from foretell.advisor.policy import Fastest as Fastest
-from foretell.api.advice import recommend as recommend
-from foretell.api.advice import render_script as render_script
+from foretell.advice.api import recommend as recommend
+from foretell.advice.api import render_script as render_script
+from foretell.advice.execution import JobRequest as JobRequest
+from foretell.advice.execution import preview as preview
+from foretell.advice.execution import run as run
+from foretell.advice.policy import Cheapest as Cheapest
+from foretell.advice.policy import Fastest as Fastest
+from foretell.advice.site_lookup import find_site as find_site
+from foretell.advice.verification import verify as verify
 from foretell.api.bench import bench_machine as bench_machine
 from foretell.api.bench import describe_machine as describe_machine
 from foretell.api.exchange import import_runs as import_runs
 from foretell.api.exchange import list_runs as list_runs
-from foretell.api.execution import JobRequest as JobRequest
-from foretell.api.execution import preview as preview
-from foretell.api.execution import run as run
-from foretell.api.places import find_site as find_site
-from foretell.api.proof import verify as verify
 from foretell.apps.spec import load_app as load_app
 from foretell.apps.tables import Columns as Columns
 from foretell.campaigns.api import cancel as cancel

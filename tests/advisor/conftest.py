@@ -4,7 +4,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from foretell.advisor.choose import Choice
+from foretell.advice.offers import Choice
 from foretell.entities.prediction import Estimate, Prediction, Request
 from foretell.entities.run import Allocation
 from foretell.entities.site import Billing, NodeType, Site

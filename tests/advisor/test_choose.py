@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.advisor.choose import Choice, choose
-from foretell.advisor.policy import Cheapest, Fastest, Policy, choose_policy
+from foretell.advice.offers import Choice, choose
+from foretell.advice.policy import Cheapest, Fastest, Policy, choose_policy
 from foretell.entities.prediction import Offer, Recommendation, Rejection, Request
 from foretell.entities.run import Allocation
 from foretell.entities.units import parse_duration, parse_money, render_most_money

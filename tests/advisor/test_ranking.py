@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretell.advisor.choose import Choice
-from foretell.advisor.policy import Cheapest, Fastest
-from foretell.advisor.ranking import build_market, pareto_front, rank
+from foretell.advice.offers import Choice
+from foretell.advice.policy import Cheapest, Fastest
+from foretell.advice.ranking import build_market, pareto_front, rank
+from foretell.advice.site_lookup import list_allocations
+from foretell.advice.sites import list_sites
 from foretell.entities.site import Site
-from foretell.machines.allocations import list_allocations
-from foretell.machines.sites import list_sites
 
 _GIB = 2**30
 _SITES = {site.name: site for site in list_sites()}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.advisor.repair import Ceiling, Doubling, LeastCost, Raise, raise_request
+from foretell.advice.retries import Ceiling, Doubling, LeastCost, Raise, raise_request
 from foretell.entities.prediction import Request
 from foretell.entities.run import Allocation, State
 

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from foretell.api import advice
+from foretell.advice import api as advice
+from foretell.advice.site_lookup import build_local_site
 from foretell.api import bench as bench_module
 from foretell.api.bench import bench_machine, describe_machine
 from foretell.entities.run import Bench
 from foretell.entities.site import NodeType
 from foretell.errors import OutputError, SpecError
-from foretell.machines.local import build_local_site
 from foretell.probes.bench import Work, measure_bench
 from foretell.probes.machine import save_bench
 

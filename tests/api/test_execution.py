@@ -16,9 +16,9 @@ from tests.slurm.fixtures import Slurm
 
 import foretell
 from foretell import stores as foretell_stores
-from foretell.api import execution as api_execution
-from foretell.api import places as api_places
-from foretell.api.execution import JobRequest
+from foretell.advice import execution as api_execution
+from foretell.advice import site_lookup as api_places
+from foretell.advice.execution import JobRequest
 from foretell.apps.sweep import build_sweep
 from foretell.entities.app import App, Submission
 from foretell.entities.run import Machine, Run, State, Usage

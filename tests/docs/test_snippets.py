@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
+from foretell.advice.sites import parse_sites
 from foretell.apps.spec import parse_app
 from foretell.apps.sweep import build_sweep
 from foretell.campaigns.api import generate
-from foretell.machines.sites import parse_sites
 from foretell.runtimes.api import build
 
 _ROOT = Path(__file__).parents[2]

@@ -2,9 +2,9 @@ from decimal import Decimal
 
 import pytest
 
+from foretell.advice.sites import get_site
 from foretell.entities.run import Allocation
 from foretell.entities.site import NodeType
-from foretell.machines.sites import get_site
 
 MB = 2**20
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretell.advice.site_discovery import build_site, clean_name, list_unknown_memory, render_site_file
+from foretell.advice.sites import list_sites, parse_sites
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
 from foretell.entities.site import Billing, NodeType, Site
 from foretell.errors import SchedulerError
-from foretell.machines.discover import build_site, clean_name, list_unknown_memory, render_site_file
-from foretell.machines.sites import list_sites, parse_sites
 
 GIGABYTE = 2**30
 TODAY = date(2026, 1, 15)

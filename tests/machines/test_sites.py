@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretell.advice.site_keys import NODE_KEYS, SITE_KEYS
+from foretell.advice.sites import get_site, list_sites, load_sites, parse_sites
 from foretell.entities.site import Billing, NodeType, Site
 from foretell.errors import NotFoundError, SiteError
-from foretell.machines.site_keys import NODE_KEYS, SITE_KEYS
-from foretell.machines.sites import get_site, list_sites, load_sites, parse_sites
 
 DOCS = (Path(__file__).parents[2] / "docs" / "sites.md").read_text()
 MINIMAL = """

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretell.advice.report_page import render_page
 from foretell.entities.app import App
 from foretell.entities.learned import ModelCard
 from foretell.entities.prediction import Recommendation, Rejection
 from foretell.entities.run import Allocation, Run, State
-from foretell.reports.page import render_page
 from foretell.reports.words import clean_block
 
 NOON = datetime(2025, 3, 14, 12, 0, tzinfo=UTC)

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
+from foretell.advice.plots import draw_offers
 from foretell.campaigns.plots import draw_runs
 from foretell.entities.learned import Judgement
 from foretell.entities.prediction import Recommendation
 from foretell.entities.run import Run
 from foretell.errors import OutputError
-from foretell.reports.plots import draw_offers, render_svg, save_figure
+from foretell.reports.plots import render_svg, save_figure
 from foretell.runtimes.plots import draw_predicted_measured
 
 

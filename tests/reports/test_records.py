@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretell.advice.render import build_recommendation_record, build_site_record
 from foretell.apps.render import build_run_record, build_runs_frame
 from foretell.campaigns.campaign_plan import CampaignResult, Plan
 from foretell.campaigns.render import build_plan_record, build_result_record
@@ -14,7 +15,7 @@ from foretell.entities.learned import ModelCard
 from foretell.entities.prediction import Estimate, Prediction, Recommendation
 from foretell.entities.run import Run, Usage
 from foretell.entities.site import Site
-from foretell.reports.records import build_recommendation_record, build_site_record, render_json
+from foretell.reports.records import render_json
 from foretell.runtimes.render import build_card_record, build_prediction_record
 
 

@@ -7,6 +7,8 @@ from decimal import Decimal
 
 import pytest
 
+from foretell.advice.outcomes import Attempt, Execution
+from foretell.advice.render import build_execution_record, render_execution, render_start
 from foretell.campaigns.campaign_plan import CampaignResult, CampaignStatus, Cancellation, Plan, Progress
 from foretell.campaigns.render import (
     render_campaign_result,
@@ -16,12 +18,10 @@ from foretell.campaigns.render import (
     render_status,
 )
 from foretell.entities.app import Submission
-from foretell.entities.execution import Attempt, Execution
 from foretell.entities.job import Batch, Standing
 from foretell.entities.prediction import Recommendation
 from foretell.entities.run import Owner, Run, RunSpec, State, Usage
-from foretell.reports.records import build_execution_record, render_json
-from foretell.reports.text_execution import render_execution, render_start
+from foretell.reports.records import render_json
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foretell.advice.render import render_recommendation, render_site, render_sites
 from foretell.apps.render import render_run, render_runs
 from foretell.campaigns.campaign_plan import CampaignResult, Plan, Progress
 from foretell.campaigns.render import render_campaign_result, render_outcome, render_plan, render_progress
@@ -14,8 +15,7 @@ from foretell.entities.prediction import Estimate, Prediction, Recommendation, R
 from foretell.entities.run import Allocation, Run, State, Usage
 from foretell.entities.site import Site
 from foretell.errors import Mistake, SpecError
-from foretell.reports.text_offers import render_recommendation
-from foretell.reports.text_sites import render_mistakes, render_site, render_sites
+from foretell.reports.tables import render_mistakes
 from foretell.reports.words import describe_request
 from foretell.runtimes.render import render_leaderboard, render_model_card, render_predictions
 

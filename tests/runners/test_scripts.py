@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.api.advice import render_script
-from foretell.api.places import find_site
+from foretell.advice.api import render_script
+from foretell.advice.site_lookup import find_site
 from foretell.entities.app import App, Domain, Parameter, ParameterType, Submission
 from foretell.entities.job import Batch
 from foretell.entities.prediction import Estimate, Offer, Prediction, Request

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from tests.conftest import Outcome
 
+from foretell.advice.site_keys import SITE_OPTIONS
+from foretell.advice.sites import parse_sites
 from foretell.cli._common import build_submission
 from foretell.entities.app import OWN_OPTIONS, Submission
 from foretell.entities.formula import Formula
 from foretell.entities.run import Allocation, Launch
 from foretell.errors import RunnerError, SiteError
-from foretell.machines.site_keys import SITE_OPTIONS
-from foretell.machines.sites import parse_sites
 from foretell.runners.slurm.array import build_batch, render_array_script
 from foretell.runners.slurm.script import render_job_script
 

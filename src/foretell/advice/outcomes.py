@@ -1,9 +1,10 @@
-"""What a campaign of runs will do, how it stands, and what other ways of getting runs brought."""
+"""A job that was recommended, submitted and seen through: what was asked for, what came of it, what it cost."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 
-from foretell.entities.prediction import Prediction
-from foretell.entities.run import Run, State
+from foretell.entities.prediction import Offer, Prediction
+from foretell.entities.run import Allocation, Run, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +31,40 @@ class Verification:
     @property
     def completed(self) -> bool:
         return self.run.state is State.COMPLETED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One submission. ``bill`` is for what it was given, as long as it had it."""
+
+    asked: Allocation
+    run: Run
+    bill: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """A job from its recommendation to its end.
+
+    ``why_stopped`` says why no further attempt was made, where the last one did not complete; ``by_accounting``:
+    every bill is of what the scheduler's accounting says was allocated.
+    """
+
+    app: str
+    offer: Offer
+    why: str
+    attempts: tuple[Attempt, ...]
+    why_stopped: str = ""
+    by_accounting: bool = False
+
+    @property
+    def run(self) -> Run:
+        return self.attempts[-1].run
+
+    @property
+    def completed(self) -> bool:
+        return bool(self.attempts) and self.run.state is State.COMPLETED
+
+    @property
+    def paid(self) -> Decimal:
+        return sum((attempt.bill for attempt in self.attempts), Decimal(0))

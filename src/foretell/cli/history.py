@@ -121,7 +121,7 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Show what past jobs requested against what they used, what it cost, and what less would have cost."""
-    from foretell.api import places as api_places
+    from foretell.advice import site_lookup as api_places
     from foretell.history import api as api_history
     from foretell.history.render import render_waste
 

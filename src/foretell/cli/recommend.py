@@ -56,12 +56,11 @@ def recommend(
     as_json: JsonOption = False,
 ) -> None:
     """Rank what a site offers for a configuration, pick, and write the job script."""
-    from foretell.advisor import policy as advisor_policy
-    from foretell.api import advice as api_advice
-    from foretell.api import places as api_places
+    from foretell.advice import api as api_advice
+    from foretell.advice import policy as advisor_policy
+    from foretell.advice import site_lookup as api_places
+    from foretell.advice.render import build_recommendation_record, render_recommendation
     from foretell.entities.units import parse_duration, parse_money, parse_share
-    from foretell.reports.records import build_recommendation_record
-    from foretell.reports.text_offers import render_recommendation
 
     name = find_app(app)
     address = find_store(store, name)

@@ -37,9 +37,9 @@ def report(
 
     Without --set the offers are for the full-scale configuration that was run last.
     """
-    from foretell.api import places as api_places
-    from foretell.api import proof as api_proof
-    from foretell.reports.page import render_page
+    from foretell.advice import site_lookup as api_places
+    from foretell.advice import verification as api_proof
+    from foretell.advice.report_page import render_page
 
     name = find_app(app)
     place = api_places.find_site(site, files=find_site_files(site_file))

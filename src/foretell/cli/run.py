@@ -33,7 +33,7 @@ from foretell.cli._common import (
 from foretell.cli._display import Display
 
 if TYPE_CHECKING:
-    from foretell.api.execution import JobRequest
+    from foretell.advice.execution import JobRequest
     from foretell.entities.prediction import Recommendation
     from foretell.entities.run import Allocation
 
@@ -71,11 +71,10 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Recommend a request, submit it, wait; ask for more of what ran out, and store what happened."""
-    from foretell.api import execution as api_execution
-    from foretell.api import places as api_places
+    from foretell.advice import execution as api_execution
+    from foretell.advice import site_lookup as api_places
+    from foretell.advice.render import build_execution_record, render_execution
     from foretell.entities.units import parse_bytes, parse_duration, parse_money, parse_share
-    from foretell.reports.records import build_execution_record
-    from foretell.reports.text_execution import render_execution
 
     name = find_app(app)
     request = api_execution.JobRequest(
@@ -114,9 +113,8 @@ def run(
 
 
 def _show_preview(name: str, request: "JobRequest", store: str, *, as_json: bool) -> None:
-    from foretell.api import execution as api
-    from foretell.reports.records import build_recommendation_record
-    from foretell.reports.text_offers import render_recommendation
+    from foretell.advice import execution as api
+    from foretell.advice.render import build_recommendation_record, render_recommendation
 
     recommendation, script = api.preview(name, request, store=store)
     if as_json:
@@ -127,6 +125,6 @@ def _show_preview(name: str, request: "JobRequest", store: str, *, as_json: bool
 
 
 def _announce(recommendation: "Recommendation", asked: "Allocation") -> None:
-    from foretell.reports.text_execution import render_start
+    from foretell.advice.render import render_start
 
     note(render_start(recommendation, asked))

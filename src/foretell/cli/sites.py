@@ -26,9 +26,8 @@ app = typer.Typer(help="List, show and discover the sites jobs can be placed on.
 @app.command("list", epilog="Example: foretell sites list")
 def list_sites(site_file: SiteFileOption = None, as_json: JsonOption = False) -> None:
     """List every site by name."""
-    from foretell.api import places as api
-    from foretell.reports.records import build_site_record
-    from foretell.reports.text_sites import render_sites
+    from foretell.advice import site_lookup as api
+    from foretell.advice.render import build_site_record, render_sites
 
     sites = api.list_sites(files=find_site_files(site_file))
     if as_json:
@@ -44,9 +43,8 @@ def show_site(
     as_json: JsonOption = False,
 ) -> None:
     """Show a site's node types, limits and prices."""
-    from foretell.api import places as api
-    from foretell.reports.records import build_site_record
-    from foretell.reports.text_sites import render_site
+    from foretell.advice import site_lookup as api
+    from foretell.advice.render import build_site_record, render_site
 
     site = api.find_site(name, files=find_site_files(site_file))
     if as_json:
@@ -71,10 +69,9 @@ def discover_site(
     as_json: JsonOption = False,
 ) -> None:
     """Write a site file for the Slurm cluster here; its prices are left for you to fill in."""
-    from foretell.api import places as api
-    from foretell.machines.discover import render_site_file
-    from foretell.reports.records import build_site_record
-    from foretell.reports.text_sites import render_site
+    from foretell.advice import site_lookup as api
+    from foretell.advice.render import build_site_record, render_site
+    from foretell.advice.site_discovery import render_site_file
 
     site = api.discover_site(name=name, cluster=cluster)
     _check_name(site.name)
@@ -90,8 +87,8 @@ def discover_site(
 
 
 def _check_name(name: str) -> None:
-    from foretell.machines.local import LOCAL
-    from foretell.machines.site_keys import A_NAME, NAME
+    from foretell.advice.site_keys import A_NAME, NAME
+    from foretell.advice.site_lookup import LOCAL
 
     if not NAME.fullmatch(name) or name == LOCAL:
         expected = f"{A_NAME}; not {LOCAL!r}, which is this machine"
@@ -99,8 +96,8 @@ def _check_name(name: str) -> None:
 
 
 def _tell_what_next(site: "Site", path: Path, *, found: bool) -> None:
-    from foretell.machines.discover import list_unknown_memory
-    from foretell.machines.sites import list_sites as list_shipped_sites
+    from foretell.advice.site_discovery import list_unknown_memory
+    from foretell.advice.sites import list_sites as list_shipped_sites
 
     note(f"Wrote {path}. Fill in what an hour costs: the lines with # under [sites.{site.name}.defaults].")
     unknown = list_unknown_memory(site)

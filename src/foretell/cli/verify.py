@@ -28,8 +28,8 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Run one configuration here, and hold the prediction against what was measured. The run is stored."""
-    from foretell.api import proof as api
-    from foretell.reports.text_checks import build_verification_record, render_verification
+    from foretell.advice import verification as api
+    from foretell.advice.render import build_verification_record, render_verification
 
     name = find_app(app)
     with open_console(stderr=True).status("Running it…"):

@@ -9,7 +9,8 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-from foretell.reports.words import clean_line
+from foretell.errors import SiteError, SpecError
+from foretell.reports.words import clean_line, count
 
 _SHORT = 8  # characters: "40 cores" and "1,023 MB" are easier to read in one line
 _LONGEST_WORD = 20  # an id of a run has 18; a longer word, such as a path, may be broken
@@ -125,3 +126,12 @@ def build_notes(title: str, notes: Iterable[str], style: str = "yellow") -> list
 
 def stack(*parts: RenderableType | None) -> Group:
     return Group(*(part for part in parts if part is not None))
+
+
+def render_mistakes(error: SpecError | SiteError) -> Group:
+    """Every mistake in a file, each with its place, what was found and what was expected."""
+    table = build_table("Line", "Where", "Found", "Expected", numbers=("Line",))
+    for mistake in error.mistakes:
+        line = "" if mistake.line is None else str(mistake.line)
+        add_cells(table, line, mistake.place, mistake.found, mistake.expected)
+    return stack(build_line(f"{error.source}: {count(len(error.mistakes), 'mistake')}", BAD), table)

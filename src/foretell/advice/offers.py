@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from foretell.advisor.policy import Policy
-from foretell.advisor.ranking import TOO_LONG, WORKS, Floats, Ranking, build_market, rank
+from foretell.advice.policy import Policy
+from foretell.advice.ranking import TOO_LONG, WORKS, Floats, Ranking, build_market, rank
 from foretell.entities.prediction import Offer, Prediction, Recommendation, Rejection, Request
 from foretell.entities.run import Allocation
 from foretell.entities.site import NodeType, Site

@@ -11,10 +11,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from foretell.advice.site_keys import A_NAME, NAME, NODE_KEYS, SITE_KEYS, UNREADABLE, Key, UnknownOptionError
 from foretell.entities.run import BENCH_FIGURES
 from foretell.entities.site import Billing, NodeType, Site
 from foretell.errors import Mistake, NotFoundError, SiteError
-from foretell.machines.site_keys import A_NAME, NAME, NODE_KEYS, SITE_KEYS, UNREADABLE, Key, UnknownOptionError
 
 _PRICE_OF = {Billing.CORE_HOURS: "price_per_core_h", Billing.NODE_HOURS: "price_per_node_h"}
 _LONGEST_SHOWN = 60
@@ -71,7 +71,7 @@ def parse_sites(text: str, *, source: str) -> tuple[Site, ...]:
 
 @cache
 def _load_catalogue() -> tuple[Site, ...]:
-    files = resources.files("foretell.machines").joinpath("data").iterdir()
+    files = resources.files("foretell.advice").joinpath("data").iterdir()
     return tuple(site for file in files for site in parse_sites(file.read_text(encoding="utf-8"), source=file.name))
 
 

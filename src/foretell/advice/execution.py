@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
-from foretell.advisor.policy import choose_policy
-from foretell.advisor.repair import Ceiling, Doubling, LeastCost, raise_request
-from foretell.api.advice import recommend
-from foretell.api.places import find_site
+from foretell.advice.api import recommend
+from foretell.advice.outcomes import Attempt, Execution
+from foretell.advice.policy import choose_policy
+from foretell.advice.retries import Ceiling, Doubling, LeastCost, raise_request
+from foretell.advice.site_lookup import LOCAL, find_site
 from foretell.api.versions import check_unchanged
 from foretell.api.workspace import StoreLike, batch_directory, directory_of, resolve_own_app, run_directory, using_store
 from foretell.apps.command import build_launch
@@ -17,13 +18,11 @@ from foretell.campaigns.campaign_plan import Progress
 from foretell.campaigns.placement import Where, check_local
 from foretell.campaigns.waiting import Patience
 from foretell.entities.app import App, Submission
-from foretell.entities.execution import Attempt, Execution
 from foretell.entities.prediction import Offer, Recommendation
 from foretell.entities.run import RETRIABLE, Allocation, Run, RunSpec, State
 from foretell.entities.site import NodeType, Site
 from foretell.entities.units import render_money
 from foretell.errors import NotFoundError, RunnerError
-from foretell.machines.local import LOCAL
 from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.array import build_batch, find_walltime_s, render_array_script, render_task_script
 from foretell.runtimes.api import Configuration

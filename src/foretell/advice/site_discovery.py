@@ -9,11 +9,11 @@ from decimal import Decimal
 from itertools import chain, count
 from typing import Any
 
+from foretell.advice.site_keys import NAME, NODE_KEYS, SITE_KEYS, Key
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
 from foretell.entities.site import Billing, NodeType, Site
 from foretell.entities.units import render_bytes
 from foretell.errors import SchedulerError
-from foretell.machines.site_keys import NAME, NODE_KEYS, SITE_KEYS, Key
 
 _LONGEST_NAME = 64
 _LONGEST_WALLTIME_S = 366 * 86400  # that a site file takes; more is as good as no limit

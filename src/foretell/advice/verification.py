@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from foretell.advice.api import recommend
 from foretell.advice.outcomes import Verification
-from foretell.api.advice import recommend
 from foretell.api.versions import check_unchanged
 from foretell.api.workspace import StoreLike, directory_of, resolve_app, resolve_own_app, using_store
 from foretell.apps.where import Where

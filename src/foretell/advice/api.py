@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from foretell.advisor.choose import Choice, choose, describe_nothing_works
-from foretell.advisor.policy import Policy, choose_policy
-from foretell.advisor.ranking import WORKS, Ranking, build_market, rank
-from foretell.api.places import find_site
+from foretell.advice.offers import Choice, choose, describe_nothing_works
+from foretell.advice.policy import Policy, choose_policy
+from foretell.advice.ranking import WORKS, Ranking, build_market, rank
+from foretell.advice.site_lookup import LOCAL, find_site, list_allocations
 from foretell.api.workspace import StoreLike, directory_of, may_run, resolve_app, using_store
 from foretell.apps.command import build_launch
 from foretell.apps.where import Where
@@ -21,8 +21,6 @@ from foretell.entities.prediction import Offer, Recommendation, Rejection
 from foretell.entities.run import Allocation, Launch, Machine, RunSpec, State
 from foretell.entities.site import NodeType, Site
 from foretell.errors import InfeasibleError
-from foretell.machines.allocations import list_allocations
-from foretell.machines.local import LOCAL
 from foretell.probes.machine import detect_machine
 from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.script import render_job_script

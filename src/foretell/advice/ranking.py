@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.advisor.policy import Policy
+from foretell.advice.policy import Policy
 from foretell.entities.run import Allocation
 from foretell.entities.site import Billing, NodeType
 

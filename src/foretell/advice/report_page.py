@@ -8,6 +8,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from foretell.advice import plots as advice_plots
 from foretell.campaigns import plots as campaigns_plots
 from foretell.entities.app import App
 from foretell.entities.learned import ModelCard
@@ -59,7 +60,7 @@ def render_page(
 @cache
 def _load_template() -> Template:
     environment = Environment(
-        loader=PackageLoader("foretell.reports"),
+        loader=PackageLoader("foretell.advice"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_clean,
@@ -86,7 +87,7 @@ def _draw_all(card: ModelCard, runs: Sequence[Run], recommendation: Recommendati
         for quantity, judgement in card.judgements.items()
     }
     if recommendation and any(offer.cost for offer in recommendation.offers):
-        figures["offers"] = reports_plots.draw_offers(recommendation)
+        figures["offers"] = advice_plots.draw_offers(recommendation)
     drawn_runs = campaigns_plots.draw_runs(runs)
     if drawn_runs is not None:
         figures["runs"] = drawn_runs

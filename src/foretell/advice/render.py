@@ -1,0 +1,315 @@
+"""A job seen through, for the terminal: what was said, what came, what was paid."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from foretell.advice.outcomes import Execution, Verification
+from foretell.apps.render import build_run_record
+from foretell.entities.prediction import Estimate, Offer, Recommendation
+from foretell.entities.records import to_record
+from foretell.entities.run import Allocation
+from foretell.entities.site import Billing, NodeType, Site
+from foretell.entities.units import render_bytes, render_duration, render_money
+from foretell.reports.records import Record, build_record, render_charge
+from foretell.reports.tables import (
+    BAD,
+    GOOD,
+    HEADING,
+    QUIET,
+    FirstThatFits,
+    add_cells,
+    build_facts,
+    build_line,
+    build_notes,
+    build_table,
+    stack,
+)
+from foretell.reports.words import (
+    ELAPSED,
+    clean_block,
+    count,
+    describe_outcome,
+    describe_request,
+    explain_failure,
+    group_rejections,
+    name_node,
+    name_place,
+    name_state,
+    render_cost,
+    render_interval,
+    render_level,
+    render_parameters,
+    render_range,
+    render_risk,
+    render_size,
+)
+from foretell.runtimes.render import build_prediction_record
+
+_NO_SCHEDULER = "shell"
+
+
+def render_sites(sites: Iterable[Site]) -> Group:
+    """The sites that are known, one line each."""
+    table = build_table("Site", "Title", "Scheduler", "Node types", "As of", numbers=("Node types",))
+    for site in sites:
+        add_cells(table, site.name, site.title, site.scheduler, str(len(site.node_types)), site.as_of)
+    return stack(table)
+
+
+def render_site(site: Site) -> Group:
+    """Everything known of a site."""
+    numbers = ("Cores", "Memory", "Nodes", "Limit")
+    table = build_table("Node type", "Partition", "Cores", "Memory", "GPUs", "Nodes", "Limit", "Price", numbers=numbers)
+    for node in site.node_types:
+        add_cells(table, *_list_node_cells(node, site.currency))
+    return stack(
+        build_line(f"{site.name}: {site.title}", HEADING),
+        build_facts([("Scheduler", site.scheduler), ("As of", site.as_of), ("Source", site.source)]),
+        table,
+        Text("No prices are filled in: every job here costs nothing.", style="yellow") if _lacks_prices(site) else None,
+        Text(clean_block(site.notes), style=QUIET) if site.notes else None,
+    )
+
+
+def _lacks_prices(site: Site) -> bool:
+    return site.scheduler != _NO_SCHEDULER and all(node.billing is Billing.FREE for node in site.node_types)
+
+
+def _list_node_cells(node: NodeType, currency: str) -> tuple[str, ...]:
+    return (
+        node.name,
+        node.partition,
+        str(node.cores),
+        render_bytes(node.memory_bytes),
+        f"{node.gpus} x {node.gpu_model or 'GPU'}" if node.gpus else "",
+        str(node.max_nodes),
+        "" if node.max_walltime_s is None else render_duration(node.max_walltime_s),
+        _render_price(node, currency),
+    )
+
+
+def _render_price(node: NodeType, currency: str) -> str:
+    if node.billing is Billing.FREE:
+        return "free"
+    if node.billing is Billing.NODE_HOURS:
+        return f"{render_money(node.price_per_node_h, currency)} a node-hour"
+    gpus = f", {render_money(node.price_per_gpu_h, currency)} a GPU-hour" if node.gpus else ""
+    return f"{render_money(node.price_per_core_h, currency)} a core-hour{gpus}"
+
+
+def build_recommendation_record(recommendation: Recommendation) -> Record:
+    """The offer picked and why, every offer best first, and what cannot work."""
+    return {
+        "app": recommendation.app,
+        "picked": build_offer_record(recommendation.picked),
+        "why": recommendation.why,
+        "offers": [build_offer_record(offer) for offer in recommendation.offers],
+        "rejections": to_record(recommendation.rejections),
+    }
+
+
+def build_offer_record(offer: Offer) -> Record:
+    return build_record(offer) | {
+        "cost": render_charge(offer.cost),
+        "cost_at_request": render_charge(offer.cost_at_request),
+    }
+
+
+def build_execution_record(done: Execution) -> Record:
+    """What was offered, each attempt with its request, run and bill, and what was paid in all."""
+    return {
+        "app": done.app,
+        "completed": done.completed,
+        "why_stopped": done.why_stopped,
+        "offer": build_offer_record(done.offer),
+        "why": done.why,
+        "attempts": [
+            {
+                "asked": to_record(attempt.asked),
+                "run": build_run_record(attempt.run),
+                "bill": render_charge(attempt.bill),
+            }
+            for attempt in done.attempts
+        ],
+        "paid": render_charge(done.paid),
+        "currency": done.offer.currency,
+        "by_accounting": done.by_accounting,
+    }
+
+
+def build_site_record(site: Site) -> Record:
+    return build_record(site) | {"node_types": [_build_node_record(node) for node in site.node_types]}
+
+
+def _build_node_record(node: NodeType) -> Record:
+    prices = ("price_per_core_h", "price_per_gpu_h", "price_per_node_h")
+    return build_record(node) | {name: render_charge(getattr(node, name)) for name in prices}
+
+
+def render_verification(verification: Verification) -> Group:
+    """Expected and measured side by side, and whether the measured lies in the interval."""
+    prediction, run = verification.prediction, verification.run
+    head = build_line(f"{run.spec.app}: {render_parameters(prediction.parameters)}", style="bold")
+    if not verification.completed or run.usage is None:
+        return stack(head, build_line(f"The run did not complete: {explain_failure(run)}", style=BAD))
+    level = render_level(prediction.elapsed_s.level)
+    table = build_table("", "expected", f"{level} interval", "measured", "off by", "", numbers=("off by",))
+    rows: list[tuple[str, Estimate, float, Callable[[float], str], bool | None]]
+    rows = [("time", prediction.elapsed_s, run.usage.elapsed_s, render_duration, verification.time_inside)]
+    if prediction.peak_memory_bytes and run.usage.peak_memory_bytes:
+        measured = float(run.usage.peak_memory_bytes)
+        rows.append(("memory", prediction.peak_memory_bytes, measured, render_bytes, verification.memory_inside))
+    for name, estimate, value, render, inside in rows:
+        verdict = build_line("inside" if inside else "outside", style=GOOD if inside else BAD)
+        cells = (
+            name,
+            render(estimate.value),
+            render_interval(estimate, render),
+            render(value),
+            _off_by(estimate, value),
+        )
+        table.add_row(*(build_line(cell) for cell in cells), verdict)
+    return stack(head, table, *build_notes("Mind:", prediction.doubts))
+
+
+def _off_by(estimate: Estimate, measured: float) -> str:
+    return f"{100 * (estimate.value / measured - 1):+.1f} %"
+
+
+def build_verification_record(verification: Verification) -> dict[str, Any]:
+    """Prediction, run, and whether each measured figure lies in its interval."""
+    return {
+        "prediction": build_prediction_record(verification.prediction),
+        "run": build_run_record(verification.run),
+        "time_inside": verification.time_inside,
+        "memory_inside": verification.memory_inside,
+    }
+
+
+def render_start(recommendation: Recommendation, asked: Allocation) -> str:
+    """One line before it is submitted."""
+    time_s = recommendation.picked.prediction.elapsed_s
+    about = render_interval(time_s, render_duration)
+    return f"Picked {name_place(asked)}: {recommendation.why}. About {about}; asking for {_render_request(asked)}."
+
+
+def render_execution(done: Execution) -> Group:
+    """What the prediction said, what was asked for and paid each time, and how it ended."""
+    if not done.attempts:
+        return stack(build_line(f"{done.app}: {done.why_stopped}", "yellow"))
+    outcome = "completed" if done.completed else name_state(done.run.state)
+    title = f"{done.app}: {outcome} after {count(len(done.attempts), 'attempt')}, {_render_paid(done)}"
+    return stack(
+        build_line(title, HEADING),
+        _build_attempts(done),
+        _build_comparison(done) if done.completed else None,
+        None if done.completed else build_line(f"Stopped: {done.why_stopped or explain_failure(done.run)}", BAD),
+        Text(f"Stored as run {done.run.id}; 'foretell build' learns from it.", style=QUIET),
+    )
+
+
+def _render_paid(done: Execution) -> str:
+    if not done.paid:
+        return "nothing to pay"
+    paid = render_money(done.paid, done.offer.currency)
+    by = "as accounting says was allocated" if done.by_accounting else "by what was asked for and measured here"
+    return f"{paid} paid ({by})"
+
+
+def _build_attempts(done: Execution) -> RenderableType:
+    table = build_table("Job", "Asked for", "Outcome", "Time", "Memory", "Paid", numbers=("Time", "Memory", "Paid"))
+    for attempt in done.attempts:
+        run = attempt.run
+        usage = run.usage
+        memory = None if usage is None else usage.peak_memory_bytes
+        add_cells(
+            table,
+            run.job_id or "here",
+            _render_request(attempt.asked),
+            name_state(run.state),
+            "" if usage is None else render_duration(usage.elapsed_s),
+            "" if memory is None else render_bytes(memory),
+            render_money(attempt.bill, done.offer.currency),
+        )
+    return table
+
+
+def _render_request(asked: Allocation) -> str:
+    parts = [
+        render_size(asked),
+        render_duration(asked.walltime_s) if asked.walltime_s else "",
+        render_bytes(asked.memory_bytes) if asked.memory_bytes else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _build_comparison(done: Execution) -> Group:
+    prediction, usage = done.offer.prediction, done.run.usage
+    assert usage is not None
+    table = build_table(
+        "Quantity", "Predicted", "between", "Measured", "", numbers=("Predicted", "between", "Measured")
+    )
+    _add_row(table, "Time", prediction.elapsed_s, usage.elapsed_s, render_duration)
+    if prediction.peak_memory_bytes is not None and usage.peak_memory_bytes is not None:
+        _add_row(table, "Memory", prediction.peak_memory_bytes, usage.peak_memory_bytes, render_bytes)
+    cost = render_money(done.offer.cost, done.offer.currency)
+    add_cells(table, "Cost", cost, "", render_money(done.paid, done.offer.currency), "")
+    return stack(table)
+
+
+def _add_row(table: Table, name: str, estimate: Estimate, measured: float, render: Callable[[float], str]) -> None:
+    inside = estimate.low <= measured <= estimate.high
+    bounds, verdict = f"{render(estimate.low)} .. {render(estimate.high)}", "inside" if inside else "outside"
+    style = GOOD if inside else "yellow"
+    add_cells(table, name, render(estimate.value), bounds, render(measured), verdict, style=style)
+
+
+def render_recommendation(recommendation: Recommendation, *, rows: int = 12) -> Group:
+    """The pick in words, the offers it was picked from, and what cannot work."""
+    picked, offers = recommendation.picked, recommendation.offers
+    left = len(offers) - rows
+    return stack(
+        build_line(f"{recommendation.app}: ask for {describe_request(picked)}.", HEADING),
+        build_line(f"{describe_outcome(picked)}."),
+        build_line(f"Why: {recommendation.why}."),
+        *build_notes("Doubts", picked.prediction.doubts),
+        _build_offers(recommendation, offers[:rows]),
+        Text(f"... and {count(left, 'other offer')}", style=QUIET) if left > 0 else None,
+        Text(_build_legend(picked), style=QUIET),
+        *build_notes("Cannot work", group_rejections(recommendation.rejections), style=""),
+    )
+
+
+def _build_legend(offer: Offer) -> str:
+    level = render_level(offer.prediction.elapsed_s.level)
+    return f"> picked   * no other is both quicker and cheaper   ~ not measured   between: holds {level} of the time"
+
+
+def _build_offers(recommendation: Recommendation, offers: Sequence[Offer]) -> FirstThatFits:
+    """A line for each offer, or two where the terminal is narrow: times and the names of nodes are not broken."""
+    columns, stacked = (
+        ("Memory", "Time", "between", "Ask for", "Cost", "Too small"),
+        ("Time\nbetween", "Ask for\nMemory"),
+    )
+    wide = build_table("", "Node type", "Size", *columns, numbers=columns, whole=("Time", "between", "Ask for"))
+    narrow = build_table("", "Node type\nSize", *stacked, *columns[-2:], numbers=(*stacked, *columns))
+    for offer in offers:
+        elapsed, request = offer.prediction.elapsed_s, offer.prediction.request
+        picked = offer == recommendation.picked
+        style = GOOD if picked else ""
+        marks = _render_marks(offer, picked=picked)
+        node, size = name_node(offer.allocation), render_size(offer.allocation)
+        memory = "" if request.memory_bytes is None else render_bytes(request.memory_bytes)
+        expected = render_duration(elapsed.value), render_range(ELAPSED, elapsed)
+        walltime, rest = render_duration(request.walltime_s), (render_cost(offer), render_risk(offer.risk))
+        add_cells(wide, marks, node, size, memory, *expected, walltime, *rest, style=style)
+        add_cells(narrow, marks, (node, size), expected, (walltime, memory), *rest, style=style)
+    return FirstThatFits(wide, narrow)
+
+
+def _render_marks(offer: Offer, *, picked: bool) -> str:
+    return (">" if picked else " ") + ("*" if offer.pareto else " ") + (" " if offer.measured else "~")
