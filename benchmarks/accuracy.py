@@ -11,12 +11,12 @@ import tempfile
 from pathlib import Path
 
 from foretell import stores as foretell_stores
-from foretell.apps import spec as apps_spec
+from foretell.apps import app_file as apps_spec
 from foretell.campaigns import api as api_campaign
 from foretell.campaigns.api import make_run
-from foretell.entities.app import App, Parameter, ParameterType, Value
-from foretell.entities.prediction import Estimate
-from foretell.entities.run import State
+from foretell.core.app import App, Parameter, ParameterType, Value
+from foretell.core.prediction import Estimate
+from foretell.core.run import State
 from foretell.runtimes import api as api_learning
 from foretell.runtimes.api import load_predictor, specify, usual_allocation
 

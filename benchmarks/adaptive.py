@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from foretell.apps import spec as api
+from foretell.apps import app_file as api
 from foretell.apps.sweep import build_sweep
 from foretell.campaigns.adaptive import list_questions, propose
-from foretell.entities.app import Scale, Value
-from foretell.entities.run import Run, RunSpec, State, Usage
+from foretell.core.app import Scale, Value
+from foretell.core.run import Run, RunSpec, State, Usage
 from foretell.runtimes.encoding import fit_encoder
 from foretell.runtimes.regressors import ProcessRunRegressor
 from foretell.runtimes.run_table import build_columns

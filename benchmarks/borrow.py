@@ -20,7 +20,7 @@ import foretell
 from benchmarks.runs.c3o import JOBS
 from benchmarks.runs.cases import find_folder
 from benchmarks.runs.harp import read_runs
-from foretell.errors import NotEnoughRunsError
+from foretell.core.errors import NotEnoughRunsError
 from foretell.runtimes.fit import NEED
 from foretell.stores import RunStore
 

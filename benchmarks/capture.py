@@ -35,7 +35,7 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from benchmarks.timing import time_calls
-from foretell.entities.workload import Operator, Shape, StepPhase
+from foretell.core.workload import Operator, Shape, StepPhase
 from foretell.workloads.api import read_workload
 from foretell.workloads.capture import capture
 from foretell.workloads.operator_names import spell

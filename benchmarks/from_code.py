@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.capture import build_model, declare_torchvision
 from benchmarks.ets.traces import TEST_FAMILIES, TRAIN_FAMILIES, Trace, read_traces
-from foretell.entities.workload import StepPhase, Workload
-from foretell.machines.devices import get_device
+from foretell.core.devices import get_device
+from foretell.core.workload import StepPhase, Workload
 from foretell.steps.replay import ReplayModel
 from foretell.workloads.capture import capture
 from foretell.workloads.step_options import InputSpec, StepOptions

@@ -4,8 +4,8 @@ import itertools
 import random
 from collections.abc import Iterator
 
-from foretell.entities.app import App, Domain, Parameter, ParameterType, Scale
-from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
+from foretell.core.app import App, Domain, Parameter, ParameterType, Scale
+from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 
 APP = App(
     name="made-up",

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretell.entities.consumption import Series
-from foretell.entities.workload import Floats
+from foretell.core.cycles import Series
+from foretell.core.workload import Floats
 
 STEP_S = 0.02
 _UNEVEN = 0.03  # of a sample: how far samples are taken from when they should be

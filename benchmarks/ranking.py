@@ -11,7 +11,7 @@ from benchmarks.histories import APP, make_runs
 from benchmarks.timing import time_calls
 from foretell.advice.api import machine_of, rank_pairs
 from foretell.advice.site_lookup import find_site
-from foretell.entities.run import RunSpec
+from foretell.core.run import RunSpec
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import DOUBT, Predictor
 from foretell.runtimes.recipes import FittedRecipe, Recipe, TrainingSet

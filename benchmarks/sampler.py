@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretell.entities.run import Launch, RunSpec
+from foretell.core.run import Launch, RunSpec
 from foretell.probes.machine import RUN_DIRECTORY
 from foretell.probes.sample import find_sample
 from foretell.runners.local import LocalRunner

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.step_networks import CASES
-from foretell.entities.device import Device
-from foretell.entities.workload import Workload
+from foretell.core.devices import Device
+from foretell.core.workload import Workload
 from foretell.steps._base import StepModel
 from foretell.steps.replay import ReplayModel
 from foretell.steps.serial_replay import SerialModel

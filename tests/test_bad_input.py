@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import foretell as package
-from foretell.errors import ImportDataError
+from foretell.core.errors import ImportDataError
 
 pytestmark = pytest.mark.filterwarnings("ignore::pandas.errors.DtypeWarning")
 SOON = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])

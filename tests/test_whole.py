@@ -16,14 +16,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from foretell.api import exchange as api
-from foretell.entities.run import State
+from foretell.apps import api
+from foretell.core.run import State
 
 # Starts `foretell WORDS` as a process of its own in a few milliseconds: by forking a Python that has imported it.
 _NURSERY = """
 import json, os, signal, sys
 import rich.live
-import foretell.campaigns.api, foretell.reports.records, foretell.campaigns.render
+import foretell.campaigns.api, foretell.render.records, foretell.campaigns.render
 from foretell.cli.main import main
 
 for line in sys.stdin:

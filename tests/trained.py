@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretell.core.cycles import Resource, Series
+from foretell.core.devices import Device
+from foretell.core.observation import Recorded
 from foretell.distributed.consumption import Case, MeasuredJob
 from foretell.distributed.consumption_predictor import ConsumptionPredictor, learn_consumption_model
 from foretell.distributed.links import Links
 from foretell.distributed.training_jobs import Trained, TrainingJob
-from foretell.entities.consumption import Resource, Series
-from foretell.entities.device import Device
-from foretell.entities.observation import Recorded
 from foretell.testing.consumption import build_jobs
 
 CORE = Device(name="core", kind="cpu", peak_flops=5e10, bandwidth_bytes=1e10, units=1, memory_bytes=2**33)
@@ -48,7 +48,7 @@ class PretendedGroup:
         return 1
 
     def finish(self, job: TrainingJob) -> Trained:
-        from foretell.errors import RunnerError
+        from foretell.core.errors import RunnerError
 
         if job.network.number in self.failing:
             raise RunnerError("a member of the training failed: no luck")
@@ -91,7 +91,7 @@ def pretend(
 
 def know_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU core in the catalogue of devices."""
-    from foretell.machines import devices
+    from foretell.core import devices
 
     real = devices.find_device
     monkeypatch.setattr(devices, "find_device", lambda name: CORE if name == CORE.name else real(name))

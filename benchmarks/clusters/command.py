@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from foretell.errors import ForetellError
+from foretell.core.errors import ForetellError
 
 FOLDER, FILE = "sia_pollux", "step_times.csv"
 QUESTIONS = ("one_node", "two_nodes", "more", "aws", "rtx", "dgx", "quad", "azure")

@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.runs.sia import DERIVED, FEW_GPUS, HARDWARE
+from foretell.core.devices import Device
+from foretell.core.prediction import Estimate
 from foretell.distributed.data_parallel import ParallelModel, score_growths
 from foretell.distributed.measured_range import split_by_cluster, split_by_gpus
 from foretell.distributed.placed_steps import PlacedStep, TimedStep
 from foretell.distributed.placement_predictor import PlacedPredictor
-from foretell.entities.device import Device
-from foretell.entities.prediction import Estimate
 
 MORE, GOALS = "more", {"more": 8.0, "new": 15.0}
 SMALL = {"one_node": 1, "two_nodes": 2}  # nodes that were measured of small tables

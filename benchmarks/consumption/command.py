@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from foretell.errors import ForetellError
+from foretell.core.errors import ForetellError
 
 EXAMPLES = """examples:
   python -m benchmarks consumption                             each family in turn, every method

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.consumption.data import JOBS, PROFILES, Profiled, build_cases, read_jobs, read_profiles, read_rows
+from foretell.core.cycles import Metric, Resource
+from foretell.core.workload import Floats
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob
 from foretell.distributed.consumption_baselines import BandwidthModel, TotalsModel
@@ -18,8 +20,6 @@ from foretell.distributed.consumption_predictor import learn_consumption_model
 from foretell.distributed.consumption_targets import TARGETS, Target, read_targets
 from foretell.distributed.driple import DripleModel
 from foretell.distributed.timeline_model import PhysicsModel
-from foretell.entities.consumption import Metric, Resource
-from foretell.entities.workload import Floats
 from foretell.runtimes.metrics import nrmse
 
 METHODS: dict[str, Callable[[], ConsumptionModel]] = {

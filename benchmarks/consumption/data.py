@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from foretell.core.devices import Device
+from foretell.core.workload import Floats, MeasuredStep, Workload
 from foretell.distributed.consumption import Case, MeasuredJob
 from foretell.distributed.measured_jobs import JobFile, JobRow, build_jobs
-from foretell.entities.device import Device
-from foretell.entities.workload import Floats, MeasuredStep, Workload
 from foretell.steps.serial_replay import SerialModel
 from foretell.workloads.device_measurements import LearningFile
 

@@ -11,13 +11,13 @@ from matplotlib.figure import Figure as Canvas
 
 import benchmarks.step_networks as networks
 from foretell import learn_device, observe, predict_consumption
+from foretell.core.cycles import Metric, Resource, Series
+from foretell.core.observation import Observation
+from foretell.core.units import parse_rate
 from foretell.distributed.consumption import ConsumptionPrediction, Setting
 from foretell.distributed.links import open_links
 from foretell.distributed.training_group import TrainingGroup, open_group
 from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
-from foretell.entities.consumption import Metric, Resource, Series
-from foretell.entities.observation import Observation
-from foretell.entities.units import parse_rate
 
 SETTING = Setting(workers=2, link_bytes_per_s=parse_rate("350Mb"))
 HERE = "core"  # the one at hand

@@ -10,10 +10,10 @@ import numpy as np
 
 from benchmarks.consumption.comparison import METHODS, judge
 from benchmarks.consumption.data import JOBS, PROFILES, build_cases, read_jobs, read_profiles
+from foretell.core.workload import Floats
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob
 from foretell.distributed.driple import DripleModel
 from foretell.distributed.timeline_model import PhysicsModel
-from foretell.entities.workload import Floats
 
 COUNTS = (0, 3, 5, 8, 12, 20)  # jobs of the new setting that are learned from
 SEEDS = 10

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from foretell.errors import ForetellError
+from foretell.core.errors import ForetellError
 
 EXAMPLES = """examples:
   python -m benchmarks ets                                     unseen families on the T4, every method

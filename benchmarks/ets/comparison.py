@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.ets.methods import Refinable, Transferable, make_model
 from benchmarks.ets.table import Answer, Row, build_row
 from benchmarks.ets.traces import TEST_FAMILIES, TRAIN_FAMILIES, Trace, read_traces
-from foretell.machines.devices import get_device
+from foretell.core.devices import get_device
 from foretell.steps._base import StepModel
 from foretell.steps.replay import ReplayModel
 from foretell.steps.step_predictor import StepPredictor, measure_spreads

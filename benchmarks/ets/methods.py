@@ -5,9 +5,8 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from foretell.entities.device import Device
-from foretell.entities.workload import MeasuredStep
-from foretell.machines.devices import get_device
+from foretell.core.devices import Device, get_device
+from foretell.core.workload import MeasuredStep
 from foretell.steps._base import StepModel
 
 METHODS = {

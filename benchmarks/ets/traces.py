@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
-from foretell.entities.workload import Attribute, MeasuredStep, Operator, Shape, StepPhase, Workload
+from foretell.core.workload import Attribute, MeasuredStep, Operator, Shape, StepPhase, Workload
 from foretell.workloads.costs import cost
 from foretell.workloads.operator_names import spell
 

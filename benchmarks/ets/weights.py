@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from benchmarks.ets.traces import read_traces
-from foretell.machines.devices import get_device
+from foretell.core.devices import get_device
 from foretell.steps.step_predictor import SUFFIX, learn_step_model
 
 GPUS = ("T4", "2080Ti")

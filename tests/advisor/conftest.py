@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from foretell.advice.offers import Choice
-from foretell.entities.prediction import Estimate, Prediction, Request
-from foretell.entities.run import Allocation
-from foretell.entities.site import Billing, NodeType, Site
+from foretell.core.prediction import Estimate, Prediction, Request
+from foretell.core.run import Allocation
+from foretell.core.site import Billing, NodeType, Site
 
 Option = tuple[int, float, float]  # cores, seconds, memory in GiB
 BuildChoice = Callable[..., Choice]

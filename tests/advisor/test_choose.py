@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from foretell.advice.offers import Choice, choose
 from foretell.advice.policy import Cheapest, Fastest, Policy, choose_policy
-from foretell.entities.prediction import Offer, Recommendation, Rejection, Request
-from foretell.entities.run import Allocation
-from foretell.entities.units import parse_duration, parse_money, render_most_money
-from foretell.errors import InfeasibleError, SpecError
+from foretell.core.errors import InfeasibleError, SpecError
+from foretell.core.prediction import Offer, Recommendation, Rejection, Request
+from foretell.core.run import Allocation
+from foretell.core.units import parse_duration, parse_money, render_most_money
 
 BuildChoice = Callable[..., Choice]
 

@@ -14,7 +14,7 @@ from foretell.advice.policy import Cheapest, Fastest
 from foretell.advice.ranking import build_market, pareto_front, rank
 from foretell.advice.site_lookup import list_allocations
 from foretell.advice.sites import list_sites
-from foretell.entities.site import Site
+from foretell.core.site import Site
 
 _GIB = 2**30
 _SITES = {site.name: site for site in list_sites()}

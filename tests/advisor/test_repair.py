@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.advice.retries import Ceiling, Doubling, LeastCost, Raise, raise_request
-from foretell.entities.prediction import Request
-from foretell.entities.run import Allocation, State
+from foretell.core.prediction import Request
+from foretell.core.run import Allocation, State
 
 GIGABYTE = 2**30
 ASKED = Allocation(cores=4, memory_bytes=2 * GIGABYTE, walltime_s=600.0, partition="cpu")

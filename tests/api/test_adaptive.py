@@ -8,8 +8,8 @@ import pytest
 import foretell
 from foretell.apps.sweep import build_sweep
 from foretell.campaigns.campaign_plan import CampaignResult, Ending, Progress
-from foretell.entities.app import App
-from foretell.entities.run import Run, RunSpec, State, Usage
+from foretell.core.app import App
+from foretell.core.run import Run, RunSpec, State, Usage
 from foretell.runners.local import LocalRunner
 
 TEXT = """

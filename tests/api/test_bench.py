@@ -5,11 +5,11 @@ import pytest
 
 from foretell.advice import api as advice
 from foretell.advice.site_lookup import build_local_site
-from foretell.api import bench as bench_module
-from foretell.api.bench import bench_machine, describe_machine
-from foretell.entities.run import Bench
-from foretell.entities.site import NodeType
-from foretell.errors import OutputError, SpecError
+from foretell.core.errors import OutputError, SpecError
+from foretell.core.run import Bench
+from foretell.core.site import NodeType
+from foretell.measure import api as bench_module
+from foretell.measure.api import bench_machine, describe_machine
 from foretell.probes.bench import Work, measure_bench
 from foretell.probes.machine import save_bench
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import foretell
-from foretell.errors import NotEnoughRunsError, NotFoundError, SpecError
+from foretell.core.errors import NotEnoughRunsError, NotFoundError, SpecError
 
 COLUMNS = foretell.Columns(elapsed="took")
 

@@ -10,8 +10,8 @@ import foretell
 from foretell.campaigns import campaign as making
 from foretell.campaigns import waiting as quiet
 from foretell.campaigns.campaign_plan import CampaignResult, Ending, Progress
-from foretell.entities.app import App
-from foretell.entities.run import Run, Usage
+from foretell.core.app import App
+from foretell.core.run import Run, Usage
 from foretell.runners.local import LocalRunner
 
 MINUTE = 60.0

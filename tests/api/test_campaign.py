@@ -12,9 +12,9 @@ import sqlalchemy as sa
 
 import foretell
 from foretell.apps.sweep import build_sweep
-from foretell.entities.app import App
-from foretell.entities.run import Run, State, Usage
-from foretell.errors import StoreError
+from foretell.core.app import App
+from foretell.core.errors import StoreError
+from foretell.core.run import Run, State, Usage
 from foretell.runners.local import LocalRunner
 
 

@@ -11,15 +11,15 @@ import pytest
 from tests.trained import PERIOD_S, PretendedGroup, know_core, pretend, record, save_law
 
 import foretell
+from foretell.core.cycles import Resource
+from foretell.core.errors import NotFoundError, RunnerError, SpecError, WorkloadError
+from foretell.core.observation import Recorded
 from foretell.distributed import job_draws as jobs_module
 from foretell.distributed.api import vary
 from foretell.distributed.consumption import Change, ConsumptionPrediction, Setting, Strategy
 from foretell.distributed.learning import measure_jobs
 from foretell.distributed.render import describe_limit
 from foretell.distributed.training_jobs import JobProgress
-from foretell.entities.consumption import Resource
-from foretell.entities.observation import Recorded
-from foretell.errors import NotFoundError, RunnerError, SpecError, WorkloadError
 
 NET = """
 from torch import nn

@@ -20,10 +20,10 @@ from foretell.advice import execution as api_execution
 from foretell.advice import site_lookup as api_places
 from foretell.advice.execution import JobRequest
 from foretell.apps.sweep import build_sweep
-from foretell.entities.app import App, Submission
-from foretell.entities.run import Machine, Run, State, Usage
-from foretell.entities.site import Billing, Site
-from foretell.errors import InfeasibleError, NotFoundError
+from foretell.core.app import App, Submission
+from foretell.core.errors import InfeasibleError, NotFoundError
+from foretell.core.run import Machine, Run, State, Usage
+from foretell.core.site import Billing, Site
 
 MEGABYTE = 2**20
 # Waits until it may go on; says on the way how often it was started.

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import foretell
-from foretell.entities.run import Machine
-from foretell.errors import NotFoundError, SpecError
+from foretell.core.errors import NotFoundError, SpecError
+from foretell.core.run import Machine
 from foretell.runtimes.render import describe_drivers, describe_sources
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import foretell
-from foretell.entities.prediction import Recommendation
-from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
-from foretell.errors import InfeasibleError
+from foretell.core.errors import InfeasibleError
+from foretell.core.prediction import Recommendation
+from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 
 SITE = """
 [sites.farm]

@@ -11,8 +11,8 @@ import pytest
 import foretell
 from foretell.apps.sweep import build_sweep
 from foretell.campaigns import waiting as quiet
-from foretell.entities.run import Run, State, Usage
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
+from foretell.core.run import Run, State, Usage
 from foretell.probes.machine import build_owner
 from foretell.probes.procfs import find_stat
 from foretell.testing.runners import wait_for

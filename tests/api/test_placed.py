@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import foretell
-from foretell.errors import SpecError
+from foretell.core.errors import SpecError
 
 STEPS = pd.DataFrame({"batch": [64] * 4, "gpus": ["1", "4", "2x2", "2x4"], "step_s": [0.391, 0.407, 0.431, 0.446]})
 

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import foretell
-from foretell.entities.learned import ModelCard
-from foretell.entities.prediction import Prediction, Recommendation
-from foretell.errors import NotEnoughRunsError, NotFoundError, SpecError
+from foretell.core.errors import NotEnoughRunsError, NotFoundError, SpecError
+from foretell.core.model_card import ModelCard
+from foretell.core.prediction import Prediction, Recommendation
 
 
 @pytest.fixture(scope="module")

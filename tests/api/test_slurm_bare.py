@@ -7,7 +7,7 @@ from tests.runners.slurm.campaigns import Sweep, list_queue
 from tests.slurm.cluster import Cluster
 
 from foretell.campaigns.campaign_plan import Progress
-from foretell.entities.run import State
+from foretell.core.run import State
 from foretell.runners.slurm import runner
 
 pytestmark = pytest.mark.slurm

@@ -8,7 +8,7 @@ from tests.runners.slurm.campaigns import Sweep, ask, wait_for
 from tests.slurm.cluster import Cluster
 
 import foretell
-from foretell.entities.run import State
+from foretell.core.run import State
 
 COUNT = 100
 

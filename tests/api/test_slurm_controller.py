@@ -8,7 +8,7 @@ from tests.runners.slurm.campaigns import Sweep, list_queue, wait_for, when_told
 from tests.slurm.cluster import Cluster
 
 import foretell
-from foretell.errors import SchedulerError
+from foretell.core.errors import SchedulerError
 from foretell.runners.slurm import following, runner
 
 pytestmark = pytest.mark.slurm

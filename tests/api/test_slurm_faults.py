@@ -16,9 +16,9 @@ from tests.slurm.fixtures import Slurm
 
 import foretell
 from foretell.campaigns.campaign_plan import Progress
-from foretell.entities.app import Submission
-from foretell.entities.run import State
-from foretell.errors import SchedulerError
+from foretell.core.app import Submission
+from foretell.core.errors import SchedulerError
+from foretell.core.run import State
 from foretell.runners.slurm import following, runner, submitting
 
 SHORTEST_S = runner._SHORTEST_S

@@ -7,8 +7,8 @@ import pytest
 from tests.runners.slurm.campaigns import Sweep
 from tests.slurm.cluster import Cluster
 
-from foretell.entities.app import Submission
-from foretell.entities.run import State
+from foretell.core.app import Submission
+from foretell.core.run import State
 from foretell.runners.slurm import runner
 
 pytestmark = pytest.mark.slurm

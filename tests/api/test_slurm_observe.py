@@ -8,8 +8,8 @@ import pytest
 from tests.slurm.cluster import Cluster
 
 import foretell
-from foretell.entities.consumption import Resource
-from foretell.errors import SchedulerError
+from foretell.core.cycles import Resource
+from foretell.core.errors import SchedulerError
 
 pytestmark = pytest.mark.slurm
 

@@ -8,8 +8,8 @@ from tests.fake_slurm.cluster import FakeSlurm
 from tests.runners.slurm.campaigns import Sweep, wait_for
 
 import foretell
-from foretell.entities.app import Submission
-from foretell.errors import RunnerError
+from foretell.core.app import Submission
+from foretell.core.errors import RunnerError
 
 MINUTE_S = 60.0
 

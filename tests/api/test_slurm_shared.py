@@ -9,7 +9,7 @@ from tests.runners.slurm.campaigns import Sweep
 import foretell
 from foretell.campaigns import campaign as making
 from foretell.campaigns.claims import BatchClaims
-from foretell.entities.run import Run
+from foretell.core.run import Run
 from foretell.runners.slurm import runner
 
 

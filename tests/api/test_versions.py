@@ -6,9 +6,9 @@ import pytest
 import sqlalchemy as sa
 
 import foretell
-from foretell.entities.app import App
-from foretell.entities.run import RunSpec, State
-from foretell.errors import ProgramChangedError, SpecError
+from foretell.core.app import App
+from foretell.core.errors import ProgramChangedError, SpecError
+from foretell.core.run import RunSpec, State
 
 SWEEP = "parameters: {n: {values: [1, 2, 3, 4, 5]}}\n"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from foretell.api.workspace import batch_directory, default_store, run_directory
-from foretell.entities.app import App
+from foretell.apps.workspace import batch_directory, default_store, run_directory
+from foretell.core.app import App
 
 APP = "name: w\ncommand: [echo, '{n}']\nparameters: {n: {values: [1, 2, 3, 4, 5]}}\n"
 

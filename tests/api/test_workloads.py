@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import foretell
-from foretell.errors import SpecError, WorkloadError
+from foretell.core.errors import SpecError, WorkloadError
 from foretell.steps import api as workloads
 
 NET = """

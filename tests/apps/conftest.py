@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from foretell.apps.spec import parse_app
-from foretell.entities.app import App
-from foretell.errors import Mistake, SpecError
+from foretell.apps.app_file import parse_app
+from foretell.core.app import App
+from foretell.core.errors import Mistake, SpecError
 
 EXAMPLE = r"""
 name: fcnet

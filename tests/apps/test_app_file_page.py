@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from foretell.apps.spec import parse_app
+from foretell.apps.app_file import parse_app
 from foretell.apps.sweep import build_sweep
-from foretell.entities.app import App
-from foretell.errors import SpecError
+from foretell.core.app import App
+from foretell.core.errors import SpecError
 
 _PAGE = Path(__file__).parents[2].joinpath("docs/app-file.md").read_text()
 _COMPLETE = re.findall(r"```yaml\n# complete\n(.*?)```", _PAGE, re.DOTALL)

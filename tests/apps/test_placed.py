@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
+from foretell.core.devices import find_device
+from foretell.core.errors import ImportDataError
 from foretell.distributed.placed_steps import HERE, TRAINING, read_steps
-from foretell.errors import ImportDataError
-from foretell.machines.devices import find_device
 
 ROW = {"batch": 16, "gpus": "2x4", "step_s": 0.25}
 

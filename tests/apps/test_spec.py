@@ -6,9 +6,9 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from foretell.apps.spec import load_app, parse_app
-from foretell.entities.app import App, Combine, Domain, ParameterType, Phase, Submission
-from foretell.errors import Mistake, NotFoundError, SpecError
+from foretell.apps.app_file import load_app, parse_app
+from foretell.core.app import App, Combine, Domain, ParameterType, Phase, Submission
+from foretell.core.errors import Mistake, NotFoundError, SpecError
 
 Read = Callable[[str], App]
 Find = Callable[[str], tuple[Mistake, ...]]

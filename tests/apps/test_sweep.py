@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.apps.sweep import build_sweep, pick_within
-from foretell.entities.app import App, Domain, Parameter, ParameterType, ResourceSweep, Scale
-from foretell.entities.run import RunSpec
+from foretell.core.app import App, Domain, Parameter, ParameterType, ResourceSweep, Scale
+from foretell.core.run import RunSpec
 
 
 def _app(scaled_down: Sequence[int], full_scale: Sequence[int], *, repetitions: int = 1) -> App:

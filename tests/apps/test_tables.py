@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 from foretell.apps.render import build_runs_frame
-from foretell.apps.tables import Columns, read_runs
-from foretell.entities.app import Scale
-from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
-from foretell.errors import ImportDataError
+from foretell.apps.table_files import Columns, read_runs
+from foretell.core.app import Scale
+from foretell.core.errors import ImportDataError
+from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 
 
 def _run(size: int, state: State = State.COMPLETED) -> Run:

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretell.apps.app_file import parse_app
 from foretell.apps.command import build_launch, build_spec
 from foretell.apps.command_line import read_command_line
 from foretell.apps.command_resources import read_resources
-from foretell.apps.spec import parse_app
 from foretell.apps.sweep import build_sweep
 from foretell.apps.template import render_template, suggest_name
-from foretell.entities.app import App, Scale
-from foretell.entities.run import Allocation
-from foretell.errors import SpecError
+from foretell.core.app import App, Scale
+from foretell.core.errors import SpecError
+from foretell.core.run import Allocation
 
 _COMMAND = [
     "python", "./train.py", "--epochs", "100", "--batch-size=64", "--lr", "1e-3", "--data", "conf/a.csv",

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.apps.combinations import count_runs
-from foretell.apps.spec import MOST_RUNS
-from foretell.apps.sweep import build_sweep
+from foretell.apps.app_file import MOST_RUNS
+from foretell.apps.sweep import build_sweep, count_runs
 from foretell.apps.where import Where
-from foretell.entities.app import App, Domain, Parameter, ParameterType
-from foretell.entities.run import Allocation, RunSpec
-from foretell.errors import Mistake, SpecError
+from foretell.core.app import App, Domain, Parameter, ParameterType
+from foretell.core.errors import Mistake, SpecError
+from foretell.core.run import Allocation, RunSpec
 
 Read: TypeAlias = Callable[[str], App]
 Find: TypeAlias = Callable[[str], tuple[Mistake, ...]]

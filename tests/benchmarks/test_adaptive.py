@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from benchmarks.adaptive import Course, Oracle, list_sets, make_run, make_spec, replay_adaptive, replay_cheapest
 
-from foretell.entities.app import Scale
+from foretell.core.app import Scale
 
 
 def test_the_sweeps_error_is_reached_where_it_lasts() -> None:

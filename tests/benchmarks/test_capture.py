@@ -2,7 +2,7 @@
 
 from benchmarks.capture import Row, align, write_params
 
-from foretell.entities.workload import Operator, StepPhase
+from foretell.core.workload import Operator, StepPhase
 
 CONV, RELU = Row("conv2d", (1, 2)), Row("relu", (4, 8))
 

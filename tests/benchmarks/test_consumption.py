@@ -7,8 +7,8 @@ from benchmarks.consumption.comparison import judge, measure_noise, summarise
 from benchmarks.consumption.data import read_rows
 from benchmarks.consumption.transfer import Point, find_savings
 
+from foretell.core.cycles import Metric
 from foretell.distributed.consumption import Consumed
-from foretell.entities.consumption import Metric
 from foretell.testing.consumption import build_jobs
 
 

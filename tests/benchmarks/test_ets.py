@@ -14,8 +14,8 @@ from benchmarks.ets.table import Answer, build_row, score
 from benchmarks.ets.traces import Trace
 from tests.models.operators.made_up import make_workload, measure
 
-from foretell.entities.device import Device
-from foretell.entities.workload import MeasuredStep, Workload
+from foretell.core.devices import Device
+from foretell.core.workload import MeasuredStep, Workload
 from foretell.steps._base import StepModel, StepTimes
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from benchmarks.ets.traces import Trace, find_family, read_traces
 
-from foretell.entities.workload import Operator, StepPhase
+from foretell.core.workload import Operator, StepPhase
 
 FORWARD, BACKWARD, UPDATE = 1, 2, 3
 LEAD_NS = 5000

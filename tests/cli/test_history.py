@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from foretell.history.api import import_history
-from foretell.stores.history import JobHistory
+from foretell.stores.job_history import JobHistory
 
 NAMES = (
     "JobID", "JobIDRaw", "State", "Submit", "User", "Account", "Partition", "ElapsedRaw", "TimelimitRaw", "AllocTRES",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from foretell.api import bench as bench_module
-from foretell.entities.run import BENCH_FIGURES
+from foretell.core.run import BENCH_FIGURES
+from foretell.measure import api as bench_module
 from foretell.probes.bench import Work, measure_bench
 
 TINY = Work(rounds=1, array_bytes=1 << 12, sweeps=1, file_bytes=1 << 20)

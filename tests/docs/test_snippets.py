@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from foretell.advice.sites import parse_sites
-from foretell.apps.spec import parse_app
+from foretell.apps.app_file import parse_app
 from foretell.apps.sweep import build_sweep
 from foretell.campaigns.api import generate
 from foretell.runtimes.api import build

@@ -1,4 +1,4 @@
-from foretell.entities.app import Submission
+from foretell.core.app import Submission
 
 
 def test_a_cluster_among_options_is_the_cluster() -> None:

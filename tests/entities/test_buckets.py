@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
+from foretell.core.workload import Gradient, Workload
 from foretell.distributed.step_graph import Bucket, find_buckets
-from foretell.entities.workload import Gradient, Workload
 
 torch = pytest.importorskip("torch")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.entities.condition import Condition, Kind, list_broken
+from foretell.apps.where import Condition, Kind, list_broken
 
 _KINDS = {"heads": Kind.NUMBER, "hidden": Kind.NUMBER, "algorithm": Kind.TEXT, "fast": Kind.TRUTH, "gpus": Kind.NUMBER}
 _VALUES = {"heads": 4, "hidden": 66, "algorithm": "flash", "fast": True, "gpus": 0}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.entities.formula import Formula
+from foretell.core.formula import Formula
 
 _numbers = st.floats(-1e3, 1e3).map(lambda number: f"({number!r})")
 _formulas = st.recursive(

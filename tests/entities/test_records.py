@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from foretell.campaigns import campaign_plan as plan
-from foretell.entities import app, learned, prediction, run, site
-from foretell.entities.app import App, Value
-from foretell.entities.learned import ModelRecord
-from foretell.entities.prediction import Estimate
-from foretell.entities.records import from_record, to_record
-from foretell.entities.run import ImportResult, Run, RunSpec, State
+from foretell.core import app, prediction, run, site
+from foretell.core import model_card as learned
+from foretell.core.app import App, Value
+from foretell.core.model_card import ModelRecord
+from foretell.core.prediction import Estimate
+from foretell.core.run import ImportResult, Run, RunSpec, State
+from foretell.core.serialization import from_record, to_record
 
 
 def _nouns(module: ModuleType) -> list[type]:

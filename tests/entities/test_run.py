@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.entities.app import Domain, Scale, Value
-from foretell.entities.run import Allocation, RunSpec, State
+from foretell.core.app import Domain, Scale, Value
+from foretell.core.run import Allocation, RunSpec, State
 
 _values = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False), st.text())
 _parameters = st.dictionaries(st.text(max_size=5), _values, max_size=4)

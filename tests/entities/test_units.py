@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foretell.entities.units import (
+from foretell.core.units import (
     parse_bytes,
     parse_duration,
     parse_money,

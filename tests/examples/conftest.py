@@ -8,10 +8,10 @@ from types import ModuleType
 
 import pytest
 
+from foretell.apps.app_file import load_app
 from foretell.apps.command import build_launch
-from foretell.apps.spec import load_app
-from foretell.entities.app import App, Value
-from foretell.entities.run import RunSpec
+from foretell.core.app import App, Value
+from foretell.core.run import RunSpec
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from foretell.entities.app import App, Value
+from foretell.core.app import App, Value
 
 TINY: dict[str, Value] = {"dataset": "mnist", "samples": 200, "hidden": 16, "batch_size": 10, "epochs": 3}
 

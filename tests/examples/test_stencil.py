@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from foretell.entities.app import App, Value
+from foretell.core.app import App, Value
 
 TINY: dict[str, Value] = {"size": 16, "steps": 7, "output_every": 3}
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from foretell.apps.sweep import build_sweep
-from foretell.entities.app import App, Scale
+from foretell.core.app import App, Scale
 
 
 @pytest.mark.parametrize(("name", "scaled_down", "full_scale"), [("fcnet", 32, 16), ("stencil", 12, 8)])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from benchmarks.observe_series import STEP_S, Wave, make_wave, make_without
 
-from foretell.entities.consumption import Series
+from foretell.core.cycles import Series
 from foretell.observations.cycles import find_cycle, search_cycle
 
 RNG_SEED = 7

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.entities.app import Value
-from foretell.entities.records import from_record, to_record
-from foretell.entities.run import Machine, RunSpec
+from foretell.core.app import Value
+from foretell.core.run import Machine, RunSpec
+from foretell.core.serialization import from_record, to_record
 from foretell.runtimes.encoding import Encoder, fit_encoder
 from foretell.runtimes.run_table import Columns, build_column, build_columns
 

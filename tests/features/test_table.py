@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.entities.app import Scale, Value
-from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
+from foretell.core.app import Scale, Value
+from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.runtimes.run_table import build_column, build_columns, build_table
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from foretell.entities.history import JobKind, JobRow, Mark
+from foretell.core.past_jobs import JobKind, JobRow, Mark
 from foretell.history.accounting_lines import Complaints, Layout, read_lines
 from foretell.history.job_folding import Folder
 

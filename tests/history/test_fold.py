@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.errors import ImportDataError
+from foretell.core.errors import ImportDataError
 from foretell.history.accounting_lines import parse_layout
 from foretell.probes.slurm.fields import parse_clock, parse_moment, parse_size
 

@@ -14,7 +14,7 @@ from alembic.config import Config
 from foretell.history.api import import_history, list_history_apps
 from foretell.stores import open_store
 from foretell.stores._engine import build_engine, parse_address
-from foretell.stores.history import JobFilter, JobHistory
+from foretell.stores.job_history import JobFilter, JobHistory
 
 FULL = (
     "JobID", "JobIDRaw", "Cluster", "User", "Account", "Partition", "State", "Submit", "Start", "End", "ElapsedRaw",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from foretell.entities.history import Mark
+from foretell.core.past_jobs import Mark
 from foretell.history.accounting_lines import LONGEST_LINE, TOO_LONG, Complaints, Layout, read_lines
 
 from .conftest import NAMES, Read, line, step

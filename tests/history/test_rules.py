@@ -2,8 +2,8 @@
 
 import pytest
 
-from foretell.entities.history import JobKind
-from foretell.errors import NotFoundError, SpecError
+from foretell.core.errors import NotFoundError, SpecError
+from foretell.core.past_jobs import JobKind
 from foretell.history.grouping import Rules, find_options, find_script, load_rules, name_app, parse_rules
 
 

@@ -5,8 +5,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from foretell.entities.site import Billing, NodeType, Site
-from foretell.errors import SpecError
+from foretell.core.errors import SpecError
+from foretell.core.site import Billing, NodeType, Site
 from foretell.history.waste import COLUMNS, find_waste
 
 GB = 2.0**30

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from foretell.advice.site_lookup import list_allocations
 from foretell.advice.sites import get_site, list_sites
-from foretell.entities.site import NodeType, Site
+from foretell.core.site import NodeType, Site
 
 CPU = NodeType(name="cpu", partition="batch", cores=40, memory_bytes=2**37, max_nodes=4)
 GPU = NodeType(name="gpu", partition="batch", cores=6, memory_bytes=2**37, gpus=3)

@@ -3,8 +3,8 @@ from decimal import Decimal
 import pytest
 
 from foretell.advice.sites import get_site
-from foretell.entities.run import Allocation
-from foretell.entities.site import NodeType
+from foretell.core.run import Allocation
+from foretell.core.site import NodeType
 
 MB = 2**20
 

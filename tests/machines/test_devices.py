@@ -2,8 +2,8 @@
 
 import pytest
 
-from foretell.errors import NotFoundError
-from foretell.machines.devices import find_device, get_device, list_devices
+from foretell.core.devices import find_device, get_device, list_devices
+from foretell.core.errors import NotFoundError
 
 
 @pytest.mark.parametrize("name", ["T4", "t4", "Tesla T4", "tesla-t4"])

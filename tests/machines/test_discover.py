@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from foretell.advice.site_discovery import build_site, clean_name, list_unknown_memory, render_site_file
 from foretell.advice.sites import list_sites, parse_sites
+from foretell.core.errors import SchedulerError
+from foretell.core.site import Billing, NodeType, Site
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
-from foretell.entities.site import Billing, NodeType, Site
-from foretell.errors import SchedulerError
 
 GIGABYTE = 2**30
 TODAY = date(2026, 1, 15)

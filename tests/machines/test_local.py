@@ -1,9 +1,9 @@
 import pytest
 
 from foretell.advice.site_lookup import build_local_site, list_allocations
-from foretell.entities.run import Machine
-from foretell.entities.site import Billing
-from foretell.errors import SiteError
+from foretell.core.errors import SiteError
+from foretell.core.run import Machine
+from foretell.core.site import Billing
 
 
 def test_the_machine_as_detected_costs_nothing() -> None:

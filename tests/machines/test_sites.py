@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from foretell.advice.site_keys import NODE_KEYS, SITE_KEYS
 from foretell.advice.sites import get_site, list_sites, load_sites, parse_sites
-from foretell.entities.site import Billing, NodeType, Site
-from foretell.errors import NotFoundError, SiteError
+from foretell.core.errors import NotFoundError, SiteError
+from foretell.core.site import Billing, NodeType, Site
 
 DOCS = (Path(__file__).parents[2] / "docs" / "sites.md").read_text()
 MINIMAL = """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from foretell.errors import NotFoundError
+from foretell.core.errors import NotFoundError
 from foretell.runtimes.recipes import CANDIDATES, Recipe, TrainingSet, list_recipes
 from foretell.runtimes.regressors import REGRESSORS, RunRegressor
 

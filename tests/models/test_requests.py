@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.models.intervals import Spread
+from foretell.core.intervals import Spread
 from foretell.runtimes.metrics import cost_with_doubling
 from foretell.runtimes.requests import (
     MEMORY,

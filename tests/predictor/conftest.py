@@ -3,8 +3,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pytest
 
-from foretell.entities.app import App, Parameter, ParameterType, Phase
-from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
+from foretell.core.app import App, Parameter, ParameterType, Phase
+from foretell.core.run import Allocation, Run, RunSpec, State, Usage
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.regressors.boosting import BoostingRunRegressor

@@ -11,8 +11,8 @@ import pytest
 
 from foretell.campaigns.adaptive import Proposal, list_questions, propose
 from foretell.campaigns.campaign_plan import Ending
-from foretell.entities.app import App, Domain, Parameter, ParameterType, ResourceSweep, Scale, Value
-from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
+from foretell.core.app import App, Domain, Parameter, ParameterType, ResourceSweep, Scale, Value
+from foretell.core.run import Allocation, Run, RunSpec, State, Usage
 from foretell.runtimes.encoding import fit_encoder
 from foretell.runtimes.regressors import ProcessRunRegressor
 from foretell.runtimes.run_table import build_columns

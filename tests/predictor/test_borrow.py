@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.entities.app import App
-from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
-from foretell.errors import NotEnoughRunsError, StoreError
+from foretell.core.app import App
+from foretell.core.errors import NotEnoughRunsError, StoreError
+from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.runtimes import transfer as borrow
 from foretell.runtimes.fit import learn
 from foretell.runtimes.model_bytes import dump_models, load_models

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from tests.trained import CORE, learn_law, save_law
 
+from foretell.core.cycles import Resource
+from foretell.core.errors import NotEnoughRunsError, NotFoundError, StoreError
 from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strategy
 from foretell.distributed.consumption_files import save_model
 from foretell.distributed.consumption_predictor import (
@@ -17,8 +19,6 @@ from foretell.distributed.consumption_predictor import (
     load_consumption_model,
     tell_operators,
 )
-from foretell.entities.consumption import Resource
-from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
 from foretell.testing.consumption import SETTINGS, build_jobs, build_workload
 
 Law = tuple[list[Case], list[MeasuredJob], ConsumptionPredictor]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from foretell.campaigns.planning import estimate_durations
-from foretell.entities.run import Run, RunSpec, State, Usage
+from foretell.core.run import Run, RunSpec, State, Usage
 
 BuildRuns = Callable[..., list[Run]]
 BuildSpec = Callable[..., RunSpec]

@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from foretell.entities.app import App, Parameter, ParameterType
-from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
+from foretell.core.app import App, Parameter, ParameterType
+from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.runtimes.bounds import Bounds
 from foretell.runtimes.encoding import Field, fit_encoder
 from foretell.runtimes.explain import explain, find_usual_values

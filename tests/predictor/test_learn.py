@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.entities.app import App, Scale
-from foretell.entities.run import Run, RunSpec, State, Usage
-from foretell.errors import NotEnoughRunsError, NotFoundError
+from foretell.core.app import App, Scale
+from foretell.core.errors import NotEnoughRunsError, NotFoundError
+from foretell.core.run import Run, RunSpec, State, Usage
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.run_table import build_table

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from foretell.entities.app import App, Parameter, ParameterType, Phase
-from foretell.entities.run import Machine, RunSpec, State, Usage
-from foretell.entities.run import Run as _Run
+from foretell.core.app import App, Parameter, ParameterType, Phase
+from foretell.core.run import Machine, RunSpec, State, Usage
+from foretell.core.run import Run as _Run
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.run_table import build_table

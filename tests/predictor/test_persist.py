@@ -14,9 +14,9 @@ import skops.io
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from foretell.entities.records import from_record, to_record
-from foretell.entities.run import RunSpec
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
+from foretell.core.run import RunSpec
+from foretell.core.serialization import from_record, to_record
 from foretell.runtimes.model_bytes import dump_models, load_models
 from foretell.runtimes.predictor import Predictor
 

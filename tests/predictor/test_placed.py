@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.placed import ONE_NODE, TWO_NODES, measure, place, tell_step
 
+from foretell.core.devices import get_device
+from foretell.core.errors import ImportDataError, NotFoundError
 from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep
 from foretell.distributed.placement_predictor import PlacedPredictor
-from foretell.errors import ImportDataError, NotFoundError
-from foretell.machines.devices import get_device
 
 
 @pytest.fixture(scope="module")

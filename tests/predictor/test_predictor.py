@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from foretell.entities.prediction import Prediction
-from foretell.entities.run import Allocation, Machine, Run, RunSpec
+from foretell.core.prediction import Prediction
+from foretell.core.run import Allocation, Machine, Run, RunSpec
 from foretell.runtimes.predictor import ELAPSED, Predictor
 from foretell.runtimes.requests import TIME, Ratios, expected_cost
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from foretell.entities.app import App, Parameter, ParameterType, Phase, Scale
-from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
+from foretell.core.app import App, Parameter, ParameterType, Phase, Scale
+from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.runtimes.extrapolation import BETWEEN, BEYOND
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import ELAPSED, Predictor

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.entities.app import App, Value
-from foretell.entities.prediction import Prediction
-from foretell.entities.run import Machine, Run, RunSpec
+from foretell.core.app import App, Value
+from foretell.core.prediction import Prediction
+from foretell.core.run import Machine, Run, RunSpec
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.proportionality import Units, find_unit_notes, find_units

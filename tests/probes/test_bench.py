@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.entities.records import to_record
-from foretell.entities.run import BENCH_FIGURES, BENCH_VERSION, Bench
-from foretell.errors import OutputError
+from foretell.core.errors import OutputError
+from foretell.core.run import BENCH_FIGURES, BENCH_VERSION, Bench
+from foretell.core.serialization import to_record
 from foretell.probes import bench as bench_module
 from foretell.probes import machine as machine_module
 from foretell.probes.bench import Work, compute_spread, list_doubts, measure_bench

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from foretell.entities.consumption import Resource, Series
-from foretell.errors import NotFoundError
+from foretell.core.cycles import Resource, Series
+from foretell.core.errors import NotFoundError
 from foretell.probes import consumption, network
 from foretell.probes import load as load_module
 from foretell.probes.consumption import sample

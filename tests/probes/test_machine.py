@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.entities.records import from_record, to_record
-from foretell.entities.run import Owner
+from foretell.core.run import Owner
+from foretell.core.serialization import from_record, to_record
 from foretell.probes import machine as machine_module
 from foretell.probes.machine import (
     build_owner,
@@ -81,7 +81,7 @@ class TestOwner:
         assert is_alive(dataclasses.replace(build_owner(), hostname="elsewhere")) is None
 
     def test_a_process_that_ended_is_dead_even_before_it_is_reaped(self):
-        code = "import json; from foretell.entities.records import to_record; from foretell.probes.machine import *\n"
+        code = "import json; from foretell.core.serialization import to_record; from foretell.probes.machine import *\n"
         code += "print(json.dumps(to_record(build_owner())), flush=True); input()"
         child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         owner = from_record(Owner, json.loads(child.stdout.readline()))

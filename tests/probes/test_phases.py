@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from foretell.entities.app import Combine, Phase
+from foretell.core.app import Combine, Phase
 from foretell.probes.phases import read_phases
 
 EPOCH = r"epoch \d+: ([\d.]+) s"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from foretell.entities.run import Usage
+from foretell.core.run import Usage
 from foretell.probes import process as process_module
 from foretell.probes.gpus import GpuSample
 from foretell.probes.process import Command, CpuLedger, Ending, Limits, ProcessProbe

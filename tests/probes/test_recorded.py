@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.entities.consumption import Resource, Series
-from foretell.entities.observation import Load, Recorded
+from foretell.core.cycles import Resource, Series
+from foretell.core.observation import Load, Recorded
 from foretell.probes.recorded import parse_recorded, render_recorded
 
 TIMES_S = np.array([0.0, 0.02, 0.041])

@@ -16,11 +16,11 @@ from rich.console import Console, RenderableType
 from tests.packages import install_packages
 
 from foretell.campaigns.campaign_plan import CampaignResult, Plan, Progress
-from foretell.entities.app import App, Domain, Parameter, ParameterType, Scale
-from foretell.entities.learned import Judgement, ModelCard, Scores, Standing
-from foretell.entities.prediction import Estimate, Offer, Prediction, Recommendation, Rejection, Request
-from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
-from foretell.entities.site import Billing, NodeType, Site
+from foretell.core.app import App, Domain, Parameter, ParameterType, Scale
+from foretell.core.model_card import Judgement, ModelCard, Scores, Standing
+from foretell.core.prediction import Estimate, Offer, Prediction, Recommendation, Rejection, Request
+from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
+from foretell.core.site import Billing, NodeType, Site
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MEGABYTE, GIGABYTE = 2**20, 2**30

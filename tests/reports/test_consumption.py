@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from foretell.core.cycles import Resource
+from foretell.core.prediction import Estimate
+from foretell.core.workload import Workload
 from foretell.distributed.consumption import Change, ConsumptionPrediction, CycleEstimate, Outlook, Setting, Strategy
 from foretell.distributed.plots import draw_outlook, place_burst
 from foretell.distributed.render import (
@@ -19,10 +22,7 @@ from foretell.distributed.render import (
     render_short_interval,
 )
 from foretell.distributed.training_jobs import JobProgress
-from foretell.entities.consumption import Resource
-from foretell.entities.prediction import Estimate
-from foretell.entities.workload import Workload
-from foretell.reports.plots import save_figure
+from foretell.render.figures import save_figure
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]

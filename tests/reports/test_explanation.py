@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.entities.app import Value
-from foretell.entities.prediction import Estimate
-from foretell.entities.run import Allocation
-from foretell.reports.plots import render_svg, save_figure
-from foretell.reports.records import render_json
+from foretell.core.app import Value
+from foretell.core.prediction import Estimate
+from foretell.core.run import Allocation
+from foretell.render.figures import render_svg, save_figure
+from foretell.render.records import render_json
 from foretell.runtimes.explanation import (
     INSIDE,
     MACHINE,

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from foretell.entities.run import Bench, Machine
-from foretell.reports.text_machine import build_machine_record, render_bench, render_machine
+from foretell.core.run import Bench, Machine
+from foretell.render.machine_facts import build_machine_record, render_bench, render_machine
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]

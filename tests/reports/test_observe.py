@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.entities.consumption import Cycle, Resource, Series
-from foretell.entities.observation import CycleSearch, Load, Observation, Recorded
+from foretell.core.cycles import Cycle, Resource, Series
+from foretell.core.observation import CycleSearch, Load, Observation, Recorded
 from foretell.observations.plots import draw_observation
 from foretell.observations.render import average, build_observation_record, find_window, render_observation
-from foretell.reports.plots import render_svg
-from foretell.reports.records import render_json
+from foretell.render.figures import render_svg
+from foretell.render.records import render_json
 
 TIMES_S = 0.02 * np.arange(501.0)
 BURSTS = tuple((begin / 10, begin / 10 + 0.06) for begin in range(2, 98, 2))

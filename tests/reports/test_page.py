@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.advice.report_page import render_page
-from foretell.entities.app import App
-from foretell.entities.learned import ModelCard
-from foretell.entities.prediction import Recommendation, Rejection
-from foretell.entities.run import Allocation, Run, State
-from foretell.reports.words import clean_block
+from foretell.core.app import App
+from foretell.core.model_card import ModelCard
+from foretell.core.prediction import Recommendation, Rejection
+from foretell.core.run import Allocation, Run, State
+from foretell.render.phrases import clean_block
 
 NOON = datetime(2025, 3, 14, 12, 0, tzinfo=UTC)
 COUNTS = {State.COMPLETED: 312, State.FAILED: 1, State.TIMED_OUT: 1, State.CANCELLED: 0}

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.placed import place
 
+from foretell.core.prediction import Estimate
 from foretell.distributed.placed_steps import PlacedPrediction, Placement
 from foretell.distributed.placement_render import (
     build_placements_record,
@@ -13,7 +14,6 @@ from foretell.distributed.placement_render import (
     find_efficiencies,
     render_placements,
 )
-from foretell.entities.prediction import Estimate
 
 GUESS = "No step on several nodes of lab was measured: what the network between them costs is a guess."
 

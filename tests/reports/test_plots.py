@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 from foretell.advice.plots import draw_offers
 from foretell.campaigns.plots import draw_runs
-from foretell.entities.learned import Judgement
-from foretell.entities.prediction import Recommendation
-from foretell.entities.run import Run
-from foretell.errors import OutputError
-from foretell.reports.plots import render_svg, save_figure
+from foretell.core.errors import OutputError
+from foretell.core.model_card import Judgement
+from foretell.core.prediction import Recommendation
+from foretell.core.run import Run
+from foretell.render.figures import render_svg, save_figure
 from foretell.runtimes.plots import draw_predicted_measured
 
 

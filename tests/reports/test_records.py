@@ -11,11 +11,11 @@ from foretell.advice.render import build_recommendation_record, build_site_recor
 from foretell.apps.render import build_run_record, build_runs_frame
 from foretell.campaigns.campaign_plan import CampaignResult, Plan
 from foretell.campaigns.render import build_plan_record, build_result_record
-from foretell.entities.learned import ModelCard
-from foretell.entities.prediction import Estimate, Prediction, Recommendation
-from foretell.entities.run import Run, Usage
-from foretell.entities.site import Site
-from foretell.reports.records import render_json
+from foretell.core.model_card import ModelCard
+from foretell.core.prediction import Estimate, Prediction, Recommendation
+from foretell.core.run import Run, Usage
+from foretell.core.site import Site
+from foretell.render.records import render_json
 from foretell.runtimes.render import build_card_record, build_prediction_record
 
 

@@ -17,11 +17,11 @@ from foretell.campaigns.render import (
     render_progress,
     render_status,
 )
-from foretell.entities.app import Submission
-from foretell.entities.job import Batch, Standing
-from foretell.entities.prediction import Recommendation
-from foretell.entities.run import Owner, Run, RunSpec, State, Usage
-from foretell.reports.records import render_json
+from foretell.core.app import Submission
+from foretell.core.batch import Batch, Standing
+from foretell.core.prediction import Recommendation
+from foretell.core.run import Owner, Run, RunSpec, State, Usage
+from foretell.render.records import render_json
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]

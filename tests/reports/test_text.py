@@ -10,13 +10,13 @@ from foretell.advice.render import render_recommendation, render_site, render_si
 from foretell.apps.render import render_run, render_runs
 from foretell.campaigns.campaign_plan import CampaignResult, Plan, Progress
 from foretell.campaigns.render import render_campaign_result, render_outcome, render_plan, render_progress
-from foretell.entities.learned import Judgement, ModelCard
-from foretell.entities.prediction import Estimate, Prediction, Recommendation, Request
-from foretell.entities.run import Allocation, Run, State, Usage
-from foretell.entities.site import Site
-from foretell.errors import Mistake, SpecError
-from foretell.reports.tables import render_mistakes
-from foretell.reports.words import describe_request
+from foretell.core.errors import Mistake, SpecError
+from foretell.core.model_card import Judgement, ModelCard
+from foretell.core.prediction import Estimate, Prediction, Recommendation, Request
+from foretell.core.run import Allocation, Run, State, Usage
+from foretell.core.site import Site
+from foretell.render.phrases import describe_request
+from foretell.render.tables import render_mistakes
 from foretell.runtimes.render import render_leaderboard, render_model_card, render_predictions
 
 Golden = Callable[[str, str], None]

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from foretell.entities.learned import Judgement
-from foretell.entities.prediction import Estimate
-from foretell.reports.words import ELAPSED, MEMORY, describe_expectation, render_range
+from foretell.core.model_card import Judgement
+from foretell.core.prediction import Estimate
+from foretell.render.phrases import ELAPSED, MEMORY, describe_expectation, render_range
 
 
 def test_the_error_between_measured_values_is_told_where_it_is_known(judgement: Judgement) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretell.entities.device import Device
-from foretell.entities.prediction import Estimate
-from foretell.entities.workload import MeasuredStep, Operator, StepEstimate, StepPhase, Workload
-from foretell.reports.plots import render_svg
-from foretell.reports.records import render_json
+from foretell.core.devices import Device
+from foretell.core.prediction import Estimate
+from foretell.core.workload import MeasuredStep, Operator, StepEstimate, StepPhase, Workload
+from foretell.render.figures import render_svg
+from foretell.render.records import render_json
 from foretell.steps.plots import draw_curve
 from foretell.steps.render import (
     render_devices,

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from foretell.core.errors import RunnerError
 from foretell.distributed import links as links_module
 from foretell.distributed.links import open_links
-from foretell.errors import RunnerError
 
 shapes = pytest.mark.usefixtures("network_namespaces")
 

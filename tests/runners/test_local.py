@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from foretell.entities.run import Allocation, Launch, RunSpec, State
-from foretell.errors import RunnerError, RunTakenError
+from foretell.core.errors import RunnerError, RunTakenError
+from foretell.core.run import Allocation, Launch, RunSpec, State
 from foretell.probes.machine import kill_leftovers
 from foretell.probes.run_lock import take_run_lock
 from foretell.runners._base import Runner

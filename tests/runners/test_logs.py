@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from foretell.entities.app import Combine, Phase
-from foretell.entities.run import State
+from foretell.core.app import Combine, Phase
+from foretell.core.run import State
 from foretell.runners._logs import cut_logs, free_middles, read_kept_phases
 from foretell.runners.local import LocalRunner
 from foretell.testing.runners import build_spec, poll_all, python_launch, wait_for

@@ -2,11 +2,11 @@
 
 import pytest
 
+from foretell.core.errors import RunnerError
 from foretell.distributed.consumption import Setting
 from foretell.distributed.links import LOOPBACK, Links, Node
 from foretell.distributed.training_group import open_group
 from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
-from foretell.errors import RunnerError
 
 JOB = TrainingJob(network=TrainedNetwork(), batch=2, setting=Setting(workers=1))
 READY, STARTED = """echo '{"event": "ready"}'""", """echo '{"event": "started", "pid": 1}'"""

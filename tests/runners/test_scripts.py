@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from foretell.advice.api import render_script
 from foretell.advice.site_lookup import find_site
-from foretell.entities.app import App, Domain, Parameter, ParameterType, Submission
-from foretell.entities.job import Batch
-from foretell.entities.prediction import Estimate, Offer, Prediction, Request
-from foretell.entities.run import Allocation, Launch, Owner
-from foretell.errors import RunnerError
+from foretell.core.app import App, Domain, Parameter, ParameterType, Submission
+from foretell.core.batch import Batch
+from foretell.core.errors import RunnerError
+from foretell.core.prediction import Estimate, Offer, Prediction, Request
+from foretell.core.run import Allocation, Launch, Owner
 from foretell.runners.shell_script import render_shell_script, render_words
 from foretell.runners.slurm.array import ENDED, SCRIPT, render_array_script, render_task_script
 from foretell.runners.slurm.script import render_job_script

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from foretell.core.errors import RunnerError
 from foretell.distributed.consumption import Setting, Strategy
 from foretell.distributed.links import LOOPBACK, Links, Node
 from foretell.distributed.training_group import TrainingGroup, open_group
 from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
-from foretell.errors import RunnerError
 
 NET = """
 from torch import nn

@@ -15,7 +15,7 @@ runner: slurm
 
 def hash_spec(parameters: dict[str, object], *, partition: str | None = "owens") -> str:
     """The id of a run, which everybody can compute."""
-    from foretell.entities.run import Allocation, RunSpec
+    from foretell.core.run import Allocation, RunSpec
 
     return RunSpec(app="demo", parameters=parameters, allocation=Allocation(partition=partition)).id
 

@@ -7,7 +7,7 @@ import pytest
 from tests.security.conftest import User, Users
 
 from foretell.cli._common import find_app_file
-from foretell.errors import SpecError
+from foretell.core.errors import SpecError
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.fake_slurm.cluster import FakeSlurm
 from tests.security.conftest import Users
 
 import foretell
-from foretell.entities.run import State
+from foretell.core.run import State
 
 _APP = "name: demo\nshell: sleep 30\nrunner: slurm\ntime_limit: 1s\n"
 

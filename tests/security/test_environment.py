@@ -9,7 +9,7 @@ from tests.conftest import Outcome
 from tests.fake_slurm.cluster import FakeSlurm
 
 import foretell
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
 from foretell.stores import open_store
 from foretell.stores._engine import parse_address, render_place
 

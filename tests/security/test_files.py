@@ -10,10 +10,10 @@ from tests.conftest import Outcome
 from foretell.advice.site_keys import SITE_OPTIONS
 from foretell.advice.sites import parse_sites
 from foretell.cli._common import build_submission
-from foretell.entities.app import OWN_OPTIONS, Submission
-from foretell.entities.formula import Formula
-from foretell.entities.run import Allocation, Launch
-from foretell.errors import RunnerError, SiteError
+from foretell.core.app import OWN_OPTIONS, Submission
+from foretell.core.errors import RunnerError, SiteError
+from foretell.core.formula import Formula
+from foretell.core.run import Allocation, Launch
 from foretell.runners.slurm.array import build_batch, render_array_script
 from foretell.runners.slurm.script import render_job_script
 

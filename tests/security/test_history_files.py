@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from foretell.errors import ImportDataError
+from foretell.core.errors import ImportDataError
 from foretell.history.api import import_history, list_history_apps, report_waste
 from foretell.stores import open_store
-from foretell.stores.history import JobFilter, JobHistory
+from foretell.stores.job_history import JobFilter, JobHistory
 
 NAMES = (
     "JobID", "JobIDRaw", "Cluster", "User", "Account", "Partition", "State", "Submit", "Start", "End", "ElapsedRaw",

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from sklearn.svm import SVR
 
-from foretell.entities.device import Device
-from foretell.entities.records import from_record
-from foretell.errors import ForetellError, StoreError
-from foretell.models.checks import read_number
+from foretell.core.devices import Device
+from foretell.core.errors import ForetellError, StoreError
+from foretell.core.model_checks import read_number
+from foretell.core.serialization import from_record
 from foretell.runtimes import model_bytes as archive
 from foretell.runtimes.model_bytes import dump_models, load_models
 from foretell.runtimes.regressors import REGRESSORS, build_blend
@@ -281,7 +281,7 @@ def _build_record(foretell: Any) -> Any:
 
 
 def _list_specs() -> list[Any]:
-    from foretell.entities.run import RunSpec
+    from foretell.core.run import RunSpec
 
     return [RunSpec(app="demo", parameters={"n": n, "kind": kind}) for n, kind in ((3, "a"), (7.5, "c"), (400, "b"))]
 

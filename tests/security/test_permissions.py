@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.security.conftest import User, Users
 
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
 from foretell.stores import open_store
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import foretell
-from foretell.entities.app import App
-from foretell.errors import StoreError
+from foretell.core.app import App
+from foretell.core.errors import StoreError
 
 _PAGE = Path(__file__).parents[2] / "docs/security.md"
 _ROLES = ("ada", "bob", "eve", "lab", "lab_readers")

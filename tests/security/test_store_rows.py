@@ -258,8 +258,8 @@ def test_values_of_other_types_are_one_sentence(
 
 def test_names_with_slashes_are_no_folders(tmp_path: Path) -> None:
     import foretell
-    from foretell.entities.app import App
-    from foretell.errors import SpecError
+    from foretell.core.app import App
+    from foretell.core.errors import SpecError
 
     for name in ("../../evil", "/etc", "..", "a/b"):
         with pytest.raises(SpecError, match="letters, digits"):

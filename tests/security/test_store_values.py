@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Outcome
 
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
 from foretell.stores import open_store
 
 _ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS name, x AS description FROM c"

@@ -12,8 +12,8 @@ from tests.security.conftest import User, Users
 
 import foretell as package
 from foretell.apps.sweep import build_sweep
-from foretell.entities.run import State
-from foretell.errors import RunnerError
+from foretell.core.errors import RunnerError
+from foretell.core.run import State
 
 _APP = "name: demo\ncommand: [echo, '{n}']\nparameters: {n: {type: integer, values: [1]}}\n"
 

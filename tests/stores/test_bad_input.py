@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.errors import MissingExtraError, StoreError
+from foretell.core.errors import MissingExtraError, StoreError
 from foretell.stores import open_store
 from foretell.stores._engine import parse_address
 from foretell.testing.stores import build_app, build_owner, build_run, build_spec

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from foretell.entities.history import Assignment, JobKind, JobRow, JobRows
-from foretell.entities.run import State
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
+from foretell.core.past_jobs import Assignment, JobKind, JobRow, JobRows
+from foretell.core.run import State
 from foretell.stores import RunStore, open_store
-from foretell.stores.history import JobFilter, JobHistory, find_history
+from foretell.stores.job_history import JobFilter, JobHistory, find_history
 
 KIND = JobKind(cluster="c1", user="ada", name="größe\0\ud800", partition="cpu")
 OTHER = JobKind(cluster="c1", user="bob", name="x", partition="gpu")

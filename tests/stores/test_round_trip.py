@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from foretell.entities.app import Scale
-from foretell.entities.run import Allocation, Machine, Run, RunSpec, State, Usage
+from foretell.core.app import Scale
+from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.stores import RunStore, open_store
 from foretell.testing.stores import build_owner
 

@@ -9,7 +9,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
 from foretell.stores import open_store
 from foretell.stores._engine import build_engine, parse_address
 from foretell.stores._migrate import HEAD, VERSION_TABLE

@@ -8,8 +8,8 @@ from tests.workloads import models
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from foretell.entities.workload import StepPhase, Workload
-from foretell.errors import SpecError, WorkloadError
+from foretell.core.errors import SpecError, WorkloadError
+from foretell.core.workload import StepPhase, Workload
 from foretell.workloads.capture import capture
 from foretell.workloads.step_options import StepOptions, parse_input
 

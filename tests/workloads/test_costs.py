@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from foretell.entities.workload import Operator, StepPhase
+from foretell.core.workload import Operator, StepPhase
 from foretell.workloads.capture import capture
 from foretell.workloads.costs import cost
 from foretell.workloads.step_options import StepOptions, parse_input

@@ -12,7 +12,7 @@ from tests.workloads.test_capture import read
 from torch import nn
 from torch.nn import functional
 
-from foretell.entities.workload import Gradient, MeasuredStep, StepPhase, Workload
+from foretell.core.workload import Gradient, MeasuredStep, StepPhase, Workload
 from foretell.workloads.profile_files import Profile, load_profile, save_profile
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foretell.entities.workload import Operator, StepPhase, Workload
+from foretell.core.workload import Operator, StepPhase, Workload
 from foretell.workloads.step_timing import Event, Role, StepTiming, time_steps
 
 FORWARD, BACKWARD, UPDATE = StepPhase

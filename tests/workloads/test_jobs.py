@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from foretell.core.cycles import Cycle, Resource
+from foretell.core.errors import ImportDataError
 from foretell.distributed.consumption import Setting, Strategy
 from foretell.distributed.job_draws import TRANSFER_S, draw_job, find_family, read_job
 from foretell.distributed.measured_jobs import JobFile, JobRow, build_jobs
-from foretell.entities.consumption import Cycle, Resource
-from foretell.errors import ImportDataError
 
 SPEED = 2.0**33
 SETTING = Setting(strategy=Strategy.SERVERS, workers=2, servers=1, link_bytes_per_s=2.5e7, device="core", share=0.5)

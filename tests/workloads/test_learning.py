@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from foretell.errors import ImportDataError, OutputError, WorkloadError
-from foretell.machines.devices import get_device
+from foretell.core.devices import get_device
+from foretell.core.errors import ImportDataError, OutputError, WorkloadError
 from foretell.workloads.capture import capture
 from foretell.workloads.device_exercises import draw_exercise, draw_mixed
 from foretell.workloads.device_measurements import (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foretell.errors import ImportDataError, OutputError
+from foretell.core.errors import ImportDataError, OutputError
 from foretell.workloads.json_lines import LinesFile
 
 HEAD = {"format": "test lines", "version": 1}

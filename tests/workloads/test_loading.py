@@ -9,8 +9,8 @@ import pytest
 import torch
 from tests.workloads.models import Perceptron
 
-from foretell.entities.workload import StepPhase
-from foretell.errors import MissingExtraError, NotFoundError, WorkloadError
+from foretell.core.errors import MissingExtraError, NotFoundError, WorkloadError
+from foretell.core.workload import StepPhase
 from foretell.workloads.api import read_workload, require_torch
 from foretell.workloads.model_loading import load_model
 from foretell.workloads.step_options import StepOptions, parse_input

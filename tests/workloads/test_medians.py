@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foretell.entities.workload import Floats, Operator, StepPhase, Workload
+from foretell.core.workload import Floats, Operator, StepPhase, Workload
 from foretell.workloads.step_timing import BareStep, StepTiming, build_profile
 
 FORWARD, BACKWARD, UPDATE = StepPhase

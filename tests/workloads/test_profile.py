@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretell.entities.workload import StepPhase
-from foretell.errors import WorkloadError
+from foretell.core.errors import WorkloadError
+from foretell.core.workload import StepPhase
 from foretell.workloads.profile import profile, read_role
 from foretell.workloads.profile_files import Profile
 from foretell.workloads.real_step import build_shadow

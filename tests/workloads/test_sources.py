@@ -2,7 +2,7 @@
 
 import pytest
 
-from foretell.errors import SpecError
+from foretell.core.errors import SpecError
 from foretell.workloads.step_options import InputSpec, StepOptions, parse_input, resize
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from foretell.entities.workload import StepPhase
+from foretell.core.workload import StepPhase
 from foretell.workloads.capture import capture
 from foretell.workloads.step_options import InputSpec
 from foretell.workloads.tensor_notes import KnownValues

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretell.entities.workload import MeasuredStep, Operator, StepPhase, Workload
-from foretell.errors import ImportDataError, NotFoundError, OutputError
+from foretell.core.errors import ImportDataError, NotFoundError, OutputError
+from foretell.core.workload import MeasuredStep, Operator, StepPhase, Workload
 from foretell.workloads.profile_files import Profile, load_profile, save_profile, to_record
 
 CONV = Operator(

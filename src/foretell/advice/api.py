@@ -13,14 +13,14 @@ from foretell.advice.offers import Choice, choose, describe_nothing_works
 from foretell.advice.policy import Policy, choose_policy
 from foretell.advice.ranking import WORKS, Ranking, build_market, rank
 from foretell.advice.site_lookup import LOCAL, find_site, list_allocations
-from foretell.api.workspace import StoreLike, directory_of, may_run, resolve_app, using_store
 from foretell.apps.command import build_launch
 from foretell.apps.where import Where
-from foretell.entities.app import App
-from foretell.entities.prediction import Offer, Recommendation, Rejection
-from foretell.entities.run import Allocation, Launch, Machine, RunSpec, State
-from foretell.entities.site import NodeType, Site
-from foretell.errors import InfeasibleError
+from foretell.apps.workspace import StoreLike, directory_of, may_run, resolve_app, using_store
+from foretell.core.app import App
+from foretell.core.errors import InfeasibleError
+from foretell.core.prediction import Offer, Recommendation, Rejection
+from foretell.core.run import Allocation, Launch, Machine, RunSpec, State
+from foretell.core.site import NodeType, Site
 from foretell.probes.machine import detect_machine
 from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.script import render_job_script

@@ -10,19 +10,26 @@ from foretell.advice.outcomes import Attempt, Execution
 from foretell.advice.policy import choose_policy
 from foretell.advice.retries import Ceiling, Doubling, LeastCost, raise_request
 from foretell.advice.site_lookup import LOCAL, find_site
-from foretell.api.versions import check_unchanged
-from foretell.api.workspace import StoreLike, batch_directory, directory_of, resolve_own_app, run_directory, using_store
 from foretell.apps.command import build_launch
+from foretell.apps.program_version import check_unchanged
+from foretell.apps.workspace import (
+    StoreLike,
+    batch_directory,
+    directory_of,
+    resolve_own_app,
+    run_directory,
+    using_store,
+)
 from foretell.campaigns.campaign import Campaign
 from foretell.campaigns.campaign_plan import Progress
 from foretell.campaigns.placement import Where, check_local
 from foretell.campaigns.waiting import Patience
-from foretell.entities.app import App, Submission
-from foretell.entities.prediction import Offer, Recommendation
-from foretell.entities.run import RETRIABLE, Allocation, Run, RunSpec, State
-from foretell.entities.site import NodeType, Site
-from foretell.entities.units import render_money
-from foretell.errors import NotFoundError, RunnerError
+from foretell.core.app import App, Submission
+from foretell.core.errors import NotFoundError, RunnerError
+from foretell.core.prediction import Offer, Recommendation
+from foretell.core.run import RETRIABLE, Allocation, Run, RunSpec, State
+from foretell.core.site import NodeType, Site
+from foretell.core.units import render_money
 from foretell.runners.shell_script import render_shell_script
 from foretell.runners.slurm.array import build_batch, find_walltime_s, render_array_script, render_task_script
 from foretell.runtimes.api import Configuration

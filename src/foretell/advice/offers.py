@@ -7,11 +7,11 @@ import numpy as np
 
 from foretell.advice.policy import Policy
 from foretell.advice.ranking import TOO_LONG, WORKS, Floats, Ranking, build_market, rank
-from foretell.entities.prediction import Offer, Prediction, Recommendation, Rejection, Request
-from foretell.entities.run import Allocation
-from foretell.entities.site import NodeType, Site
-from foretell.entities.units import render_bytes, render_duration, render_most_money
-from foretell.errors import InfeasibleError
+from foretell.core.errors import InfeasibleError
+from foretell.core.prediction import Offer, Prediction, Recommendation, Rejection, Request
+from foretell.core.run import Allocation
+from foretell.core.site import NodeType, Site
+from foretell.core.units import render_bytes, render_duration, render_most_money
 
 _SECONDS_A_MINUTE = 60  # schedulers count walltime in whole minutes
 _MEBIBYTE = 2**20

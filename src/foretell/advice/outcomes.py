@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
-from foretell.entities.prediction import Offer, Prediction
-from foretell.entities.run import Allocation, Run, State
+from foretell.core.prediction import Offer, Prediction
+from foretell.core.run import Allocation, Run, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

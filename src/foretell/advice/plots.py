@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from foretell.entities.prediction import Offer, Recommendation
-from foretell.entities.units import render_money
-from foretell.reports.plots import (
+from foretell.core.prediction import Offer, Recommendation
+from foretell.core.units import render_money
+from foretell.render.figures import (
     ACCENT,
     MUTED,
     PICK,
@@ -22,7 +22,7 @@ from foretell.reports.plots import (
     house_style,
     rule,
 )
-from foretell.reports.words import clean_line, name_node, render_size
+from foretell.render.phrases import clean_line, name_node, render_size
 
 
 def draw_offers(recommendation: Recommendation) -> Figure:

@@ -7,8 +7,8 @@ from typing import ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.units import render_duration, render_money
-from foretell.errors import Mistake, SpecError
+from foretell.core.errors import Mistake, SpecError
+from foretell.core.units import render_duration, render_money
 
 PREFERENCES = ("auto", "cheapest", "fastest")
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.advice.policy import Policy
-from foretell.entities.run import Allocation
-from foretell.entities.site import Billing, NodeType
+from foretell.core.run import Allocation
+from foretell.core.site import Billing, NodeType
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]

@@ -9,26 +9,12 @@ from rich.text import Text
 
 from foretell.advice.outcomes import Execution, Verification
 from foretell.apps.render import build_run_record
-from foretell.entities.prediction import Estimate, Offer, Recommendation
-from foretell.entities.records import to_record
-from foretell.entities.run import Allocation
-from foretell.entities.site import Billing, NodeType, Site
-from foretell.entities.units import render_bytes, render_duration, render_money
-from foretell.reports.records import Record, build_record, render_charge
-from foretell.reports.tables import (
-    BAD,
-    GOOD,
-    HEADING,
-    QUIET,
-    FirstThatFits,
-    add_cells,
-    build_facts,
-    build_line,
-    build_notes,
-    build_table,
-    stack,
-)
-from foretell.reports.words import (
+from foretell.core.prediction import Estimate, Offer, Recommendation
+from foretell.core.run import Allocation
+from foretell.core.serialization import to_record
+from foretell.core.site import Billing, NodeType, Site
+from foretell.core.units import render_bytes, render_duration, render_money
+from foretell.render.phrases import (
     ELAPSED,
     clean_block,
     count,
@@ -46,6 +32,20 @@ from foretell.reports.words import (
     render_range,
     render_risk,
     render_size,
+)
+from foretell.render.records import Record, build_record, render_charge
+from foretell.render.tables import (
+    BAD,
+    GOOD,
+    HEADING,
+    QUIET,
+    FirstThatFits,
+    add_cells,
+    build_facts,
+    build_line,
+    build_notes,
+    build_table,
+    stack,
 )
 from foretell.runtimes.render import build_prediction_record
 

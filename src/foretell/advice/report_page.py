@@ -10,13 +10,13 @@ from markupsafe import Markup
 
 from foretell.advice import plots as advice_plots
 from foretell.campaigns import plots as campaigns_plots
-from foretell.entities.app import App
-from foretell.entities.learned import ModelCard
-from foretell.entities.prediction import Estimate, Recommendation
-from foretell.entities.run import Run, State
-from foretell.entities.units import render_bytes, render_duration, render_money
-from foretell.reports import plots as reports_plots
-from foretell.reports import words
+from foretell.core.app import App
+from foretell.core.model_card import ModelCard
+from foretell.core.prediction import Estimate, Recommendation
+from foretell.core.run import Run, State
+from foretell.core.units import render_bytes, render_duration, render_money
+from foretell.render import figures as reports_plots
+from foretell.render import phrases as words
 from foretell.runtimes import plots as runtimes_plots
 
 _RUNS = 200

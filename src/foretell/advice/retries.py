@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from foretell.entities.prediction import Request
-from foretell.entities.run import Allocation, State
-from foretell.entities.units import render_bytes, render_duration
+from foretell.core.prediction import Request
+from foretell.core.run import Allocation, State
+from foretell.core.units import render_bytes, render_duration
 
 _MINUTE_S, _MEBIBYTE = 60.0, 2**20
 

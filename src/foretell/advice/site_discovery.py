@@ -10,10 +10,10 @@ from itertools import chain, count
 from typing import Any
 
 from foretell.advice.site_keys import NAME, NODE_KEYS, SITE_KEYS, Key
+from foretell.core.errors import SchedulerError
+from foretell.core.site import Billing, NodeType, Site
+from foretell.core.units import render_bytes
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
-from foretell.entities.site import Billing, NodeType, Site
-from foretell.entities.units import render_bytes
-from foretell.errors import SchedulerError
 
 _LONGEST_NAME = 64
 _LONGEST_WALLTIME_S = 366 * 86400  # that a site file takes; more is as good as no limit

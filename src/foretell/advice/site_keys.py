@@ -7,9 +7,9 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from foretell.entities.run import BENCH_FIGURES
-from foretell.entities.site import Billing
-from foretell.entities.units import parse_bytes, parse_duration, parse_money
+from foretell.core.run import BENCH_FIGURES
+from foretell.core.site import Billing
+from foretell.core.units import parse_bytes, parse_duration, parse_money
 
 SCHEDULERS = ("slurm", "shell")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

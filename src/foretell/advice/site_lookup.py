@@ -9,9 +9,9 @@ from typing import Any
 from foretell.advice.site_discovery import build_site
 from foretell.advice.sites import get_site
 from foretell.advice.sites import list_sites as list_known_sites
-from foretell.entities.run import BENCH_FIGURES, Allocation, Machine
-from foretell.entities.site import NodeType, Site
-from foretell.errors import Mistake, NotFoundError, SiteError
+from foretell.core.errors import Mistake, NotFoundError, SiteError
+from foretell.core.run import BENCH_FIGURES, Allocation, Machine
+from foretell.core.site import NodeType, Site
 from foretell.probes.machine import detect_machine
 from foretell.probes.slurm.cluster import read_cluster
 

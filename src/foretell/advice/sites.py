@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from foretell.advice.site_keys import A_NAME, NAME, NODE_KEYS, SITE_KEYS, UNREADABLE, Key, UnknownOptionError
-from foretell.entities.run import BENCH_FIGURES
-from foretell.entities.site import Billing, NodeType, Site
-from foretell.errors import Mistake, NotFoundError, SiteError
+from foretell.core.errors import Mistake, NotFoundError, SiteError
+from foretell.core.run import BENCH_FIGURES
+from foretell.core.site import Billing, NodeType, Site
 
 _PRICE_OF = {Billing.CORE_HOURS: "price_per_core_h", Billing.NODE_HOURS: "price_per_node_h"}
 _LONGEST_SHOWN = 60

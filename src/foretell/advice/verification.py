@@ -7,16 +7,16 @@ from pathlib import Path
 
 from foretell.advice.api import recommend
 from foretell.advice.outcomes import Verification
-from foretell.api.versions import check_unchanged
-from foretell.api.workspace import StoreLike, directory_of, resolve_app, resolve_own_app, using_store
+from foretell.apps.program_version import check_unchanged
 from foretell.apps.where import Where
+from foretell.apps.workspace import StoreLike, directory_of, resolve_app, resolve_own_app, using_store
 from foretell.campaigns.api import make_run
-from foretell.entities.app import App
-from foretell.entities.learned import ModelCard
-from foretell.entities.prediction import Recommendation
-from foretell.entities.run import Run, State
-from foretell.entities.site import Site
-from foretell.errors import InfeasibleError, NotFoundError
+from foretell.core.app import App
+from foretell.core.errors import InfeasibleError, NotFoundError
+from foretell.core.model_card import ModelCard
+from foretell.core.prediction import Recommendation
+from foretell.core.run import Run, State
+from foretell.core.site import Site
 from foretell.runtimes.api import Configuration, find_record, load_predictor, specify, usual_allocation
 from foretell.stores import RunStore
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import yaml
 
 from foretell.apps._values import is_plain_text, render_known
-from foretell.errors import Mistake
+from foretell.core.errors import Mistake
 
 T = TypeVar("T")
 

@@ -4,11 +4,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from foretell.apps._values import parse_as, render_known, render_value
-from foretell.apps._words import fill_holes, find_holes
-from foretell.entities.app import App, Parameter, Value
-from foretell.entities.run import Allocation, Launch, RunSpec
-from foretell.errors import Mistake, SpecError
+from foretell.apps._values import fill_holes, find_holes, parse_as, render_known, render_value
+from foretell.core.app import App, Parameter, Value
+from foretell.core.errors import Mistake, SpecError
+from foretell.core.run import Allocation, Launch, RunSpec
 
 
 def build_launch(app: App, spec: RunSpec, *, run_directory: Path) -> Launch:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from foretell.entities.records import to_record
-from foretell.entities.run import (
+from foretell.core.run import (
     JOB_COLUMNS,
     LAST_COLUMNS,
     RESOURCE_COLUMNS,
@@ -19,20 +18,9 @@ from foretell.entities.run import (
     State,
     Usage,
 )
-from foretell.entities.units import render_bytes, render_duration
-from foretell.reports.records import Record
-from foretell.reports.tables import (
-    GOOD,
-    HEADING,
-    QUIET,
-    add_cells,
-    build_facts,
-    build_line,
-    build_notes,
-    build_table,
-    stack,
-)
-from foretell.reports.words import (
+from foretell.core.serialization import to_record
+from foretell.core.units import render_bytes, render_duration
+from foretell.render.phrases import (
     clean_block,
     clean_line,
     count,
@@ -43,6 +31,18 @@ from foretell.reports.words import (
     render_parameters,
     render_size,
     render_time,
+)
+from foretell.render.records import Record
+from foretell.render.tables import (
+    GOOD,
+    HEADING,
+    QUIET,
+    add_cells,
+    build_facts,
+    build_line,
+    build_notes,
+    build_table,
+    stack,
 )
 
 if TYPE_CHECKING:

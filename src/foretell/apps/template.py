@@ -11,13 +11,23 @@ from pathlib import Path
 
 import yaml
 
-from foretell.apps._values import guess_type, is_plain_text, parse_as, render_value
-from foretell.apps._words import RESERVED_NAMES, escape_braces, fill_holes, find_holes, is_on_path, names_file
+from foretell.apps._values import (
+    RESERVED_NAMES,
+    escape_braces,
+    fill_holes,
+    find_holes,
+    guess_type,
+    is_on_path,
+    is_plain_text,
+    names_file,
+    parse_as,
+    render_value,
+)
 from foretell.apps.command_line import CommandLine, Token
 from foretell.apps.command_resources import CommandResources, list_files, read_resources
 from foretell.apps.launchers import SCRIPTS
-from foretell.entities.app import ParameterType
-from foretell.errors import Mistake, SpecError
+from foretell.core.app import ParameterType
+from foretell.core.errors import Mistake, SpecError
 
 _WIDTH = 100
 _MOST_SWEPT = 4  # 3 to the 4th scaled-down runs are enough to begin with

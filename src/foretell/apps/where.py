@@ -1,16 +1,241 @@
-"""Which configurations an app excludes: the conditions under ``where`` in its file."""
+"""Conditions that users write, such as ``hidden % heads == 0 and gpus > 0``: read, never executed as code."""
 
-from collections.abc import Mapping, Sequence
+import ast
+import enum
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from foretell.apps._nodes import Entry
 from foretell.apps._values import find_near, render_value
-from foretell.entities.app import App, Parameter, ParameterType, Value
-from foretell.entities.condition import A_CONDITION, Condition, Kind, list_broken
-from foretell.entities.formula import ExpressionError
-from foretell.entities.run import Allocation, RunSpec
-from foretell.errors import Mistake, SpecError
+from foretell.core.app import App, Parameter, ParameterType, Value
+from foretell.core.errors import Mistake, SpecError
+from foretell.core.formula import ExpressionError, is_number, parse_expression
+from foretell.core.run import Allocation, RunSpec
+
+Evaluate = Callable[[Mapping[str, Any]], Any]
+
+A_CONDITION = "a condition on parameters, cores, gpus and nodes, such as hidden % heads == 0"
+_EXAMPLE = "hidden % heads == 0"
+_SINGLE_EQUALS = re.compile(r"(?<![=!<>])=(?!=)")
+_DEEPEST = 100
+
+
+class Kind(enum.StrEnum):
+    """What a part of a condition is."""
+
+    NUMBER = "a number"
+    TEXT = "text"
+    TRUTH = "true or false"
+
+
+def _power(left: float, right: float) -> Any:
+    return float(left) ** right  # of integers it could take all memory
+
+
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+_ORDER: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_EQUALITY: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {ast.Eq: operator.eq, ast.NotEq: operator.ne}
+_MEMBERSHIP: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.In: lambda value, values: value in values,
+    ast.NotIn: lambda value, values: value not in values,
+}
+_TRUTHS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Names, numbers, quoted text, ``+ - * / // % **``, comparisons, ``in``, ``and or not``, ``true false``, ``()``.
+
+    Raises (on :meth:`parse`):
+        ExpressionError: if the text holds anything else, names what is not in ``kinds``, or compares what cannot be.
+    """
+
+    text: str
+    names: frozenset[str]
+    _evaluate: Evaluate = field(repr=False, compare=False)
+
+    @classmethod
+    def parse(cls, text: str, kinds: Mapping[str, Kind]) -> "Condition":
+        body = _parse(text)
+        part = _Reader(text.strip(), kinds).read(body)
+        if part.kind is not Kind.TRUTH:
+            raise ExpressionError(f"{text!r}, which is {part.kind}", A_CONDITION)
+        names = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)} - _TRUTHS.keys()
+        return cls(text, frozenset(names), part.evaluate)
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Whether it is true of these values; what has no value (``1 / 0``) compares as false."""
+        return bool(self._evaluate(values))
+
+
+def _parse(text: str) -> ast.expr:
+    try:
+        return parse_expression(text, what="condition", example=_EXAMPLE)
+    except ExpressionError as exc:
+        compared = _SINGLE_EQUALS.sub("==", text)
+        if compared == text or not _is_expression(compared):
+            raise
+        expected = f"{exc.expected} (equal is written ==); did you mean {compared!r}?"
+        raise ExpressionError(exc.found, expected) from None
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        parse_expression(text, what="condition", example=_EXAMPLE)
+    except ExpressionError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    kind: Kind
+    evaluate: Evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """From an expression's parts to functions that compute them, each checked for its kind."""
+
+    text: str
+    kinds: Mapping[str, Kind]
+
+    def read(self, node: ast.expr, depth: int = 0) -> _Part:
+        if depth > _DEEPEST:
+            raise ExpressionError(f"a condition nested more than {_DEEPEST} levels deep", "a shorter one")
+        for kind, read in _READERS.items():
+            if isinstance(node, kind):
+                return read(self, node, depth + 1)
+        raise self._refuse(node)
+
+    def _read_name(self, node: ast.Name, depth: int) -> _Part:
+        name = node.id
+        if name in self.kinds:
+            return _Part(self.kinds[name], lambda values: values[name])
+        if name in _TRUTHS:
+            return _constant(Kind.TRUTH, _TRUTHS[name])
+        expected = f"one of {', '.join(self.kinds)} (text is written in quotes)"
+        raise ExpressionError(f"{name!r} in {self.text!r}, which names nothing", expected, unknown=name)
+
+    def _read_constant(self, node: ast.Constant, depth: int) -> _Part:
+        if isinstance(node.value, bool):
+            return _constant(Kind.TRUTH, node.value)
+        if isinstance(node.value, str):
+            return _constant(Kind.TEXT, node.value)
+        if is_number(node):
+            return _constant(Kind.NUMBER, node.value)
+        raise self._refuse(node)
+
+    def _read_arithmetic(self, node: ast.BinOp, depth: int) -> _Part:
+        if type(node.op) not in _ARITHMETIC:
+            raise self._refuse(node)
+        compute = _ARITHMETIC[type(node.op)]
+        left, right = self._expect(node.left, Kind.NUMBER, depth), self._expect(node.right, Kind.NUMBER, depth)
+        return _Part(Kind.NUMBER, lambda values: _compute(compute, left(values), right(values)))
+
+    def _read_sign_or_not(self, node: ast.UnaryOp, depth: int) -> _Part:
+        if isinstance(node.op, ast.Not):
+            inner = self._expect(node.operand, Kind.TRUTH, depth)
+            return _Part(Kind.TRUTH, lambda values: not inner(values))
+        if isinstance(node.op, ast.USub | ast.UAdd):
+            number = self._expect(node.operand, Kind.NUMBER, depth)
+            sign = -1 if isinstance(node.op, ast.USub) else 1
+            return _Part(Kind.NUMBER, lambda values: sign * number(values))
+        raise self._refuse(node)
+
+    def _read_logic(self, node: ast.BoolOp, depth: int) -> _Part:
+        parts = [self._expect(value, Kind.TRUTH, depth) for value in node.values]
+        combine = all if isinstance(node.op, ast.And) else any
+        return _Part(Kind.TRUTH, lambda values: combine(part(values) for part in parts))
+
+    def _read_comparison(self, node: ast.Compare, depth: int) -> _Part:
+        operands = [node.left, *node.comparators]
+        links = [
+            self._read_link(sign, left, right, depth)
+            for sign, left, right in zip(node.ops, operands, operands[1:], strict=False)
+        ]
+        return _Part(Kind.TRUTH, lambda values: all(link(values) for link in links))
+
+    def _read_link(self, sign: ast.cmpop, left: ast.expr, right: ast.expr, depth: int) -> Evaluate:
+        if type(sign) in _MEMBERSHIP:
+            return self._read_membership(_MEMBERSHIP[type(sign)], left, right, depth)
+        if type(sign) in _ORDER:
+            first, second = (self._expect(node, Kind.NUMBER, depth) for node in (left, right))
+            order = _ORDER[type(sign)]
+            return lambda values: order(first(values), second(values))
+        if type(sign) in _EQUALITY:
+            same, one = _EQUALITY[type(sign)], self.read(left, depth)
+            other = self._expect(right, one.kind, depth)
+            return lambda values: same(one.evaluate(values), other(values))
+        raise ExpressionError(repr(self.text), "a comparison by ==, !=, <, <=, >, >=, in or not in")
+
+    def _read_membership(
+        self, compare: Callable[[Any, Any], bool], left: ast.expr, right: ast.expr, depth: int
+    ) -> Evaluate:
+        if not isinstance(right, ast.List | ast.Tuple | ast.Set):
+            raise ExpressionError(repr(self.text), "a list after 'in', such as ['flash', 'naive'] or [1, 2]")
+        one = self.read(left, depth)
+        listed = [self._expect(item, one.kind, depth) for item in right.elts]
+        return lambda values: compare(one.evaluate(values), [item(values) for item in listed])
+
+    def _expect(self, node: ast.expr, kind: Kind, depth: int) -> Evaluate:
+        part = self.read(node, depth)
+        if part.kind is not kind:
+            raise ExpressionError(f"{self._show(node)}, which is {part.kind}", kind)
+        return part.evaluate
+
+    def _show(self, node: ast.expr) -> str:
+        part = ast.get_source_segment(self.text, node) or self.text
+        return repr(part) if part == self.text else f"{part!r} in {self.text!r}"
+
+    def _refuse(self, node: ast.expr) -> ExpressionError:
+        expected = "names, numbers, quoted text, + - * / // % **, comparisons, in, and, or, not and ()"
+        return ExpressionError(self._show(node), expected)
+
+
+_READERS: Mapping[type[ast.expr], Callable[[_Reader, Any, int], _Part]] = {
+    ast.Name: _Reader._read_name,
+    ast.Constant: _Reader._read_constant,
+    ast.BinOp: _Reader._read_arithmetic,
+    ast.UnaryOp: _Reader._read_sign_or_not,
+    ast.BoolOp: _Reader._read_logic,
+    ast.Compare: _Reader._read_comparison,
+}
+
+
+def _constant(kind: Kind, value: Any) -> _Part:
+    return _Part(kind, lambda _: value)
+
+
+def _compute(compute: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    try:
+        value = compute(left, right)
+    except ArithmeticError:
+        return math.nan
+    return math.nan if isinstance(value, complex) else value
+
+
+def list_broken(conditions: Sequence[Condition], values: Mapping[str, Any]) -> list[str]:
+    """The conditions that are false of these values; one that names an unknown value is not judged."""
+    return [one.text for one in conditions if one.names <= values.keys() and not one.holds(values)]
+
 
 _MEMORY = "memory_mb"
 _RESOURCES = ("cores", "gpus", "nodes", _MEMORY)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.campaigns.campaign_plan import Ending
-from foretell.entities.app import App, Parameter, ParameterType, Scale, Value
-from foretell.entities.run import Allocation, Run, RunSpec
+from foretell.core.app import App, Parameter, ParameterType, Scale, Value
+from foretell.core.run import Allocation, Run, RunSpec
 from foretell.runtimes.encoding import fit_encoder
 from foretell.runtimes.regressors import SMALLEST, ProcessRunRegressor
 from foretell.runtimes.run_table import build_columns, build_table

@@ -5,18 +5,18 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from foretell.api.versions import settle_version
-from foretell.api.workspace import StoreLike, directory_of, may_run, resolve_app, resolve_own_app, using_store
+from foretell.apps.program_version import settle_version
+from foretell.apps.workspace import StoreLike, directory_of, may_run, resolve_app, resolve_own_app, using_store
 from foretell.campaigns.campaign import Campaign
 from foretell.campaigns.campaign_plan import CampaignResult, CampaignStatus, Cancellation, Plan, Progress
 from foretell.campaigns.claims import BatchClaims
 from foretell.campaigns.placement import Where, list_own_batches, open_slurm
 from foretell.campaigns.planning import plan_campaign, plan_round
 from foretell.campaigns.waiting import Patience, find_load
-from foretell.entities.app import App, Submission
-from foretell.entities.job import Batch, Standing
-from foretell.entities.run import RETRIABLE, Run, RunSpec
-from foretell.errors import RunnerError, SchedulerError
+from foretell.core.app import App, Submission
+from foretell.core.batch import Batch, Standing
+from foretell.core.errors import RunnerError, SchedulerError
+from foretell.core.run import RETRIABLE, Run, RunSpec
 from foretell.runners.slurm.runner import SlurmRunner
 from foretell.stores import RunStore
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from foretell.api.workspace import run_directory
 from foretell.apps.command import build_launch
+from foretell.apps.workspace import run_directory
 from foretell.campaigns.campaign_plan import CampaignResult, Ending, Plan, Progress
 from foretell.campaigns.claims import Claims
 from foretell.campaigns.placement import AT_WORK, adopt_batches
@@ -29,9 +29,9 @@ from foretell.campaigns.planning import (
     recent_runs,
 )
 from foretell.campaigns.waiting import Patience, describe_load, is_disturbed, is_quiet, wait_until_quiet
-from foretell.entities.app import App
-from foretell.entities.run import Claim, Run, RunSpec, State
-from foretell.errors import ForetellError, RunTakenError, StoreError
+from foretell.core.app import App
+from foretell.core.errors import ForetellError, RunTakenError, StoreError
+from foretell.core.run import Claim, Run, RunSpec, State
 from foretell.probes.machine import is_alive, kill_abandoned
 from foretell.probes.run_lock import is_run_locked
 from foretell.runners import Runner

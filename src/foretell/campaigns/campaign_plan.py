@@ -4,8 +4,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from foretell.entities.job import Standing
-from foretell.entities.run import Run, RunSpec, State
+from foretell.core.batch import Standing
+from foretell.core.run import Run, RunSpec, State
 
 
 class Ending(enum.StrEnum):

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from foretell.entities.job import Batch
-from foretell.entities.run import Claim, Launch, Owner, Run, RunSpec, State
-from foretell.errors import StoreError
+from foretell.core.batch import Batch
+from foretell.core.errors import StoreError
+from foretell.core.run import Claim, Launch, Owner, Run, RunSpec, State
 from foretell.probes.machine import OWNER
 from foretell.runners.slurm.ledger import Ledger
 from foretell.runners.slurm.stored import is_job_id

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from foretell.api.workspace import batch_directory, make_work_folder, run_directory
 from foretell.apps.command import build_followed_launch, build_launch
+from foretell.apps.workspace import batch_directory, make_work_folder, run_directory
 from foretell.campaigns.claims import BatchClaims, Claims, OwnClaims
 from foretell.campaigns.planning import UNASKED, list_specs
-from foretell.entities.app import RUNNERS, App, Submission
-from foretell.entities.job import Batch
-from foretell.entities.run import RunSpec, State
-from foretell.errors import Mistake, NotFoundError, SpecError
+from foretell.core.app import RUNNERS, App, Submission
+from foretell.core.batch import Batch
+from foretell.core.errors import Mistake, NotFoundError, SpecError
+from foretell.core.run import RunSpec, State
 from foretell.probes.machine import build_owner
 from foretell.runners import Runner
 from foretell.runners.local import LocalRunner

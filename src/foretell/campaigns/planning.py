@@ -9,12 +9,11 @@ from importlib import import_module
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.apps.combinations import count_runs
-from foretell.apps.sweep import build_sweep, pick_within
+from foretell.apps.sweep import build_sweep, count_runs, pick_within
 from foretell.apps.where import Where
 from foretell.campaigns.campaign_plan import Ending, Plan
-from foretell.entities.app import App, Scale
-from foretell.entities.run import RETRIABLE, Run, RunSpec, State
+from foretell.core.app import App, Scale
+from foretell.core.run import RETRIABLE, Run, RunSpec, State
 from foretell.runners import Runner
 from foretell.runtimes.encoding import fit_encoder
 from foretell.runtimes.run_table import RunTable, build_columns, build_table

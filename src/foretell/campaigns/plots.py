@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from foretell.entities.app import Scale
-from foretell.entities.run import Run, State
-from foretell.reports.plots import (
+from foretell.core.app import Scale
+from foretell.core.run import Run, State
+from foretell.render.figures import (
     ACCENT,
     LARGEST,
     MUTED,
@@ -22,7 +22,7 @@ from foretell.reports.plots import (
     house_style,
     rule,
 )
-from foretell.reports.words import clean_line
+from foretell.render.phrases import clean_line
 
 
 def draw_runs(runs: Sequence[Run]) -> Figure | None:

@@ -10,13 +10,11 @@ from rich.text import Text
 
 from foretell.apps.render import BUSY_CORES, STATE_STYLES, build_run_record, explain_outcome
 from foretell.campaigns.campaign_plan import CampaignResult, CampaignStatus, Cancellation, Ending, Plan, Progress
-from foretell.entities.app import Scale
-from foretell.entities.job import Standing
-from foretell.entities.run import Run, RunSpec, State
-from foretell.entities.units import render_duration
-from foretell.reports.records import Record, build_record
-from foretell.reports.tables import BAD, HEADING, QUIET, add_cells, build_facts, build_line, build_table, stack
-from foretell.reports.words import (
+from foretell.core.app import Scale
+from foretell.core.batch import Standing
+from foretell.core.run import Run, RunSpec, State
+from foretell.core.units import render_duration
+from foretell.render.phrases import (
     clean_line,
     count,
     explain_failure,
@@ -26,6 +24,8 @@ from foretell.reports.words import (
     render_size,
     render_time,
 )
+from foretell.render.records import Record, build_record
+from foretell.render.tables import BAD, HEADING, QUIET, add_cells, build_facts, build_line, build_table, stack
 
 _ORDER = (
     State.COMPLETED, State.FAILED, State.TIMED_OUT, State.OUT_OF_MEMORY, State.CANCELLED, State.INTERRUPTED,

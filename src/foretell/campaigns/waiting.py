@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
-from foretell.entities.run import Run, State
-from foretell.entities.units import render_duration
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
+from foretell.core.run import Run, State
+from foretell.core.units import render_duration
 from foretell.probes.machine import current_load
 from foretell.runners import Runner
 from foretell.stores import RunStore

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from foretell.errors import Mistake, NotFoundError, OutputError, SpecError
+from foretell.core.errors import Mistake, NotFoundError, OutputError, SpecError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from foretell.entities.app import Submission
+    from foretell.core.app import Submission
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ def build_submission(
     Raises:
         SpecError: with every option that is none, or not to be given so.
     """
-    from foretell.entities.app import Submission
+    from foretell.core.app import Submission
 
     pairs = [word.partition("=") for word in options or ()]
     further = {name: value for name, _, value in pairs}
@@ -115,7 +115,7 @@ def build_submission(
 
 
 def _find_option_mistake(name: str) -> Mistake | None:
-    from foretell.entities.app import OWN_OPTIONS, describe_option, find_meant_option
+    from foretell.core.app import OWN_OPTIONS, describe_option, find_meant_option
 
     if not _OPTION.fullmatch(name):
         return Mistake(place="--option", found=repr(name), expected=_AN_OPTION)
@@ -191,7 +191,7 @@ def find_app(argument: str | None) -> str:
     Raises:
         NotFoundError: if nothing was named and there is no app file.
     """
-    from foretell.api.workspace import looks_like_a_file
+    from foretell.apps.workspace import looks_like_a_file
 
     if argument is not None and looks_like_a_file(argument):
         return argument
@@ -215,7 +215,7 @@ def find_store(explicit: str | None, app: str | None = None) -> str:
 
 def find_work_folder(directory: Path) -> Path:
     """Where Foretell's files of the apps in a folder are."""
-    from foretell.api.workspace import work_folder
+    from foretell.apps.workspace import work_folder
 
     return work_folder(directory)
 
@@ -312,7 +312,7 @@ def show(renderables: "Iterable[RenderableType]") -> None:
 
 def show_json(record: Any) -> None:
     """Print for programs."""
-    from foretell.reports.records import render_json
+    from foretell.render.records import render_json
 
     typer.echo(render_json(record))
 
@@ -329,7 +329,7 @@ def say(text: str) -> None:
 
 def clean_text(text: object) -> str:
     """Text whose names and values may come from anywhere: what would control the terminal is spelled out."""
-    from foretell.reports.words import clean_line
+    from foretell.render.phrases import clean_line
 
     return "\n".join(clean_line(line) for line in str(text).split("\n"))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from foretell.cli._common import write_text
-from foretell.errors import OutputError
+from foretell.core.errors import OutputError
 
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Replace the file even if Foretell did not write it, or it was edited since.")

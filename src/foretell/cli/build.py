@@ -20,7 +20,7 @@ from foretell.cli._common import (
 )
 
 if TYPE_CHECKING:
-    from foretell.entities.learned import ModelCard
+    from foretell.core.model_card import ModelCard
 
 EXAMPLES = (
     "Examples: foretell build | foretell build myapp --policy wtm --plots plots/ | foretell build newapp --borrow"
@@ -46,7 +46,7 @@ def build(
     as_json: JsonOption = False,
 ) -> None:
     """Fit and judge models on the stored runs; keep the best."""
-    from foretell.reports.tables import build_line
+    from foretell.render.tables import build_line
     from foretell.runtimes import api
     from foretell.runtimes.render import build_card_record, render_model_card
 
@@ -71,7 +71,7 @@ def build(
 
 
 def _make_plots_folder(name: str) -> Path:
-    from foretell.api.workspace import make_kept_folder
+    from foretell.apps.workspace import make_kept_folder
 
     base = Path(name).parent if name.endswith((".yaml", ".yml")) else Path.cwd()
     return make_kept_folder(find_work_folder(base), "plots")
@@ -79,8 +79,8 @@ def _make_plots_folder(name: str) -> Path:
 
 def _write_plots(card: "ModelCard", folder: Path, *, is_named: bool) -> list[Path]:
     """Plots in a folder that the user named, or in the one that is Foretell's own: there, links are not followed."""
-    from foretell.api.workspace import keep_file
-    from foretell.reports.plots import render_figure, save_figure
+    from foretell.apps.workspace import keep_file
+    from foretell.render.figures import render_figure, save_figure
     from foretell.runtimes.plots import draw_predicted_measured
 
     if is_named:

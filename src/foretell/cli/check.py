@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foretell.cli._common import APP_FILE, JsonOption, find_app_file, note, say, show_json
-from foretell.errors import NotFoundError, SpecError
+from foretell.core.errors import NotFoundError, SpecError
 
 if TYPE_CHECKING:
-    from foretell.api.checking import AppCheck
+    from foretell.apps.app_check import AppCheck
 
 EXAMPLES = "Example: foretell check examples/fcnet/foretell.yaml"
 
@@ -21,8 +21,8 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Name every mistake in an app file, each with its line; count its runs, and those that cannot be made here."""
-    from foretell.api.checking import check_app
-    from foretell.apps.spec import load_app
+    from foretell.apps.app_check import check_app
+    from foretell.apps.app_file import load_app
 
     path = file or find_app_file()
     if path is None:

@@ -95,9 +95,9 @@ def predict_consumption(
     as_json: JsonOption = False,
 ) -> None:
     """Say what each worker of a training will consume, what limits it, and what would change, without running it."""
+    from foretell.core.units import parse_share
     from foretell.distributed import api
     from foretell.distributed.render import build_outlook_record, render_outlook
-    from foretell.entities.units import parse_share
 
     check_plot(plot)
     note_unused_store(store)
@@ -115,7 +115,7 @@ def predict_consumption(
     )
     if plot is not None:
         from foretell.distributed.plots import draw_outlook
-        from foretell.reports.plots import save_figure
+        from foretell.render.figures import save_figure
 
         make_folder(plot.parent)
         save_figure(draw_outlook(outlook), plot)
@@ -198,10 +198,10 @@ def scale_steps(
     as_json: JsonOption = False,
 ) -> None:
     """Say how long a training's step takes on more GPUs than were measured, and how many are worth asking for."""
+    from foretell.core.units import parse_rate, parse_share
     from foretell.distributed import api
     from foretell.distributed.placed_steps import parse_placement
     from foretell.distributed.placement_render import build_placements_record, render_placements
-    from foretell.entities.units import parse_rate, parse_share
 
     least = parse_option("--efficiency", parse_share, efficiency)
     told = api.predict_placements(
@@ -239,8 +239,8 @@ def _learn(setting: "Setting", *, name: str, jobs: int, repetitions: int, scratc
 def _build_setting(
     device: str, strategy: str, workers: int, servers: int | None, asynchronous: bool, link: str | None
 ) -> "Setting":
+    from foretell.core.units import parse_rate
     from foretell.distributed import consumption as api
-    from foretell.entities.units import parse_rate
 
     how = parse_option("--strategy", _parse_strategy, strategy)
     usual = 1 if how is api.Strategy.SERVERS else 0

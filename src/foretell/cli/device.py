@@ -46,7 +46,7 @@ def learn_device(
     as_json: JsonOption = False,
 ) -> None:
     """Measure small networks on the device at hand, and learn to tell how long others take on it."""
-    from foretell.entities.units import parse_duration
+    from foretell.core.units import parse_duration
     from foretell.steps.render import render_learned
     from foretell.steps.step_records import build_learned_record
 

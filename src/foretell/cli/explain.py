@@ -39,7 +39,7 @@ def explain(
 
     Parameters without --set take a usual value, from the middle of those measured.
     """
-    from foretell.entities.units import parse_share
+    from foretell.core.units import parse_share
     from foretell.runtimes import api
     from foretell.runtimes.render import build_explanation_record, render_explanation
 
@@ -53,7 +53,7 @@ def explain(
         level=parse_option("--level", parse_share, level),
     )
     if plot is not None:
-        from foretell.reports.plots import save_figure
+        from foretell.render.figures import save_figure
         from foretell.runtimes.plots import draw_explanation
 
         make_folder(plot.parent)

@@ -78,7 +78,7 @@ def generate(
     """Make the runs of an app file that are not stored yet, and measure them."""
     from foretell.campaigns import api
     from foretell.campaigns.render import build_plan_record, build_result_record, render_campaign_result, render_plan
-    from foretell.entities.units import parse_duration, parse_share
+    from foretell.core.units import parse_duration, parse_share
 
     name = find_app(app)
     asked: dict[str, Any] = {

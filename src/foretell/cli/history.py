@@ -50,7 +50,7 @@ def import_history(
     """Read past jobs from accounting. Reading them again changes nothing; what was read is not read again."""
     from foretell.history import api
     from foretell.history.render import render_history_import
-    from foretell.reports.tables import build_line
+    from foretell.render.tables import build_line
 
     with open_console(stderr=True).status("Reading…") as status:
         result = api.import_history(
@@ -80,7 +80,7 @@ def group_history(
     """Group all jobs anew by rules, which later imports follow; without any, by names and commands alone."""
     from foretell.history import api
     from foretell.history.render import render_history_apps
-    from foretell.reports.tables import build_line
+    from foretell.render.tables import build_line
 
     with open_console(stderr=True).status("Grouping…") as status:
         apps = api.group_history(
@@ -137,7 +137,7 @@ def report(
     )
     if plot is not None:
         from foretell.history.plots import draw_waste
-        from foretell.reports.plots import save_figure
+        from foretell.render.figures import save_figure
 
         make_folder(plot.parent)
         save_figure(draw_waste(found), plot)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foretell.cli._common import APP_FILE, JsonOption, note, say, show_json, write_text
-from foretell.errors import Mistake, OutputError, SpecError
+from foretell.core.errors import Mistake, OutputError, SpecError
 
 if TYPE_CHECKING:
     from foretell.apps.command_line import CommandLine

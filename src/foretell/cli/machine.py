@@ -19,9 +19,9 @@ def bench_machine(
     as_json: JsonOption = False,
 ) -> None:
     """Measure how long this machine takes for fixed work, to carry runs from one machine to another."""
-    from foretell.api import bench as api
-    from foretell.reports.records import render_json
-    from foretell.reports.text_machine import render_bench
+    from foretell.measure import api
+    from foretell.render.machine_facts import render_bench
+    from foretell.render.records import render_json
 
     note(f"Measuring {repeats} times; leave this machine alone meanwhile.")
     bench = api.bench_machine(repeats=repeats)
@@ -37,8 +37,8 @@ def bench_machine(
 @app.command("show", epilog="Example: foretell machine show")
 def show_machine(as_json: JsonOption = False) -> None:
     """Show this machine as runs made here will remember it, with its bench if one was kept."""
-    from foretell.api import bench as api
-    from foretell.reports.text_machine import build_machine_record, render_machine
+    from foretell.measure import api
+    from foretell.render.machine_facts import build_machine_record, render_machine
 
     machine, bench = api.describe_machine()
     if as_json:

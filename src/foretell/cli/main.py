@@ -28,7 +28,7 @@ from foretell.cli import (
     workload,
 )
 from foretell.cli._common import clean_text
-from foretell.errors import ForetellError
+from foretell.core.errors import ForetellError
 
 app = typer.Typer(
     name="foretell",

@@ -44,7 +44,7 @@ def observe(
     as_json: JsonOption = False,
 ) -> None:
     """Look at a job while it runs: its bursts and idles of compute and network, over time."""
-    from foretell.entities.units import parse_duration
+    from foretell.core.units import parse_duration
     from foretell.observations import api
     from foretell.observations.render import build_observation_record, render_observation
 
@@ -69,7 +69,7 @@ def observe(
         note(f"Stored as run {seen.run_id}; all samples are in {seen.path}.")
     if plot is not None:
         from foretell.observations.plots import draw_observation
-        from foretell.reports.plots import save_figure
+        from foretell.render.figures import save_figure
 
         save_figure(draw_observation(seen), plot)
         note(f"Wrote {plot}.")

@@ -21,7 +21,7 @@ from foretell.cli._common import (
     show,
     show_json,
 )
-from foretell.errors import Mistake, SpecError
+from foretell.core.errors import Mistake, SpecError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,8 +48,8 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Say how long a configuration would take and how much memory, without running anything."""
-    from foretell.apps import tables as apps_tables
-    from foretell.entities.units import parse_share
+    from foretell.apps import table_files as apps_tables
+    from foretell.core.units import parse_share
     from foretell.runtimes import api as api_learning
     from foretell.runtimes.render import build_prediction_record, render_predictions
 

@@ -29,7 +29,7 @@ from foretell.cli._common import (
     show_json,
 )
 from foretell.cli._generated import ForceOption, write_generated
-from foretell.errors import OutputError
+from foretell.core.errors import OutputError
 
 EXAMPLES = "Example: foretell recommend myapp --set epochs=100 --site osc --max-time 2h --max-cost 5"
 
@@ -60,7 +60,7 @@ def recommend(
     from foretell.advice import policy as advisor_policy
     from foretell.advice import site_lookup as api_places
     from foretell.advice.render import build_recommendation_record, render_recommendation
-    from foretell.entities.units import parse_duration, parse_money, parse_share
+    from foretell.core.units import parse_duration, parse_money, parse_share
 
     name = find_app(app)
     address = find_store(store, name)

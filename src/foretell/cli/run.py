@@ -34,8 +34,8 @@ from foretell.cli._display import Display
 
 if TYPE_CHECKING:
     from foretell.advice.execution import JobRequest
-    from foretell.entities.prediction import Recommendation
-    from foretell.entities.run import Allocation
+    from foretell.core.prediction import Recommendation
+    from foretell.core.run import Allocation
 
 EXAMPLES = (
     "Examples: foretell run myapp --set epochs=100 --site mycluster --max-time 2h --max-cost 5 | "
@@ -74,7 +74,7 @@ def run(
     from foretell.advice import execution as api_execution
     from foretell.advice import site_lookup as api_places
     from foretell.advice.render import build_execution_record, render_execution
-    from foretell.entities.units import parse_bytes, parse_duration, parse_money, parse_share
+    from foretell.core.units import parse_bytes, parse_duration, parse_money, parse_share
 
     name = find_app(app)
     request = api_execution.JobRequest(

@@ -17,12 +17,12 @@ from foretell.cli._common import (
     show,
     show_json,
 )
-from foretell.errors import Mistake, SpecError
+from foretell.core.errors import Mistake, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from foretell.entities.run import Run, State
+    from foretell.core.run import Run, State
 
 app = typer.Typer(help="List, show, export, import and delete stored runs.", no_args_is_help=True)
 StateOption = Annotated[list[str] | None, typer.Option("--state", help="Only runs in this state; repeatable.")]
@@ -43,7 +43,7 @@ def list_runs(
     as_json: JsonOption = False,
 ) -> None:
     """List stored runs, newest first."""
-    from foretell.api import exchange as api
+    from foretell.apps import api
     from foretell.apps.render import build_run_record, render_runs
 
     app_name = find_app(name)
@@ -67,8 +67,8 @@ def show_run(
     as_json: JsonOption = False,
 ) -> None:
     """Show one run with all that was measured, and the end of its log."""
-    from foretell.api.workspace import using_store
     from foretell.apps.render import build_run_record, render_run
+    from foretell.apps.workspace import using_store
 
     with using_store(find_store(store)) as opened:
         run = opened.get_run(run_id)
@@ -88,9 +88,9 @@ def export_runs(
     as_json: JsonOption = False,
 ) -> None:
     """Write stored runs as a table."""
-    from foretell.api import exchange as api
+    from foretell.apps import api
     from foretell.apps.render import build_run_record, build_runs_frame
-    from foretell.reports.tables_out import save_frame
+    from foretell.render.tables import save_frame
 
     app_name = find_app(name)
     page = api.list_runs(
@@ -127,10 +127,10 @@ def import_runs(
     as_json: JsonOption = False,
 ) -> None:
     """Store runs from a table. Columns cores, gpus and nodes are resources; every other one is a parameter."""
-    from foretell.api import exchange as api_exchange
-    from foretell.apps import tables as apps_tables
+    from foretell.apps import api as api_exchange
+    from foretell.apps import table_files as apps_tables
     from foretell.apps.render import render_import
-    from foretell.entities.units import parse_bytes, parse_duration
+    from foretell.core.units import parse_bytes, parse_duration
 
     columns = apps_tables.Columns(
         elapsed=elapsed,
@@ -162,8 +162,8 @@ def delete_runs(
     as_json: JsonOption = False,
 ) -> None:
     """Forget stored runs: those named, or those of an app, all or some of them. Runs under way stay."""
-    from foretell.api import exchange as api
-    from foretell.api.workspace import using_store
+    from foretell.apps import api
+    from foretell.apps.workspace import using_store
 
     kinds = bool(name or state or failed or set_aside)
     if bool(run_ids) == kinds:
@@ -197,7 +197,7 @@ def _count(runs: "Sequence[Run]") -> str:
 
 
 def _parse_states(words: list[str] | None, *, failed: bool = False) -> "list[State] | None":
-    from foretell.entities.run import RETRIABLE, State
+    from foretell.core.run import RETRIABLE, State
 
     known = {state.value: state for state in State}
     expected = f"one of {', '.join(known)}"

@@ -15,10 +15,10 @@ from foretell.cli._common import (
     show_json,
     write_text,
 )
-from foretell.errors import Mistake, OutputError, SpecError
+from foretell.core.errors import Mistake, OutputError, SpecError
 
 if TYPE_CHECKING:
-    from foretell.entities.site import Site
+    from foretell.core.site import Site
 
 app = typer.Typer(help="List, show and discover the sites jobs can be placed on.", no_args_is_help=True)
 

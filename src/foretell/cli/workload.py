@@ -24,10 +24,10 @@ from foretell.cli._common import (
     show_json,
     write_text,
 )
-from foretell.errors import OutputError
+from foretell.core.errors import OutputError
 
 if TYPE_CHECKING:
-    from foretell.entities.workload import Workload
+    from foretell.core.workload import Workload
 
 app = typer.Typer(
     help="Read a training step from a model's code, measure it here, predict it for a device.", no_args_is_help=True
@@ -123,7 +123,7 @@ def profile_workload(
     as_json: JsonOption = False,
 ) -> None:
     """Run a few real steps on the device at hand, measure each operator, and keep it as a run."""
-    from foretell.entities.units import parse_duration
+    from foretell.core.units import parse_duration
     from foretell.steps import api
     from foretell.steps.render import render_profile
     from foretell.steps.step_records import build_profile_record
@@ -179,7 +179,7 @@ def predict_workload(
     as_json: JsonOption = False,
 ) -> None:
     """Say how long a training step would take on a device, and what in it costs most, without running it."""
-    from foretell.entities.units import parse_share
+    from foretell.core.units import parse_share
     from foretell.steps import api
     from foretell.steps.render import render_step_predictions
     from foretell.steps.step_records import build_step_record
@@ -198,7 +198,7 @@ def predict_workload(
         folder=find_kept_folder(),
     )
     if plot is not None:
-        from foretell.reports.plots import save_figure
+        from foretell.render.figures import save_figure
         from foretell.steps.plots import draw_curve
 
         make_folder(plot.parent)
@@ -248,8 +248,8 @@ def _save(workload: "Workload", path: Path) -> None:
     Raises:
         OutputError: if the file's name ends otherwise, or it cannot be written.
     """
-    from foretell.reports.records import render_json
-    from foretell.reports.tables_out import save_frame
+    from foretell.render.records import render_json
+    from foretell.render.tables import save_frame
     from foretell.steps.step_records import build_operator_frame, build_workload_record
 
     if path.suffix == ".json":

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from foretell.apps.tables import read_table
+from foretell.apps.table_files import read_table
+from foretell.core import devices
+from foretell.core.devices import Device
+from foretell.core.errors import Mistake, NotFoundError, SpecError, WorkloadError
+from foretell.core.workload import Workload
 from foretell.distributed.consumption import Change, ConsumptionPrediction, Outlook, Setting, Strategy
 from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep, Placement, TimedStep, read_steps
-from foretell.entities.device import Device
-from foretell.entities.workload import Workload
-from foretell.errors import Mistake, NotFoundError, SpecError, WorkloadError
-from foretell.machines import devices
 from foretell.steps.api import DEVICES, KEPT, Input, read_workload
 from foretell.workloads.step_options import StepOptions
 

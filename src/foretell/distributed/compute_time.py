@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.special import ndtri
 
+from foretell.core.errors import ImportDataError
+from foretell.core.workload import Floats
 from foretell.distributed.placed_steps import Names, Rows
-from foretell.entities.workload import Floats
-from foretell.errors import ImportDataError
 
 Params = Mapping[str, Floats]
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from foretell.entities.consumption import Cycle, Metric, Resource
-from foretell.entities.prediction import Estimate
-from foretell.entities.workload import Floats, Workload
+from foretell.core.cycles import Cycle, Metric, Resource
+from foretell.core.prediction import Estimate
+from foretell.core.workload import Floats, Workload
 
 
 class Strategy(StrEnum):

@@ -8,6 +8,8 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from foretell.core.cycles import Metric, Resource
+from foretell.core.workload import Floats
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Strategy
 from foretell.distributed.consumption_targets import (
@@ -19,8 +21,6 @@ from foretell.distributed.consumption_targets import (
     read_targets,
     sum_compute,
 )
-from foretell.entities.consumption import Metric, Resource
-from foretell.entities.workload import Floats
 
 _LEAST = 1e-12  # no logarithm below
 _POWERS = 30.0  # of e: answers beyond are no answers

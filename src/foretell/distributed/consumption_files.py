@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from numpy.typing import NDArray
 
-from foretell.errors import StoreError
-from foretell.own_files import write_whole
+from foretell.core.errors import StoreError
+from foretell.core.private_files import write_whole
 from foretell.steps.step_files import VERSION, import_safetensors, read_header
 
 Arrays = dict[str, NDArray[Any]]

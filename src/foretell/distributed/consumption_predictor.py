@@ -8,18 +8,18 @@ from typing import Self, TypeVar
 
 import numpy as np
 
+from foretell.core.cycles import Metric, Resource
+from foretell.core.devices import Device
+from foretell.core.errors import NotEnoughRunsError, NotFoundError, StoreError
+from foretell.core.model_checks import read_rising
+from foretell.core.prediction import Estimate
+from foretell.core.serialization import from_record, to_record
+from foretell.core.units import render_duration, render_link
+from foretell.core.workload import Floats, Workload
 from foretell.distributed.consumption import Case, ConsumptionPrediction, CycleEstimate, MeasuredJob, Setting
 from foretell.distributed.consumption_files import load_model, save_model
 from foretell.distributed.consumption_targets import TARGETS, read_targets
 from foretell.distributed.timeline_model import PhysicsModel
-from foretell.entities.consumption import Metric, Resource
-from foretell.entities.device import Device
-from foretell.entities.prediction import Estimate
-from foretell.entities.records import from_record, to_record
-from foretell.entities.units import render_duration, render_link
-from foretell.entities.workload import Floats, Workload
-from foretell.errors import NotEnoughRunsError, NotFoundError, StoreError
-from foretell.models.checks import read_rising
 from foretell.steps._base import StepTimes
 from foretell.steps.baselines import RooflineModel
 from foretell.steps.replay import ReplayModel

@@ -5,9 +5,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from foretell.core.cycles import Cycle, Metric, Resource
+from foretell.core.workload import Floats, Workload
 from foretell.distributed.consumption import Case, MeasuredJob, Strategy
-from foretell.entities.consumption import Cycle, Metric, Resource
-from foretell.entities.workload import Floats, Workload
 
 Target: TypeAlias = tuple[Resource, Metric]
 

@@ -13,12 +13,12 @@ from typing import Self
 import numpy as np
 from scipy.special import expit, logit
 
+from foretell.core.errors import ImportDataError
+from foretell.core.intervals import Spread
+from foretell.core.workload import Floats
 from foretell.distributed.compute_time import NOISE, Block, Compute, Params, fit_blocks, get_column, soften
 from foretell.distributed.measured_range import SPLITS, Fold, Reach
 from foretell.distributed.placed_steps import Ints, Names, PlacedStep, Placement, Rows, TimedStep
-from foretell.entities.workload import Floats
-from foretell.errors import ImportDataError
-from foretell.models.intervals import Spread
 
 GROWTHS = ("ring", "power", "limited")  # how synchronisation grows with GPUs and nodes
 _SYNC_NOISE = (0.1, 0.05)  # of what is seen of synchronising: of itself, of computing

@@ -12,10 +12,10 @@ from typing import Any, Self
 import numpy as np
 from scipy.optimize import least_squares
 
+from foretell.core.model_checks import read_numbers
+from foretell.core.workload import Floats, StepPhase
 from foretell.distributed.consumption import Case, MeasuredJob, Strategy
 from foretell.distributed.consumption_targets import count_gradient_bytes, count_sent_bytes
-from foretell.entities.workload import Floats, StepPhase
-from foretell.models.checks import read_numbers
 
 _USUAL_S = 1e-3  # of an operator: where a bend has no effect
 _USUAL_BYTE_S = 6e-10  # of a worker's own time for each byte

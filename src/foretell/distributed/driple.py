@@ -12,6 +12,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.core.cycles import Metric, Resource
+from foretell.core.errors import MissingExtraError, NotFoundError
+from foretell.core.units import render_link
+from foretell.core.workload import Floats, Workload
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting, Strategy
 from foretell.distributed.consumption_targets import TARGETS, find_period, read_targets, sum_compute
@@ -25,10 +29,6 @@ from foretell.distributed.step_graph import (
     find_sizes,
     group_by_size,
 )
-from foretell.entities.consumption import Metric, Resource
-from foretell.entities.units import render_link
-from foretell.entities.workload import Floats, Workload
-from foretell.errors import MissingExtraError, NotFoundError
 from foretell.steps.torch_seed import settled
 
 FEATURES = 3

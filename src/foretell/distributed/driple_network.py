@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from foretell.entities.workload import Floats
+from foretell.core.workload import Floats
 
 WEIGHT_DECAY = 1e-6
 LARGEST_GRADIENT = 1.0  # layers that are repeated so often give steps without bounds now and then

@@ -5,9 +5,9 @@ from functools import cache
 
 import torch
 
+from foretell.core.workload import Workload
 from foretell.distributed.consumption import Setting
 from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
-from foretell.entities.workload import Workload
 from foretell.workloads.capture import capture
 from foretell.workloads.device_measurements import build_input, find_work, measure_speed
 from foretell.workloads.random_networks import KINDS, Draw, Network, draw_network

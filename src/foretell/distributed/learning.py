@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foretell.api.workspace import make_kept_folder
+from foretell.apps.workspace import make_kept_folder
+from foretell.core import devices
+from foretell.core.cycles import Cycle, Resource, Series
+from foretell.core.errors import Mistake, NotFoundError, RunnerError, SpecError
+from foretell.core.observation import Recorded
+from foretell.core.workload import Floats
 from foretell.distributed.api import CONSUMPTION, check_setting, name_device, tell_times
 from foretell.distributed.consumption import Case, MeasuredJob, Setting
 from foretell.distributed.links import Links, open_links
 from foretell.distributed.training_group import TrainingGroup, open_group
 from foretell.distributed.training_jobs import JobProgress, Trained, TrainingJob
-from foretell.entities.consumption import Cycle, Resource, Series
-from foretell.entities.observation import Recorded
-from foretell.entities.workload import Floats
-from foretell.errors import Mistake, NotFoundError, RunnerError, SpecError
-from foretell.machines import devices
 from foretell.observations.cycles import measure_cycle
 from foretell.probes.consumption import sample
 from foretell.steps.api import DEVICES, KEPT, check_name

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
-from foretell.entities.units import render_link
-from foretell.errors import RunnerError
+from foretell.core.errors import RunnerError
+from foretell.core.units import render_link
 
 INTERFACE = "eth0"
 LOOPBACK = "lo"

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from foretell.core.cycles import Cycle, Resource
+from foretell.core.errors import ImportDataError
 from foretell.distributed.consumption import MeasuredJob, Setting, Strategy
 from foretell.distributed.job_draws import find_family, read_job
 from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
-from foretell.entities.consumption import Cycle, Resource
-from foretell.errors import ImportDataError
 from foretell.workloads.json_lines import LinesFile
 
 FORMAT = "foretell consumption"

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from foretell.entities.device import Device
-from foretell.entities.prediction import Estimate
-from foretell.entities.units import parse_rate
-from foretell.entities.workload import Floats
-from foretell.errors import ImportDataError, NotFoundError
+from foretell.core.devices import Device
+from foretell.core.errors import ImportDataError, NotFoundError
+from foretell.core.prediction import Estimate
+from foretell.core.units import parse_rate
+from foretell.core.workload import Floats
 
 Placement = tuple[int, ...]  # GPUs on each node
 

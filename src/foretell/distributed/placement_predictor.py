@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from foretell.core.errors import ImportDataError
+from foretell.core.prediction import Estimate
 from foretell.distributed.data_parallel import GROWTHS, ParallelModel, ParallelTime, score_growths
 from foretell.distributed.measured_range import SPLITS, find_learnable
 from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep, Placement, TimedStep
-from foretell.entities.prediction import Estimate
-from foretell.errors import ImportDataError
 
 _MOST_PAIRS = 30  # workloads on clusters that are learned from at once: more take minutes
 _FARTHEST = 2  # times the GPUs, or the batch, that were measured: beyond it, a doubt

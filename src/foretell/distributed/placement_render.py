@@ -6,11 +6,11 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
+from foretell.core.serialization import to_record
 from foretell.distributed.placed_steps import PlacedPrediction, render_placement
 from foretell.distributed.render import render_share, render_short_interval
-from foretell.entities.records import to_record
-from foretell.reports.tables import HEADING, QUIET, add_cells, build_line, build_notes, build_table, stack
-from foretell.reports.words import render_level
+from foretell.render.phrases import render_level
+from foretell.render.tables import HEADING, QUIET, add_cells, build_line, build_notes, build_table, stack
 from foretell.steps.render import render_time
 
 _MILLION, _HOUR_S = 1e6, 3600.0

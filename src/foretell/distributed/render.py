@@ -9,14 +9,14 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
+from foretell.core.cycles import Resource
+from foretell.core.prediction import Estimate
+from foretell.core.serialization import to_record
+from foretell.core.units import render_link, render_rate
 from foretell.distributed.consumption import Change, ConsumptionPrediction, CycleEstimate, Outlook, Setting, Strategy
 from foretell.distributed.training_jobs import JobProgress
-from foretell.entities.consumption import Resource
-from foretell.entities.prediction import Estimate
-from foretell.entities.records import to_record
-from foretell.entities.units import render_link, render_rate
-from foretell.reports.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
-from foretell.reports.words import clean_line, count, render_interval, render_level
+from foretell.render.phrases import clean_line, count, render_interval, render_level
+from foretell.render.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
 from foretell.steps.render import render_time
 
 _LITTLE, _MUCH = 0.1, 0.25  # of an iteration: what waits less hardly limits it, or is not what limits it most

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from foretell.entities.workload import Gradient, Operator, Shape, StepPhase, Workload
-from foretell.errors import MissingExtraError
+from foretell.core.errors import MissingExtraError
+from foretell.core.workload import Gradient, Operator, Shape, StepPhase, Workload
 
 Edge: TypeAlias = tuple[int, int]
 Sizes: TypeAlias = tuple[tuple[int, int], ...]

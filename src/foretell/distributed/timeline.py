@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foretell.core.workload import Floats, StepPhase
 from foretell.distributed.consumption import Case, Setting, Strategy
 from foretell.distributed.step_graph import Bucket, find_buckets
-from foretell.entities.workload import Floats, StepPhase
 
 FASTEST_BYTES_PER_S = 5e9  # of a link that nobody named: processes of one machine, about
 UNDER_WAY_BYTES = 1e6  # that a network's queues take at a sender's own rate before it feels others: a window of TCP's

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from foretell.core.cycles import Metric, Resource
+from foretell.core.model_checks import check_numbers, read_number, read_numbers, read_positive
+from foretell.core.serialization import from_record
+from foretell.core.workload import Floats, StepPhase
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Strategy
 from foretell.distributed.consumption_targets import TARGETS, Target, find_taught, read_targets
 from foretell.distributed.device_demand import Demand, fit_demand, move_demand
 from foretell.distributed.timeline import FASTEST_BYTES_PER_S, Costs, Timeline, lay_out, sum_phases
-from foretell.entities.consumption import Metric, Resource
-from foretell.entities.records import from_record
-from foretell.entities.workload import Floats, StepPhase
-from foretell.models.checks import check_numbers, read_number, read_numbers, read_positive
 
 _LEAST = 0.02  # of an iteration: what a timeline says of nothing at all
 _RIDGE = 3.0  # jobs that a correction must outweigh

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import IO, Any
 
+from foretell.core.errors import RunnerError
 from foretell.distributed.links import Links
 from foretell.distributed.training_jobs import Trained, TrainingJob
-from foretell.errors import RunnerError
 
 _PORTS = range(20_000, 30_000)  # below those that systems give out themselves
 _PATIENCE_S = 120.0

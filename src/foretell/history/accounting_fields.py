@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.run import State
-from foretell.errors import SchedulerError
+from foretell.core.errors import SchedulerError
+from foretell.core.run import State
 from foretell.history.accounting_lines import Layout, Lines, Places, split_fields
 from foretell.probes.slurm.fields import count_gpus, parse_clock, parse_size, parse_tres
 from foretell.probes.slurm.states import parse_state

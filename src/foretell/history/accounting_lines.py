@@ -10,8 +10,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.history import Complaint, Mark
-from foretell.errors import ImportDataError
+from foretell.core.errors import ImportDataError
+from foretell.core.past_jobs import Complaint, Mark
 
 FREE_TEXTS = frozenset(
     {"JobName", "WorkDir", "SubmitLine", "Comment", "AdminComment", "SystemComment", "Container", "WCKey", "Extra"}

@@ -13,7 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from foretell.errors import ImportDataError, NotFoundError
+from foretell.core.errors import ImportDataError, NotFoundError
 from foretell.history.accounting_lines import BLOCK, LONGEST_LINE, Layout, parse_layout
 from foretell.probes.slurm.calls import stream
 

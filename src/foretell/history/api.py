@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from foretell.api.workspace import StoreLike, using_store
-from foretell.entities.history import Assignment, HistoryApp, HistoryImport, JobKind, JobRows, Mark, WasteReport
-from foretell.entities.site import Site
-from foretell.errors import ImportDataError
+from foretell.apps.workspace import StoreLike, using_store
+from foretell.core.errors import ImportDataError
+from foretell.core.past_jobs import Assignment, HistoryApp, HistoryImport, JobKind, JobRows, Mark, WasteReport
+from foretell.core.site import Site
 from foretell.history.accounting_lines import Complaints, Layout, read_lines
 from foretell.history.accounting_sources import FIELDS, Query, open_file, print_file, read_blocks, read_head
 from foretell.history.grouping import Rules, load_rules, parse_rules
 from foretell.history.job_folding import Folder
 from foretell.history.waste import COLUMNS, find_waste
-from foretell.stores.history import JobFilter, JobHistory
+from foretell.stores.job_history import JobFilter, JobHistory
 
 _BATCH = 20_000
 _RULES = "rules"

@@ -9,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from foretell.entities.app import Value
-from foretell.entities.history import Assignment, JobKind
-from foretell.errors import Mistake, NotFoundError, SpecError
+from foretell.core.app import Value
+from foretell.core.errors import Mistake, NotFoundError, SpecError
+from foretell.core.past_jobs import Assignment, JobKind
 
 # What people call a script or a job that could be anything.
 _GENERIC = frozenset(

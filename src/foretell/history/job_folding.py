@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretell.entities.history import JobKind, JobRows
+from foretell.core.past_jobs import JobKind, JobRows
 from foretell.history import accounting_fields as fields
 from foretell.history.accounting_fields import (
     Columns,

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from foretell.entities.history import Waste, WasteReport
-from foretell.reports.plots import ACCENT, GRID, INK, MUTED, PICK, house_style
-from foretell.reports.words import clean_line
+from foretell.core.past_jobs import Waste, WasteReport
+from foretell.render.figures import ACCENT, GRID, INK, MUTED, PICK, house_style
+from foretell.render.phrases import clean_line
 
 _MOST_ROWS = 12
 _LONGEST = 24

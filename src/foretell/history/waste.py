@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.history import Waste, WasteReport
-from foretell.entities.run import Allocation, State
-from foretell.entities.site import Billing, NodeType, Site
-from foretell.errors import Mistake, SpecError
+from foretell.core.errors import Mistake, SpecError
+from foretell.core.past_jobs import Waste, WasteReport
+from foretell.core.run import Allocation, State
+from foretell.core.site import Billing, NodeType, Site
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]

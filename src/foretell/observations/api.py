@@ -8,15 +8,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from foretell.api.exchange import store_repeated
-from foretell.api.workspace import FOLDER, StoreLike, keep_file, make_kept_folder, using_store
-from foretell.entities.app import ParameterType
-from foretell.entities.consumption import Resource
-from foretell.entities.observation import CycleSearch, Observation, Recorded
-from foretell.entities.records import to_record
-from foretell.entities.run import Allocation, Run, RunSpec, State
-from foretell.entities.units import render_duration
-from foretell.errors import Mistake, OutputError, SpecError
+from foretell.apps.api import store_repeated
+from foretell.apps.workspace import FOLDER, StoreLike, keep_file, make_kept_folder, using_store
+from foretell.core.app import ParameterType
+from foretell.core.cycles import Resource
+from foretell.core.errors import Mistake, OutputError, SpecError
+from foretell.core.observation import CycleSearch, Observation, Recorded
+from foretell.core.run import Allocation, Run, RunSpec, State
+from foretell.core.serialization import to_record
+from foretell.core.units import render_duration
 from foretell.observations.cycles import search_cycle
 from foretell.probes.consumption import INTERVAL_S, TICK_S, require_processes
 from foretell.probes.machine import detect_machine

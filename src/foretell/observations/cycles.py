@@ -18,9 +18,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.consumption import Cycle, Series
-from foretell.entities.observation import CycleSearch
-from foretell.entities.workload import Floats
+from foretell.core.cycles import Cycle, Series
+from foretell.core.observation import CycleSearch
+from foretell.core.workload import Floats
 
 Flags: TypeAlias = NDArray[np.bool_]
 Places: TypeAlias = NDArray[np.int64]

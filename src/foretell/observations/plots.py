@@ -5,11 +5,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from foretell.entities.consumption import Resource
-from foretell.entities.observation import Observation
+from foretell.core.cycles import Resource
+from foretell.core.observation import Observation
 from foretell.observations.render import find_window, list_resources, name_resource, render_amount
-from foretell.reports.plots import ACCENT, MUTED, house_style
-from foretell.reports.words import clean_line
+from foretell.render.figures import ACCENT, MUTED, house_style
+from foretell.render.phrases import clean_line
 
 _PANEL, _HEAD = 1.35, 0.9  # inches
 _LONGEST_TITLE = 90

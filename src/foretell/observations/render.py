@@ -9,13 +9,13 @@ from rich.console import Console, ConsoleOptions, Group
 from rich.table import Table
 from rich.text import Text
 
-from foretell.entities.consumption import Cycle, Resource, Series
-from foretell.entities.observation import CycleSearch, Observation
-from foretell.entities.records import to_record
-from foretell.entities.units import render_bytes, render_duration
-from foretell.entities.workload import Floats
-from foretell.reports.tables import BAD, HEADING, QUIET, add_cells, build_line, build_notes, build_table, stack
-from foretell.reports.words import render_percent
+from foretell.core.cycles import Cycle, Resource, Series
+from foretell.core.observation import CycleSearch, Observation
+from foretell.core.serialization import to_record
+from foretell.core.units import render_bytes, render_duration
+from foretell.core.workload import Floats
+from foretell.render.phrases import render_percent
+from foretell.render.tables import BAD, HEADING, QUIET, add_cells, build_line, build_notes, build_table, stack
 
 _SHOWN_PERIODS = 8  # of what was seen, in a time line
 

@@ -17,7 +17,7 @@ import scipy
 import scipy.fft
 from numpy.typing import NDArray
 
-from foretell.entities.run import BENCH_VERSION, Bench
+from foretell.core.run import BENCH_VERSION, Bench
 from foretell.probes.machine import find_cpu_model, read_busy_s
 
 _BLOCK_BYTES = 1 << 20

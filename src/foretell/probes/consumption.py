@@ -16,9 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
-from foretell.entities.consumption import Resource, Series
-from foretell.entities.observation import Load, Recorded
-from foretell.errors import NotFoundError
+from foretell.core.cycles import Resource, Series
+from foretell.core.errors import NotFoundError
+from foretell.core.observation import Load, Recorded
 from foretell.probes.gpus import Gpu, GpuLoad, find_gpus, find_used_gpus, read_load
 from foretell.probes.load import LoadWatch
 from foretell.probes.network import Counts, NetworkCounter

@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from foretell.entities.observation import Load
+from foretell.core.observation import Load
 from foretell.probes.procfs import TICKS_PER_S, find_stat, find_text, pids
 
 _MOST_NAMED = 3

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from foretell.entities.records import from_record, to_record
-from foretell.entities.run import BENCH_VERSION, Bench, Machine, Owner
-from foretell.errors import OutputError
+from foretell.core.errors import OutputError
+from foretell.core.run import BENCH_VERSION, Bench, Machine, Owner
+from foretell.core.serialization import from_record, to_record
 from foretell.probes.gpus import find_gpus
 from foretell.probes.procfs import TICKS_PER_S, find_stat, find_text, pids
 from foretell.probes.run_lock import is_run_locked

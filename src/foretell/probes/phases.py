@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretell.entities.app import Combine, Phase
+from foretell.core.app import Combine, Phase
 
 _LONGEST_LINE = 1 << 16  # what has no line breaks is read in pieces: logs can be gigabytes
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from foretell.entities.run import Usage
+from foretell.core.run import Usage
 from foretell.probes.gpus import Gpu, GpuSample, sample_gpus
 from foretell.probes.procfs import Stat, find_children, find_high_water_bytes, find_io, find_stat
 from foretell.probes.starter import Command, get_starter

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from foretell.entities.consumption import Resource, Series
-from foretell.entities.observation import Load, Recorded
-from foretell.entities.records import from_record, to_record
+from foretell.core.cycles import Resource, Series
+from foretell.core.observation import Load, Recorded
+from foretell.core.serialization import from_record, to_record
 
 _DIGITS = 7  # that a rate is kept with
 _PLAIN = ("started_s", "interval_s", "processes", "gpus", "grain_s", "sampling_cpu_s", "notes")

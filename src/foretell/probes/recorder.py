@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from foretell.entities.run import Machine, Usage
+from foretell.core.run import Machine, Usage
 from foretell.probes.child import Child
 from foretell.probes.gpus import find_gpus
 from foretell.probes.machine import RUN_DIRECTORY, detect_machine

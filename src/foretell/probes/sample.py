@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from foretell.entities.records import from_record, to_record
-from foretell.entities.run import Machine, Usage
+from foretell.core.run import Machine, Usage
+from foretell.core.serialization import from_record, to_record
 
 SAMPLE = "sample.json"
 _MOST_POINTS = 200

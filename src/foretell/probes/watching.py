@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from foretell.entities.observation import Recorded
-from foretell.entities.run import Usage
-from foretell.errors import RunnerError
+from foretell.core.errors import RunnerError
+from foretell.core.observation import Recorded
+from foretell.core.run import Usage
 from foretell.probes.child import Child
 from foretell.probes.consumption import INTERVAL_S, ConsumptionSampler
 from foretell.probes.environment import OF_A_RUN, build_environment

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from foretell.entities.app import Phase
-from foretell.entities.run import Launch, Run, RunSpec
+from foretell.core.app import Phase
+from foretell.core.run import Launch, Run, RunSpec
 
 
 class Runner(abc.ABC):

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from foretell.entities.records import from_record, to_record
-from foretell.entities.run import Run
-from foretell.errors import OutputError, RunnerError
-from foretell.own_files import make_own_folder
+from foretell.core.errors import OutputError, RunnerError
+from foretell.core.private_files import make_own_folder
+from foretell.core.run import Run
+from foretell.core.serialization import from_record, to_record
 from foretell.probes.sample import SAMPLE
 
 STDOUT, STDERR, SETUP, CLEANUP, RECORD = "stdout.log", "stderr.log", "setup.log", "cleanup.log", "run.json"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from foretell.entities.app import Phase
-from foretell.entities.run import Launch, Machine, Run, RunSpec, State, Usage
+from foretell.core.app import Phase
+from foretell.core.run import Launch, Machine, Run, RunSpec, State, Usage
 from foretell.probes.environment import build_environment
 from foretell.probes.gpus import Gpu
 from foretell.probes.machine import RUN_DIRECTORY, RUN_ID, kill_leftovers, read_busy_s

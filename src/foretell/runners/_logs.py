@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from foretell.entities.app import Combine, Phase
-from foretell.entities.units import render_bytes
+from foretell.core.app import Combine, Phase
+from foretell.core.units import render_bytes
 from foretell.probes.phases import read_phases
 from foretell.runners._files import STDERR, STDOUT
 

@@ -2,7 +2,7 @@
 
 import signal
 
-from foretell.entities.units import render_bytes, render_duration
+from foretell.core.units import render_bytes, render_duration
 
 
 def render_time_limit(limit_s: float) -> str:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from foretell.entities.app import Phase
-from foretell.entities.run import Launch, Run, RunSpec
-from foretell.entities.units import render_bytes
-from foretell.errors import RunnerError, RunTakenError
+from foretell.core.app import Phase
+from foretell.core.errors import RunnerError, RunTakenError
+from foretell.core.run import Launch, Run, RunSpec
+from foretell.core.units import render_bytes
 from foretell.probes.gpus import Gpu, find_gpus
 from foretell.probes.machine import RUN_ID, detect_machine, kill_leftovers
 from foretell.probes.process import CpuLedger

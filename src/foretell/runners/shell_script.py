@@ -5,9 +5,9 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from foretell.entities.run import Allocation, Launch
-from foretell.entities.units import render_bytes, render_duration
-from foretell.errors import RunnerError
+from foretell.core.errors import RunnerError
+from foretell.core.run import Allocation, Launch
+from foretell.core.units import render_bytes, render_duration
 from foretell.probes.machine import RUN_DIRECTORY
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

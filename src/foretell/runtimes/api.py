@@ -11,17 +11,17 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from foretell.api.exchange import make_known
-from foretell.api.versions import warn_of_changes
-from foretell.api.workspace import StoreLike, directory_of, looks_like_a_file, resolve_app, using_store
+from foretell.apps.api import make_known
 from foretell.apps.command import build_spec
-from foretell.apps.tables import build_specs
+from foretell.apps.program_version import warn_of_changes
+from foretell.apps.table_files import build_specs
 from foretell.apps.where import Where
-from foretell.entities.app import App, ParameterType, Value
-from foretell.entities.learned import ModelCard, ModelRecord
-from foretell.entities.prediction import Prediction
-from foretell.entities.run import TEACHING, Allocation, Machine, RunSpec
-from foretell.errors import Mistake, NotEnoughRunsError, NotFoundError, SpecError, StoreError
+from foretell.apps.workspace import StoreLike, directory_of, looks_like_a_file, resolve_app, using_store
+from foretell.core.app import App, ParameterType, Value
+from foretell.core.errors import Mistake, NotEnoughRunsError, NotFoundError, SpecError, StoreError
+from foretell.core.model_card import ModelCard, ModelRecord
+from foretell.core.prediction import Prediction
+from foretell.core.run import TEACHING, Allocation, Machine, RunSpec
 from foretell.runtimes import explain as explaining
 from foretell.runtimes.evidence import Past, add_failure_warnings, count_evidence, find_past, list_newer
 from foretell.runtimes.explanation import Explanation

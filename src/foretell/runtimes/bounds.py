@@ -6,8 +6,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.prediction import Estimate
-from foretell.models.intervals import Spread
+from foretell.core.intervals import Spread
+from foretell.core.prediction import Estimate
 from foretell.runtimes.regressors import LARGEST
 from foretell.runtimes.requests import Outlay, plan_for_widths
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from foretell.apps.tables import Columns, read_runs
-from foretell.entities.app import App, Value
-from foretell.entities.prediction import Prediction
-from foretell.entities.run import RESOURCE_COLUMNS, TEACHING, USAGE_COLUMNS, Run, State
-from foretell.errors import NotFoundError
+from foretell.apps.table_files import Columns, read_runs
+from foretell.core.app import App, Value
+from foretell.core.errors import NotFoundError
+from foretell.core.prediction import Prediction
+from foretell.core.run import RESOURCE_COLUMNS, TEACHING, USAGE_COLUMNS, Run, State
 from foretell.stores import RunStore
-from foretell.stores.history import find_history
+from foretell.stores.job_history import find_history
 
 _TAKEN = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, "state"} - {"partition"})
 _FEW_TEXTS = 20

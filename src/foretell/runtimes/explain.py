@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.app import Value
-from foretell.entities.run import Machine, RunSpec
+from foretell.core.app import Value
+from foretell.core.run import Machine, RunSpec
 from foretell.runtimes.bounds import Bounds
 from foretell.runtimes.encoding import Field
 from foretell.runtimes.explanation import (

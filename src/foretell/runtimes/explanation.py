@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foretell.entities.app import Value
-from foretell.entities.prediction import Estimate
-from foretell.entities.run import Allocation
+from foretell.core.app import Value
+from foretell.core.prediction import Estimate
+from foretell.core.run import Allocation
 
 INSIDE = "noise and model error"  # what runs leave open even where they were made
 MACHINE = "machine"

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from foretell.entities.learned import Scores
-from foretell.models.intervals import Spread
+from foretell.core.intervals import Spread
+from foretell.core.model_card import Scores
 from foretell.runtimes.metrics import score
 from foretell.runtimes.recipes import Bools, FittedRecipe, Floats, Recipe, Saturation, TrainingSet
 from foretell.runtimes.regressors import build_blend, weigh_by_error

@@ -7,11 +7,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.app import App
-from foretell.entities.formula import Formula
-from foretell.entities.learned import Judgement, ModelCard
-from foretell.errors import NotEnoughRunsError
-from foretell.models.intervals import Spread
+from foretell.core.app import App
+from foretell.core.errors import NotEnoughRunsError
+from foretell.core.formula import Formula
+from foretell.core.intervals import Spread
+from foretell.core.model_card import Judgement, ModelCard
 from foretell.runtimes.bounds import Marginal
 from foretell.runtimes.encoding import Encoder, Field, fit_encoder
 from foretell.runtimes.extrapolation import BETWEEN, BEYOND, select_elsewhere

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foretell.entities.learned import Scores
+from foretell.core.model_card import Scores
 
 
 def score(actual: ArrayLike, predicted: ArrayLike) -> Scores:

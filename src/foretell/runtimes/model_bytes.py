@@ -9,7 +9,7 @@ from typing import Any
 
 import skops.io
 
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
 from foretell.runtimes.model_types import check_model, name_types
 from foretell.runtimes.regressors import RunRegressor
 

@@ -28,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.tree._tree import TREE_LEAF, Tree
 
-from foretell.models.checks import check_nodes, check_numbers, check_whole_numbers, read_number
+from foretell.core.model_checks import check_nodes, check_numbers, check_whole_numbers, read_number
 from foretell.runtimes.regressors import REGRESSORS
 from foretell.runtimes.regressors.blend import BlendRunRegressor
 from foretell.runtimes.regressors.boosting import BoostingRunRegressor

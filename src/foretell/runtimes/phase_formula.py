@@ -7,9 +7,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.formula import Formula
-from foretell.entities.learned import Judgement, Standing
-from foretell.models.intervals import Spread
+from foretell.core.formula import Formula
+from foretell.core.intervals import Spread
+from foretell.core.model_card import Judgement, Standing
 from foretell.runtimes.bounds import Marginal
 from foretell.runtimes.extrapolation import Elsewhere
 from foretell.runtimes.metrics import score

@@ -8,8 +8,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from foretell.entities.learned import Judgement
-from foretell.reports.plots import (
+from foretell.core.model_card import Judgement
+from foretell.render.figures import (
     ACCENT,
     DECADE,
     GRID,
@@ -27,7 +27,7 @@ from foretell.reports.plots import (
     house_style,
     rule,
 )
-from foretell.reports.words import ELAPSED, MEMORY, clean_line, render_percent, title_quantity
+from foretell.render.phrases import ELAPSED, MEMORY, clean_line, render_percent, title_quantity
 from foretell.runtimes.explanation import Driver, Explanation
 
 _CLOSE = 0.25  # how far off a prediction may be and still lie in the band

@@ -8,13 +8,13 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.formula import Formula
-from foretell.entities.learned import ModelCard
-from foretell.entities.prediction import Prediction, Request
-from foretell.entities.records import from_record, to_record
-from foretell.entities.run import Allocation, Machine, RunSpec
-from foretell.errors import StoreError
-from foretell.models.intervals import Spread
+from foretell.core.errors import StoreError
+from foretell.core.formula import Formula
+from foretell.core.intervals import Spread
+from foretell.core.model_card import ModelCard
+from foretell.core.prediction import Prediction, Request
+from foretell.core.run import Allocation, Machine, RunSpec
+from foretell.core.serialization import from_record, to_record
 from foretell.runtimes.bounds import Bounds, Marginal, Question
 from foretell.runtimes.encoding import Encoder, Field
 from foretell.runtimes.extrapolation import BETWEEN, BEYOND, ON_GRID, REGIMES

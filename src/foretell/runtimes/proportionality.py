@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.formula import Formula
+from foretell.core.formula import Formula
 from foretell.runtimes.recipes import FittedRecipe, Recipe, TrainingSet
 from foretell.runtimes.regressors import REGRESSORS
 from foretell.runtimes.run_table import Columns

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.errors import NotFoundError
+from foretell.core.errors import NotFoundError
 from foretell.runtimes.regressors import REGRESSORS, ProcessRunRegressor, RunRegressor
 
 Floats: TypeAlias = NDArray[np.float64]

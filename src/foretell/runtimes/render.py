@@ -9,24 +9,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from foretell.entities.app import Value
-from foretell.entities.learned import Judgement, ModelCard, Standing
-from foretell.entities.prediction import Estimate, Prediction, Request
-from foretell.entities.units import render_bytes, render_duration
-from foretell.reports.records import Record, build_record
-from foretell.reports.tables import (
-    GOOD,
-    HEADING,
-    QUIET,
-    FirstThatFits,
-    add_cells,
-    build_facts,
-    build_line,
-    build_notes,
-    build_table,
-    stack,
-)
-from foretell.reports.words import (
+from foretell.core.app import Value
+from foretell.core.model_card import Judgement, ModelCard, Standing
+from foretell.core.prediction import Estimate, Prediction, Request
+from foretell.core.units import render_bytes, render_duration
+from foretell.render.phrases import (
     ELAPSED,
     LEGEND,
     MEMORY,
@@ -42,6 +29,19 @@ from foretell.reports.words import (
     render_range,
     render_size,
     title_quantity,
+)
+from foretell.render.records import Record, build_record
+from foretell.render.tables import (
+    GOOD,
+    HEADING,
+    QUIET,
+    FirstThatFits,
+    add_cells,
+    build_facts,
+    build_line,
+    build_notes,
+    build_table,
+    stack,
 )
 from foretell.runtimes.explanation import (
     INSIDE,

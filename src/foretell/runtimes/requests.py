@@ -9,7 +9,7 @@ from typing import Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foretell.models.intervals import Spread
+from foretell.core.intervals import Spread
 
 Floats: TypeAlias = NDArray[np.float64]
 

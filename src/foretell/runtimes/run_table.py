@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.app import Value
-from foretell.entities.run import TEACHING, Machine, Run, RunSpec, State
+from foretell.core.app import Value
+from foretell.core.run import TEACHING, Machine, Run, RunSpec, State
 
 Column: TypeAlias = NDArray[Any]
 Columns: TypeAlias = Mapping[str, Column]

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from foretell.entities.learned import Judgement, Scores, Standing
-from foretell.errors import NotFoundError
-from foretell.models.intervals import Spread
+from foretell.core.errors import NotFoundError
+from foretell.core.intervals import Spread
+from foretell.core.model_card import Judgement, Scores, Standing
 from foretell.runtimes.metrics import score
 from foretell.runtimes.recipes import Bools, FittedRecipe, Floats, Recipe, TrainingSet
 from foretell.runtimes.regressors import build_blend, weigh_members

@@ -7,10 +7,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.app import App
-from foretell.entities.learned import Borrowing, Judgement, ModelCard, Scores, Standing
-from foretell.errors import NotEnoughRunsError
-from foretell.models.intervals import Spread
+from foretell.core.app import App
+from foretell.core.errors import NotEnoughRunsError
+from foretell.core.intervals import Spread
+from foretell.core.model_card import Borrowing, Judgement, ModelCard, Scores, Standing
 from foretell.runtimes.encoding import Encoder, fit_encoder
 from foretell.runtimes.fit import NEED, NEED_TO_BORROW, Progress, learn, lend_ranges
 from foretell.runtimes.metrics import score

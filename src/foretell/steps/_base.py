@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from foretell.entities.workload import Floats, MeasuredStep, Workload
+from foretell.core.workload import Floats, MeasuredStep, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

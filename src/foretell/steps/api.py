@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.api.exchange import store_repeated
-from foretell.api.workspace import FOLDER, StoreLike, keep_file, make_kept_folder, using_store
-from foretell.entities.app import ParameterType, Value
-from foretell.entities.device import Device
-from foretell.entities.run import Allocation, Run, RunSpec, State, Usage
-from foretell.entities.workload import MeasuredStep, StepPhase, Workload
-from foretell.errors import Mistake, SpecError, WorkloadError
-from foretell.machines import devices
+from foretell.apps.api import store_repeated
+from foretell.apps.workspace import FOLDER, StoreLike, keep_file, make_kept_folder, using_store
+from foretell.core import devices
+from foretell.core.app import ParameterType, Value
+from foretell.core.devices import Device
+from foretell.core.errors import Mistake, SpecError, WorkloadError
+from foretell.core.run import Allocation, Run, RunSpec, State, Usage
+from foretell.core.workload import MeasuredStep, StepPhase, Workload
 from foretell.probes.machine import detect_machine
 from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPrediction, find_phases
 from foretell.workloads.api import read_workload as read_step

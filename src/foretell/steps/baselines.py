@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from foretell.entities.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
+from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 from foretell.steps._base import StepModel, StepTimes
 from foretell.steps.operator_encoding import Distinct, Rows, encode, find_distinct, find_iterations, read_times
 

@@ -6,9 +6,9 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.workload import Floats
-from foretell.errors import StoreError
-from foretell.models.checks import check_nodes, check_numbers, check_whole_numbers
+from foretell.core.errors import StoreError
+from foretell.core.model_checks import check_nodes, check_numbers, check_whole_numbers
+from foretell.core.workload import Floats
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 

@@ -12,9 +12,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.device import Device
-from foretell.entities.workload import Attribute, Floats, Operator, Shape, StepPhase, Workload
-from foretell.models.checks import read_numbers
+from foretell.core.devices import Device
+from foretell.core.model_checks import read_numbers
+from foretell.core.workload import Attribute, Floats, Operator, Shape, StepPhase, Workload
 from foretell.steps.boosted_trees import Arrays, BoostedTrees
 from foretell.steps.host_times import name_word
 from foretell.steps.operator_parts import CONVOLUTIONS, PRODUCTS

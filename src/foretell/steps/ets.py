@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
-from foretell.errors import MissingExtraError
+from foretell.core.errors import MissingExtraError
+from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 from foretell.steps._base import StepModel, StepTimes
 from foretell.steps.operator_encoding import Distinct, Rows, encode, find_distinct, find_iterations, read_times
 from foretell.steps.torch_seed import settled

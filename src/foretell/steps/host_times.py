@@ -8,8 +8,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from scipy.optimize import nnls
 
-from foretell.entities.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
-from foretell.models.checks import read_number, read_numbers
+from foretell.core.model_checks import read_number, read_numbers
+from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 
 Word: TypeAlias = str  # kind and phase of an operator
 

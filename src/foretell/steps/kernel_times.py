@@ -6,9 +6,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.device import Device
-from foretell.entities.workload import Floats, StepPhase
-from foretell.models.checks import read_numbers
+from foretell.core.devices import Device
+from foretell.core.model_checks import read_numbers
+from foretell.core.workload import Floats, StepPhase
 from foretell.steps.boosted_trees import Arrays, BoostedTrees
 from foretell.steps.operator_parts import Part, Work
 

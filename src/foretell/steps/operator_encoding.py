@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from foretell.entities.workload import Floats, MeasuredStep, Operator, Shape, StepPhase, Workload
+from foretell.core.workload import Floats, MeasuredStep, Operator, Shape, StepPhase, Workload
 
 Rows: TypeAlias = NDArray[np.intp]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from foretell.entities.workload import Attribute, Operator, Shape, StepPhase
+from foretell.core.workload import Attribute, Operator, Shape, StepPhase
 
 PRODUCTS = frozenset({"linear", "matmul", "__matmul__", "__rmatmul__", "bmm", "mm", "addmm", "baddbmm"})
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})

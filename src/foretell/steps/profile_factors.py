@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
+from foretell.core.workload import Floats, MeasuredStep, Operator, Workload
 from foretell.steps.host_times import HostTimes, name_word
 from foretell.steps.operator_parts import Part, Work, split
 

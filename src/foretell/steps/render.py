@@ -8,10 +8,10 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
 
-from foretell.entities.units import render_bytes, render_duration
-from foretell.entities.workload import Operator, StepPhase, Workload
-from foretell.reports.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
-from foretell.reports.words import clean_line, count, render_interval, render_level
+from foretell.core.units import render_bytes, render_duration
+from foretell.core.workload import Operator, StepPhase, Workload
+from foretell.render.phrases import clean_line, count, render_interval, render_level
+from foretell.render.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
 from foretell.steps.step_records import MeasuredProfile, render_shape
 from foretell.steps.step_results import (
     KnownDevice,

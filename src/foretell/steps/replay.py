@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.device import Device
-from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
-from foretell.models.checks import read_device
+from foretell.core.devices import Device
+from foretell.core.model_checks import read_device
+from foretell.core.workload import Floats, MeasuredStep, Operator, Workload
 from foretell.steps._base import StepModel, StepTimes
 from foretell.steps.host_times import HostModel, HostTimes
 from foretell.steps.kernel_times import KernelModel

@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.device import Device
-from foretell.entities.workload import Floats, MeasuredStep, Operator, Workload
-from foretell.models.checks import read_device, read_number, read_numbers, read_positive
+from foretell.core.devices import Device
+from foretell.core.model_checks import read_device, read_number, read_numbers, read_positive
+from foretell.core.workload import Floats, MeasuredStep, Operator, Workload
 from foretell.steps._base import StepModel, StepTimes
 from foretell.steps.cpu_operators import Call, CallModel, list_calls
 from foretell.steps.host_times import HostTimes, name_word

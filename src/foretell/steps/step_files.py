@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from foretell.errors import MissingExtraError, StoreError
-from foretell.own_files import write_whole
+from foretell.core.errors import MissingExtraError, StoreError
+from foretell.core.private_files import write_whole
 from foretell.steps.replay import ReplayModel
 from foretell.steps.serial_replay import SerialModel
 

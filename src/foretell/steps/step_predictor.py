@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.entities.device import Device
-from foretell.entities.prediction import Estimate
-from foretell.entities.workload import MeasuredStep, StepEstimate, StepPhase, Workload
-from foretell.errors import NotFoundError, StoreError
-from foretell.models.checks import read_rising
+from foretell.core.devices import Device
+from foretell.core.errors import NotFoundError, StoreError
+from foretell.core.model_checks import read_rising
+from foretell.core.prediction import Estimate
+from foretell.core.workload import MeasuredStep, StepEstimate, StepPhase, Workload
 from foretell.steps._base import StepTimes
 from foretell.steps.replay import ReplayModel
 from foretell.steps.serial_replay import SerialModel

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from foretell.entities.records import to_record
-from foretell.entities.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
+from foretell.core.serialization import to_record
+from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 from foretell.steps.step_results import (
     LearnedDevice,
     StepPrediction,

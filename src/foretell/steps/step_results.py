@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from foretell.entities.device import Device
-from foretell.entities.workload import Floats, MeasuredStep, Operator, StepEstimate, StepPhase, Workload
+from foretell.core.devices import Device
+from foretell.core.workload import Floats, MeasuredStep, Operator, StepEstimate, StepPhase, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
 from foretell.stores._base import RunStore
 
 __all__ = ["RunStore", "create_store", "find_file", "open_store"]

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from foretell.entities.app import App, Value
-from foretell.entities.job import Batch
-from foretell.entities.learned import ModelRecord
-from foretell.entities.run import Claim, Owner, Run, RunSpec, State
+from foretell.core.app import App, Value
+from foretell.core.batch import Batch
+from foretell.core.model_card import ModelRecord
+from foretell.core.run import Claim, Owner, Run, RunSpec, State
 
 
 class RunStore(abc.ABC):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import sqlalchemy.exc as sa_exc
 
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
 
 _AGAIN = "try again in a moment"
 

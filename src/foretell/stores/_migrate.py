@@ -4,7 +4,7 @@ import re
 
 import sqlalchemy as sa
 
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
 
 HEAD = "0005"
 VERSION_TABLE = "foretell_version"

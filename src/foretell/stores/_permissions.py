@@ -7,7 +7,7 @@ import pwd
 import stat
 from pathlib import Path
 
-from foretell.errors import StoreError
+from foretell.core.errors import StoreError
 
 _log = logging.getLogger(__name__)
 

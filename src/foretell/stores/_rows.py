@@ -8,12 +8,12 @@ from datetime import datetime
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-from foretell.entities.app import App, Scale, Value
-from foretell.entities.job import Batch
-from foretell.entities.learned import ModelCard, ModelRecord
-from foretell.entities.records import from_record, to_record
-from foretell.entities.run import Allocation, Claim, Machine, Owner, Run, RunSpec, State, Usage
-from foretell.errors import StoreError
+from foretell.core.app import App, Scale, Value
+from foretell.core.batch import Batch
+from foretell.core.errors import StoreError
+from foretell.core.model_card import ModelCard, ModelRecord
+from foretell.core.run import Allocation, Claim, Machine, Owner, Run, RunSpec, State, Usage
+from foretell.core.serialization import from_record, to_record
 
 Row = dict[str, Any]
 T = TypeVar("T")

@@ -12,17 +12,16 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from foretell.entities.app import App, Value
-from foretell.entities.job import Batch
-from foretell.entities.learned import ModelRecord
-from foretell.entities.run import Claim, Owner, Run, RunSpec, State
-from foretell.errors import NotFoundError, StoreError
+from foretell.core.app import App, Value
+from foretell.core.batch import Batch
+from foretell.core.errors import NotFoundError, StoreError
+from foretell.core.model_card import ModelRecord
+from foretell.core.run import Claim, Owner, Run, RunSpec, State
 from foretell.stores import _rows, _tables
 from foretell.stores._base import RunStore
-from foretell.stores._engine import build_engine, list_secrets, parse_address, render_place
+from foretell.stores._engine import build_engine, check_there, list_secrets, parse_address, render_place
 from foretell.stores._errors import translated
 from foretell.stores._migrate import ensure_schema
-from foretell.stores._missing import check_there
 from foretell.stores._permissions import check_file, create_file, is_private, resolve_file
 from foretell.stores._tables import apps, batches, models, runs
 

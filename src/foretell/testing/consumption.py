@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from foretell.core.cycles import Cycle, Metric, Resource
+from foretell.core.workload import Gradient, Operator, StepPhase, Workload
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strategy
-from foretell.entities.consumption import Cycle, Metric, Resource
-from foretell.entities.workload import Gradient, Operator, StepPhase, Workload
 
 SETTINGS = (
     Setting(workers=2, link_bytes_per_s=2.5e7, device="made up"),

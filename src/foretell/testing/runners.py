@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from foretell.entities.app import Phase
-from foretell.entities.run import Allocation, Launch, Run, RunSpec, State
-from foretell.errors import RunnerError
+from foretell.core.app import Phase
+from foretell.core.errors import RunnerError
+from foretell.core.run import Allocation, Launch, Run, RunSpec, State
 from foretell.runners._base import Runner
 
 _PATIENCE_S = 60.0

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from foretell.entities.app import App, Domain, Parameter, ParameterType, Phase, ResourceSweep, Scale, Submission
-from foretell.entities.job import Batch
-from foretell.entities.learned import Judgement, ModelCard, ModelRecord, Scores, Standing
-from foretell.entities.run import RETRIABLE, Allocation, Machine, Owner, Run, RunSpec, State, Usage
-from foretell.errors import NotFoundError, StoreError
+from foretell.core.app import App, Domain, Parameter, ParameterType, Phase, ResourceSweep, Scale, Submission
+from foretell.core.batch import Batch
+from foretell.core.errors import NotFoundError, StoreError
+from foretell.core.model_card import Judgement, ModelCard, ModelRecord, Scores, Standing
+from foretell.core.run import RETRIABLE, Allocation, Machine, Owner, Run, RunSpec, State, Usage
 from foretell.stores import RunStore, open_store
 
 ODD_TEXT = "'\"`;--\\ \r\n\t%s {} ünï ☃ 🂡 \u202e␀"

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from foretell.entities.workload import Workload
-from foretell.errors import MissingExtraError, WorkloadError
+from foretell.core.errors import MissingExtraError, WorkloadError
+from foretell.core.workload import Workload
 from foretell.workloads.step_options import InputSpec, StepOptions, resize
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from foretell.entities.workload import Operator, StepPhase, Workload
-from foretell.errors import ForetellError
+from foretell.core.errors import ForetellError
+from foretell.core.workload import Operator, StepPhase, Workload
 from foretell.workloads.dependencies import add_whole_updates, build_gradients, build_sources
 from foretell.workloads.model_loading import explain
 from foretell.workloads.precision import Casts

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-from foretell.entities.workload import Attribute, Shape, StepPhase
+from foretell.core.workload import Attribute, Shape, StepPhase
 
 INDEX_BYTES = 8  # of an int64
 HEAD_WIDTH = 64  # where nobody says how many heads an attention has

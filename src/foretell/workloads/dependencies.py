@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeAlias
 
-from foretell.entities.workload import Gradient
+from foretell.core.workload import Gradient
 from foretell.workloads.recorder import ACCUMULATE, Record, Recorder
 
 Sources: TypeAlias = tuple[tuple[int, ...], ...]

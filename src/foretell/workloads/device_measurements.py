@@ -16,8 +16,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 
-from foretell.entities.workload import MeasuredStep, Workload
-from foretell.errors import ForetellError, ImportDataError, WorkloadError
+from foretell.core.errors import ForetellError, ImportDataError, WorkloadError
+from foretell.core.workload import MeasuredStep, Workload
 from foretell.workloads.capture import capture
 from foretell.workloads.device_exercises import draw_exercise
 from foretell.workloads.json_lines import LinesFile

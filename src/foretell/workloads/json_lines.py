@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from foretell.errors import ImportDataError, OutputError
-from foretell.own_files import open_to_append
+from foretell.core.errors import ImportDataError, OutputError
+from foretell.core.private_files import open_to_append
 
 
 class LinesFile:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.export.passes import move_to_device_pass
 
-from foretell.errors import MissingExtraError, NotFoundError, WorkloadError
+from foretell.core.errors import MissingExtraError, NotFoundError, WorkloadError
 from foretell.workloads.recorder import Recorder
 from foretell.workloads.step_options import InputSpec
 from foretell.workloads.tensor_notes import KnownValues

@@ -20,8 +20,8 @@ from torch.autograd.profiler import (
 )  # torch.profiler's own imports a compiler first, which takes seconds
 from torch.overrides import TorchFunctionMode
 
-from foretell.entities.workload import StepPhase, Workload
-from foretell.errors import WorkloadError
+from foretell.core.errors import WorkloadError
+from foretell.core.workload import StepPhase, Workload
 from foretell.workloads.capture import capture
 from foretell.workloads.operator_names import spell
 from foretell.workloads.profile_files import Profile

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from foretell.entities.workload import Attribute, Floats, Gradient, MeasuredStep, Operator, Shape, StepPhase, Workload
-from foretell.errors import ImportDataError, NotFoundError, OutputError
+from foretell.core.errors import ImportDataError, NotFoundError, OutputError
+from foretell.core.workload import Attribute, Floats, Gradient, MeasuredStep, Operator, Shape, StepPhase, Workload
 
 FORMAT = "foretell profile"
 VERSION = 1

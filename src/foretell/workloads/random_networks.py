@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretell.entities.workload import Shape
+from foretell.core.workload import Shape
 
 Choice = TypeVar("Choice")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretell.entities.workload import Shape
+from foretell.core.workload import Shape
 from foretell.workloads.step_options import InputSpec, StepOptions
 from foretell.workloads.training_step import MOMENTUM, find_blocks, find_own_loss, find_result
 

@@ -14,7 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from foretell.entities.workload import Attribute, Operator, Shape, StepPhase
+from foretell.core.workload import Attribute, Operator, Shape, StepPhase
 from foretell.workloads.costs import ACTIVATIONS, cost
 from foretell.workloads.kernel_costs import Part, measure
 from foretell.workloads.operator_names import spell

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from foretell.errors import Mistake, SpecError
+from foretell.core.errors import Mistake, SpecError
 
 LOSSES = ("auto", "cross_entropy", "mse", "sum", "own")
 OPTIMIZERS = ("sgd", "adam", "adamw")

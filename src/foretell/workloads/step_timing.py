@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from foretell.entities.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
+from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 from foretell.workloads.profile_files import Profile
 
 ACCUMULATE = "accumulate"

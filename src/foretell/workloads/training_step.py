@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from foretell.entities.workload import Operator, StepPhase
-from foretell.errors import Mistake, SpecError
+from foretell.core.errors import Mistake, SpecError
+from foretell.core.workload import Operator, StepPhase
 from foretell.workloads.costs import cost
 from foretell.workloads.recorder import CallMode, Recorder
 from foretell.workloads.step_options import StepOptions

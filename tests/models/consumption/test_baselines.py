@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from foretell.core.cycles import Metric, Resource
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, Setting, Strategy
 from foretell.distributed.consumption_baselines import BandwidthModel, TotalsModel
-from foretell.entities.consumption import Metric, Resource
 from foretell.testing.consumption import SETTINGS, ConsumptionContract, build_jobs, build_workload
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretell.core.cycles import Metric, Resource
+from foretell.core.errors import MissingExtraError, NotFoundError, StoreError
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting
 from foretell.distributed.consumption_files import load_model, save_model
 from foretell.distributed.consumption_targets import TARGETS
 from foretell.distributed.driple import DripleModel
-from foretell.entities.consumption import Metric, Resource
-from foretell.errors import MissingExtraError, NotFoundError, StoreError
 from foretell.steps.torch_seed import settled
 from foretell.testing.consumption import SETTINGS, ConsumptionContract, build_jobs
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
+from foretell.core.errors import MissingExtraError
+from foretell.core.workload import StepPhase
 from foretell.distributed.step_graph import (
     StepGraph,
     build_graph,
@@ -17,8 +19,6 @@ from foretell.distributed.step_graph import (
     group_by_size,
     group_uniform,
 )
-from foretell.entities.workload import StepPhase
-from foretell.errors import MissingExtraError
 from foretell.testing.consumption import build_workload
 
 networkx = pytest.importorskip("networkx")

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from foretell.core.devices import Device
+from foretell.core.errors import ImportDataError, NotFoundError
 from foretell.distributed.data_parallel import GROWTHS, ParallelModel, score_growths
 from foretell.distributed.measured_range import split_by_cluster, split_by_gpus
 from foretell.distributed.placed_steps import PlacedStep, TimedStep
-from foretell.entities.device import Device
-from foretell.errors import ImportDataError, NotFoundError
 
 HOST_S = {"large": 0.02, "small": 0.004}
 SAMPLE_S = {"large": 0.01, "small": 0.0005}  # on a device of speed 1

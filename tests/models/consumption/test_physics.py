@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foretell.core.cycles import Cycle, Metric, Resource
+from foretell.core.errors import StoreError
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting, Strategy
 from foretell.distributed.consumption_files import load_model, save_model
 from foretell.distributed.consumption_targets import count_sent_bytes
 from foretell.distributed.timeline import Costs, lay_out
 from foretell.distributed.timeline_model import PhysicsModel
-from foretell.entities.consumption import Cycle, Metric, Resource
-from foretell.errors import StoreError
 from foretell.testing.consumption import ConsumptionContract, build_jobs, build_workload
 
 TRUTH = Costs(efficiency=0.9, message_s=2e-3, server_s_per_byte=2e-9, slowdown=1.1)

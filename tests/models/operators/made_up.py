@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from foretell.entities.workload import MeasuredStep, Operator, StepPhase, Workload
+from foretell.core.workload import MeasuredStep, Operator, StepPhase, Workload
 
 Law = Callable[[Operator], tuple[float, float]]  # the operator's time and the gap after it
 

@@ -13,7 +13,7 @@ from tests.models.operators.made_up import (
     relative_error,
 )
 
-from foretell.entities.workload import Operator, StepPhase, Workload
+from foretell.core.workload import Operator, StepPhase, Workload
 from foretell.steps._base import StepModel
 from foretell.steps.baselines import OperatorRegressionModel, PaleoModel, RooflineModel, TotalsModel
 

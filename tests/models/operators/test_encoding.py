@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.models.operators.made_up import make_operator, make_workload, measure
 
-from foretell.entities.workload import Operator, StepPhase, Workload
+from foretell.core.workload import Operator, StepPhase, Workload
 from foretell.steps.operator_encoding import COLUMNS, encode, find_distinct, read_times
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tests.models.operators.made_up import make_operator, make_workload, measure
 
-from foretell.entities.workload import MeasuredStep, Operator, StepPhase, Workload
-from foretell.errors import MissingExtraError
+from foretell.core.errors import MissingExtraError
+from foretell.core.workload import MeasuredStep, Operator, StepPhase, Workload
 from foretell.steps import ets
 from foretell.steps.ets import WINDOW, EtsModel
 from foretell.steps.operator_encoding import read_times

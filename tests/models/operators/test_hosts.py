@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.models.operators.made_up import make_operator
 
-from foretell.entities.workload import MeasuredStep, StepPhase, Workload
+from foretell.core.workload import MeasuredStep, StepPhase, Workload
 from foretell.steps.host_times import HostModel, name_word
 
 BEFORE = {"conv2d": 80e-6, "relu": 20e-6, "linear": 50e-6, "gelu": 30e-6}

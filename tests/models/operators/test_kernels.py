@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.entities.device import Device
-from foretell.entities.workload import Floats, Operator, StepPhase
+from foretell.core.devices import Device
+from foretell.core.workload import Floats, Operator, StepPhase
 from foretell.steps.kernel_times import KernelModel, describe, roofline
 from foretell.steps.operator_parts import Part, Work, split
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.models.operators.made_up import make_operator
 
-from foretell.entities.workload import Attribute, Operator, Shape, StepPhase
+from foretell.core.workload import Attribute, Operator, Shape, StepPhase
 from foretell.steps.operator_parts import Part, Work, split
 from foretell.workloads.costs import cost
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.models.operators.made_up import make_operator, make_workload, measure
 
-from foretell.entities.device import Device
-from foretell.entities.workload import Operator, Workload
-from foretell.errors import MissingExtraError, StoreError
+from foretell.core.devices import Device
+from foretell.core.errors import MissingExtraError, StoreError
+from foretell.core.workload import Operator, Workload
 from foretell.steps.replay import ReplayModel
 from foretell.steps.step_files import load_model, read_header, save_model
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.entities.device import Device
-from foretell.entities.workload import Floats, MeasuredStep, Operator, Shape, StepPhase, Workload
+from foretell.core.devices import Device
+from foretell.core.workload import Floats, MeasuredStep, Operator, Shape, StepPhase, Workload
 from foretell.steps.host_times import HostTimes
 from foretell.steps.profile_factors import Expectation, apply, compare
 from foretell.steps.replay import ReplayModel

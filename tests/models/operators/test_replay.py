@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tests.models.operators.made_up import make_operator, make_workload, relative_error
 
-from foretell.entities.device import Device
-from foretell.entities.workload import MeasuredStep, Operator, StepPhase, Workload
+from foretell.core.devices import Device
+from foretell.core.workload import MeasuredStep, Operator, StepPhase, Workload
 from foretell.steps.host_times import HostTimes
 from foretell.steps.replay import ReplayModel, replay
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from foretell.entities.device import Device
-from foretell.entities.workload import MeasuredStep, Operator, Shape, StepPhase, Workload
+from foretell.core.devices import Device
+from foretell.core.workload import MeasuredStep, Operator, Shape, StepPhase, Workload
 from foretell.steps.cpu_operators import LEAST_S
 from foretell.steps.serial_replay import SerialModel
 

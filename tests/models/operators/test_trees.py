@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from foretell.entities.workload import Floats
+from foretell.core.workload import Floats
 from foretell.steps.boosted_trees import BoostedTrees
 
 

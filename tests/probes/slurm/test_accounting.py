@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from foretell.entities.job import Job
-from foretell.entities.run import State
-from foretell.errors import SchedulerError
+from foretell.core.batch import Job
+from foretell.core.errors import SchedulerError
+from foretell.core.run import State
 from foretell.probes.slurm.accounting import FIELDS, parse_jobs, read_jobs
 from foretell.probes.slurm.fields import parse_moment
 

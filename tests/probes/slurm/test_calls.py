@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foretell.errors import SchedulerError
+from foretell.core.errors import SchedulerError
 from foretell.probes.slurm.calls import call, stream
 
 

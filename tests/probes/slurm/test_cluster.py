@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretell.core.errors import SchedulerError
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
-from foretell.errors import SchedulerError
 from foretell.probes.slurm.cluster import (
     parse_cluster,
     parse_config,

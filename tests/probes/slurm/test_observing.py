@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from foretell.errors import SchedulerError
+from foretell.core.errors import SchedulerError
 from foretell.probes.slurm.observing import find_job_processes, parse_pids, watch_job
 
 HEAD = "PID      JOBID    STEPID   LOCALID GLOBALID"

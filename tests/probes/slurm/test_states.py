@@ -2,8 +2,8 @@
 
 import pytest
 
-from foretell.entities.run import State
-from foretell.errors import SchedulerError
+from foretell.core.errors import SchedulerError
+from foretell.core.run import State
 from foretell.probes.slurm.states import STATES, parse_state
 
 # https://slurm.schedmd.com/job_state_codes.html

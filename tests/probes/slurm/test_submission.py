@@ -11,7 +11,7 @@ import psutil
 import pytest
 from tests.fake_slurm.cluster import FakeSlurm
 
-from foretell.errors import SchedulerError
+from foretell.core.errors import SchedulerError
 from foretell.probes.slurm.submission import MARK, QuotaError, stop_submitters, submit
 
 FAILED = "sbatch: error: Batch job submission failed:"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import foretell
 from foretell.campaigns.campaign_plan import CampaignResult, Progress
-from foretell.entities.app import App
-from foretell.entities.run import Run, State
+from foretell.core.app import App
+from foretell.core.run import Run, State
 
 _PATIENCE_S = 60.0
 # A run waits for this file, if the campaign is to be held.

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from foretell.entities.app import Submission
-from foretell.entities.job import Batch
-from foretell.entities.run import Allocation, Launch
-from foretell.errors import RunnerError
+from foretell.core.app import Submission
+from foretell.core.batch import Batch
+from foretell.core.errors import RunnerError
+from foretell.core.run import Allocation, Launch
 from foretell.runners.slurm.array import (
     ENDED,
     SCRIPT,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from foretell.entities.job import Job
-from foretell.entities.run import Allocation, Launch, RunSpec, State, Usage
+from foretell.core.batch import Job
+from foretell.core.run import Allocation, Launch, RunSpec, State, Usage
 from foretell.runners.slurm.collect import Task, build_job_without_accounting, build_run
 
 JOB = Job(id="12_3", state=State.FAILED, word="FAILED", usage=Usage(elapsed_s=9.0))

@@ -2,8 +2,8 @@
 
 import pytest
 
+from foretell.core.run import Allocation
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
-from foretell.entities.run import Allocation
 from foretell.runners.slurm.room import Room, choose_partition
 
 NODE = NodeGroup(count=2, up=1, cores=28, memory_bytes=100 << 30)

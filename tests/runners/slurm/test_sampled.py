@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from foretell.entities.app import Submission
+from foretell.core.app import Submission
+from foretell.core.batch import Job
+from foretell.core.run import Allocation, Launch, Machine, RunSpec, State, Usage
 from foretell.entities.cluster import NodeGroup
-from foretell.entities.job import Job
-from foretell.entities.run import Allocation, Launch, Machine, RunSpec, State, Usage
 from foretell.probes.sample import Sample, write_sample
 from foretell.runners.slurm.collect import Task, build_run
 from foretell.runners.slurm.runner import SlurmRunner

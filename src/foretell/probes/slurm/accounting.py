@@ -4,9 +4,9 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from foretell.entities.job import Job
-from foretell.entities.run import Allocation, State, Usage
-from foretell.errors import SchedulerError
+from foretell.core.batch import Job
+from foretell.core.errors import SchedulerError
+from foretell.core.run import Allocation, State, Usage
 from foretell.probes.slurm.calls import call
 from foretell.probes.slurm.fields import count_gpus, parse_clock, parse_moment, parse_size, parse_tres
 from foretell.probes.slurm.states import parse_state

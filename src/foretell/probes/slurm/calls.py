@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 
-from foretell.errors import SchedulerError
+from foretell.core.errors import SchedulerError
 from foretell.probes.environment import build_environment
 
 # Times as sacct is asked for and answers them: one form, whatever the user's own environment says. And all elements of

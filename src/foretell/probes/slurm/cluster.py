@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from foretell.core.errors import SchedulerError
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
-from foretell.errors import SchedulerError
 from foretell.probes.slurm.calls import call, call_all
 from foretell.probes.slurm.fields import parse_clock, parse_size
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from foretell.errors import ForetellError, SchedulerError
+from foretell.core.errors import ForetellError, SchedulerError
 from foretell.probes.consumption import INTERVAL_S
 from foretell.probes.procfs import find_children
 from foretell.probes.recorded import parse_recorded, render_recorded

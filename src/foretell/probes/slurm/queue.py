@@ -4,8 +4,8 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from foretell.entities.run import State
-from foretell.errors import SchedulerError
+from foretell.core.errors import SchedulerError
+from foretell.core.run import State
 from foretell.probes.slurm.calls import call
 from foretell.probes.slurm.states import parse_state
 

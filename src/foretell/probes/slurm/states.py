@@ -1,7 +1,7 @@
 """Slurm's words for how a job stands, and ours. A word that is not here is an error: guessing would teach nonsense."""
 
-from foretell.entities.run import State
-from foretell.errors import SchedulerError
+from foretell.core.errors import SchedulerError
+from foretell.core.run import State
 
 # https://slurm.schedmd.com/job_state_codes.html, and those of sacct's manual
 STATES = {

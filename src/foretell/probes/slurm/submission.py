@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from foretell.errors import SchedulerError
+from foretell.core.errors import SchedulerError
 from foretell.probes.slurm import accounting, queue
 from foretell.probes.slurm.calls import call
 

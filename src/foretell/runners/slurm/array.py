@@ -7,10 +7,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from foretell.entities.app import Submission, describe_option, find_meant_option
-from foretell.entities.job import Batch
-from foretell.entities.run import Allocation, Launch
-from foretell.errors import RunnerError
+from foretell.core.app import Submission, describe_option, find_meant_option
+from foretell.core.batch import Batch
+from foretell.core.errors import RunnerError
+from foretell.core.run import Allocation, Launch
 from foretell.probes.machine import build_owner
 from foretell.runners._files import JOB_RECORD, STDERR, STDOUT
 from foretell.runners.shell_script import quote, render_body

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from foretell.entities.app import Phase
+from foretell.core.app import Phase
+from foretell.core.batch import Job
+from foretell.core.run import Launch, Machine, Run, RunSpec, State, Usage
 from foretell.entities.cluster import NodeGroup
-from foretell.entities.job import Job
-from foretell.entities.run import Launch, Machine, Run, RunSpec, State, Usage
 from foretell.probes.sample import Sample, find_sample
 from foretell.runners._files import STDERR, STDOUT, read_tail
 from foretell.runners._logs import cut_logs, read_kept_phases

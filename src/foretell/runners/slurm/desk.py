@@ -5,10 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from foretell.entities.app import Submission
+from foretell.core.app import Submission
+from foretell.core.batch import Batch
+from foretell.core.run import State
 from foretell.entities.cluster import Cluster
-from foretell.entities.job import Batch
-from foretell.entities.run import State
 from foretell.probes.slurm.queue import Place
 from foretell.runners.slurm.array import ENDED, LOGS, find_first, has_elements
 from foretell.runners.slurm.collect import Task

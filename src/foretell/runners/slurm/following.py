@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from foretell.entities.job import Job, Standing
-from foretell.entities.run import Run, State
-from foretell.errors import SchedulerError
+from foretell.core.batch import Job, Standing
+from foretell.core.errors import SchedulerError
+from foretell.core.run import Run, State
 from foretell.probes.slurm import queue
 from foretell.probes.slurm.accounting import read_jobs
 from foretell.probes.slurm.queue import Place

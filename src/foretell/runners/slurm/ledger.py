@@ -4,8 +4,8 @@ import abc
 from collections.abc import Sequence
 from dataclasses import replace
 
-from foretell.entities.job import Batch
-from foretell.entities.run import RunSpec
+from foretell.core.batch import Batch
+from foretell.core.run import RunSpec
 
 
 class Ledger(abc.ABC):

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from foretell.core.errors import NotFoundError
+from foretell.core.run import Allocation
+from foretell.core.units import render_bytes, render_duration
 from foretell.entities.cluster import Cluster, NodeGroup, Partition
-from foretell.entities.run import Allocation
-from foretell.entities.units import render_bytes, render_duration
-from foretell.errors import NotFoundError
 
 _NOT_SAID = 2**20
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from foretell.entities.app import Phase, Submission
+from foretell.core.app import Phase, Submission
+from foretell.core.batch import Batch, Standing
+from foretell.core.errors import RunnerError, SchedulerError
+from foretell.core.run import Launch, Run, RunSpec
 from foretell.entities.cluster import Cluster
-from foretell.entities.job import Batch, Standing
-from foretell.entities.run import Launch, Run, RunSpec
-from foretell.errors import RunnerError, SchedulerError
 from foretell.probes.slurm import queue
 from foretell.probes.slurm.cluster import read_cluster, read_submit_limit
 from foretell.runners._base import Runner

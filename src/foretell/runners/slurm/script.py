@@ -5,9 +5,9 @@ import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from foretell.entities.run import Allocation, Launch
-from foretell.entities.units import render_clock
-from foretell.errors import RunnerError
+from foretell.core.errors import RunnerError
+from foretell.core.run import Allocation, Launch
+from foretell.core.units import render_clock
 from foretell.runners.shell_script import render_body
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from foretell.entities.job import Batch
-from foretell.errors import RunnerError
-from foretell.own_files import check_own_folder
+from foretell.core.batch import Batch
+from foretell.core.errors import RunnerError
+from foretell.core.private_files import check_own_folder
 from foretell.runners.slurm.array import name_batch
 
 _ID = re.compile(r"[0-9a-f]{16}")

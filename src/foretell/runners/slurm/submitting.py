@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from foretell.entities.job import Batch
-from foretell.entities.run import Allocation
-from foretell.errors import RunnerError, SchedulerError
-from foretell.own_files import make_private_folder
+from foretell.core.batch import Batch
+from foretell.core.errors import RunnerError, SchedulerError
+from foretell.core.private_files import make_private_folder
+from foretell.core.run import Allocation
 from foretell.probes.machine import is_alive
 from foretell.probes.slurm.submission import QuotaError, find_submitted, stop_submitters, submit
 from foretell.runners._files import prepare_run_directory, writing

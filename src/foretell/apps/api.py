@@ -1,0 +1,107 @@
+"""Runs in from tables, and out to them."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from foretell.apps.table_files import Columns, read_runs, read_table
+from foretell.apps.workspace import StoreLike, directory_of, resolve_app, using_store
+from foretell.core.app import App, Parameter, ParameterType
+from foretell.core.errors import NotFoundError
+from foretell.core.run import ImportResult, Run, State
+from foretell.stores import RunStore
+
+
+def import_runs(
+    source: str | Path | pd.DataFrame, *, app: str, columns: Columns, store: StoreLike = None
+) -> ImportResult:
+    """Store the runs of a table; the app need not exist before. Importing twice adds nothing.
+
+    Raises:
+        ImportDataError: if the table cannot be read, lacks a column, or has no usable row.
+    """
+    frame = source if isinstance(source, pd.DataFrame) else read_table(Path(source))
+    table = read_runs(frame, app=app, columns=columns)
+    with using_store(store, create=True) as opened:
+        version = make_known(table.app, opened).version
+        added = opened.add_runs(replace(run, spec=replace(run.spec, version=version)) for run in table.runs)
+    return ImportResult(
+        app=app,
+        read=len(frame),
+        added=added,
+        already_there=len(table.runs) - added,
+        parameters=table.app.parameter_names(),
+        skipped=table.skipped,
+    )
+
+
+def make_known(app: App, store: RunStore) -> App:
+    """The app as it is stored: one that was described keeps its description, one from imports learns of new columns."""
+    try:
+        known = store.get_app(app.name)
+    except NotFoundError:
+        store.save_app(app)
+        return app
+    if known.command or known.shell is not None:
+        return known
+    merged = {parameter.name: parameter for parameter in (*known.parameters, *app.parameters)}
+    learned = replace(known, parameters=tuple(merged.values()), per=app.per or known.per)
+    store.save_app(learned)
+    return learned
+
+
+def store_repeated(run: Run, types: Mapping[str, ParameterType], store: RunStore) -> Run:
+    """The run as it is stored, of an app that nobody described: each time the same is done is a repetition."""
+    app = run.spec.app
+    make_known(App(name=app, parameters=tuple(Parameter(name=name, type=types[name]) for name in types)), store)
+    taken = set(store.known_ids(app))
+    while run.id in taken:
+        run = replace(run, spec=replace(run.spec, repetition=run.spec.repetition + 1))
+    store.add_runs([run])
+    return run
+
+
+def find_runs(ids: Iterable[str], *, store: StoreLike = None) -> list[Run]:
+    """The runs of these ids, each written as far as it is unique; one named twice comes once.
+
+    Raises:
+        NotFoundError: if there is no such run, or several begin so.
+    """
+    with using_store(store) as opened:
+        return list({run.id: run for run in map(opened.get_run, ids)}.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsPage:
+    """Some of an app's runs, newest first, and how many there are."""
+
+    app: str
+    runs: tuple[Run, ...]
+    total: int
+
+
+def list_runs(
+    app: App | str | Path,
+    *,
+    store: StoreLike = None,
+    states: Collection[State] | None = None,
+    limit: int | None = None,
+    set_aside: bool = False,
+) -> RunsPage:
+    """Stored runs of an app, newest first; those ``set_aside`` when it was started over, or the others.
+
+    Raises:
+        NotFoundError: if there is no such app.
+    """
+    with using_store(store, directory_of(app)) as opened:
+        known = resolve_app(app, opened)
+        if set_aside:
+            every = opened.runs(known.name, states=states, newest_first=True)
+            runs = [run for run in every if run.spec.version != known.version]
+            return RunsPage(app=known.name, runs=tuple(runs[:limit]), total=len(runs))
+        counts = opened.count_runs(known.name, version=known.version)
+        total = sum(count for state, count in counts.items() if states is None or state in states)
+        runs = opened.runs(known.name, states=states, limit=limit, newest_first=True, version=known.version)
+    return RunsPage(app=known.name, runs=tuple(runs), total=total)

@@ -1,0 +1,88 @@
+"""Whether stored runs are still of what the app file runs, and which of them count."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from foretell.core.app import App
+from foretell.core.errors import Mistake, NotFoundError, ProgramChangedError, SpecError
+from foretell.core.run import State
+from foretell.stores import RunStore
+
+# What decides how long a run takes beside its parameters and resources.
+_PROGRAM = ("command", "shell", "setup", "environment", "working_directory")
+_COUNTING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY, State.RUNNING)
+
+
+def settle_version(app: App, store: RunStore, *, keep_runs: bool = False, start_over: bool = False) -> App:
+    """The app, in the version whose runs count: ``keep_runs`` for a changed program, too; ``start_over``: none so far.
+
+    Raises:
+        SpecError: if both are asked for.
+        ProgramChangedError: if the program has changed since its runs were made, and neither is asked for.
+    """
+    if keep_runs and start_over:
+        mistake = Mistake(place="--keep-runs", found="together with --start-over", expected="one of the two")
+        raise SpecError("options", [mistake])
+    if start_over:
+        return replace(app, version=app.version + bool(store.count_runs(app.name, version=app.version)))
+    if not keep_runs:
+        check_unchanged(app, store)
+    return app
+
+
+def check_unchanged(app: App, store: RunStore) -> None:
+    """Refuse to mix runs of a changed program with those that are stored.
+
+    Raises:
+        ProgramChangedError: if the program has changed since the stored runs were made.
+    """
+    changes = find_changes(app, store)
+    if changes:
+        raise ProgramChangedError(app.name, changes=changes, runs=_count(app, store))
+
+
+def find_changes(app: App, store: RunStore) -> tuple[str, ...]:
+    """What differs in the program from that of the stored runs that count; nothing if there are none."""
+    try:
+        stored = store.get_app(app.name)
+    except NotFoundError:
+        return ()
+    if not (stored.command or stored.shell):  # imported runs: nobody knows what made them
+        return ()
+    changes = tuple(_compare(stored, app))
+    return changes if changes and _count(app, store) else ()
+
+
+def warn_of_changes(app: App, store: RunStore) -> tuple[str, ...]:
+    """The same as a warning for whoever uses the stored runs."""
+    changes = find_changes(app, store)
+    if not changes:
+        return ()
+    return (
+        f"what is run has changed since the stored runs were made ({'; '.join(changes)}): "
+        "'foretell generate --keep-runs' says that they still count, '--start-over' sets them aside",
+    )
+
+
+def _count(app: App, store: RunStore) -> int:
+    counts = store.count_runs(app.name, version=app.version)
+    return sum(counts.get(state, 0) for state in _COUNTING)
+
+
+def _compare(before: App, after: App) -> Iterator[str]:
+    for name in _PROGRAM:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            yield f"{name} was {_render(old)}, is {_render(new)}"
+
+
+def _render(value: object) -> str:
+    if not value:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={word!r}" for name, word in value.items())
+    if isinstance(value, tuple):
+        steps = [value] if isinstance(value[0], str) else value
+        return "; ".join(repr(shlex.join(words)) for words in steps)
+    return repr(value)

@@ -1,0 +1,193 @@
+"""Where things are kept: stores, run directories, apps by name or by file."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from foretell.apps.app_file import load_app
+from foretell.core.app import App
+from foretell.core.errors import Mistake, NotFoundError, OutputError, RunnerError, SpecError, StoreError
+from foretell.core.private_files import make_own_folder, make_top_folder, write_whole
+from foretell.stores import RunStore, find_file, open_store
+
+StoreLike: TypeAlias = RunStore | str | Path | None
+
+APP_FILE = "foretell.yaml"
+FOLDER = ".foretell"
+STORE_FILE = "store.db"
+_IN_MEMORY = "sqlite://"
+_NAME = re.compile(r"(?!\.)[^/\0]{1,200}")  # of a folder: an imported app may have a name with blanks
+WORK_DIR = "FORETELL_WORK_DIR"
+
+
+def work_folder(directory: Path) -> Path:
+    """Where Foretell keeps its files of the apps in a folder: below it, or where the environment says."""
+    said = os.environ.get(WORK_DIR)
+    return Path(said).expanduser().absolute() if said else directory.absolute() / FOLDER
+
+
+def make_work_folder(app: App) -> None:
+    """See that runs can be made before any is.
+
+    Raises:
+        RunnerError: if the folder cannot be written to.
+        SpecError: if the app's name cannot be that of a folder.
+    """
+    folder = run_directory(app, "").parent.parent
+    try:
+        make_top_folder(folder)
+        writable = os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+        cause = None if writable else "not yours to write"
+    except OutputError as exc:
+        raise RunnerError(str(exc)) from exc
+    except OSError as exc:
+        cause = exc.strerror
+    if cause:
+        raise RunnerError(
+            f"{folder}: runs cannot be kept there ({cause}); name a folder you can write to in the variable {WORK_DIR}"
+        )
+
+
+def make_kept_folder(folder: Path, kind: str) -> Path:
+    """The folder of one kind of files below a work folder; it is this user's own.
+
+    Raises:
+        OutputError: if it cannot be made, is a symbolic link, or belongs to somebody else.
+    """
+    path = folder / kind
+    try:
+        make_own_folder(path.absolute(), top=folder.absolute())
+    except OutputError:
+        raise
+    except OSError as exc:
+        raise OutputError(
+            f"{path}: this folder cannot be made ({exc.strerror}); "
+            f"start from a folder you can write to, or name one in the variable {WORK_DIR}"
+        ) from exc
+    return path
+
+
+def keep_file(path: Path, data: bytes) -> None:
+    """Write a file in a folder of :func:`make_kept_folder`.
+
+    Raises:
+        OutputError: if it cannot be written.
+    """
+    try:
+        write_whole(path, data)
+    except OSError as exc:
+        raise OutputError(f"{path}: cannot be written ({exc.strerror}); make room, or make it writable") from exc
+
+
+def default_store(directory: Path) -> Path:
+    """The SQLite file beside an app file, or where the environment says."""
+    return work_folder(directory) / STORE_FILE
+
+
+@contextmanager
+def using_store(
+    store: StoreLike, directory: str | Path = ".", *, create: bool = False, or_empty: bool = False
+) -> Iterator[RunStore]:
+    """An open store: the one given, or the one at an address, closed again afterwards.
+
+    Only who stores something may ``create`` its file. For all others the usual file is as good as empty if it is not
+    there, and so is any with ``or_empty``.
+
+    Raises:
+        StoreError: if it cannot be opened, or another file was named that is not there.
+    """
+    if isinstance(store, RunStore):
+        yield store
+        return
+    address = store if store is not None else default_store(Path(directory))
+    if not create and _is_missing(address, or_empty=or_empty):
+        address = _IN_MEMORY
+    with open_store(address, create=create) as opened:
+        yield opened
+
+
+def _is_missing(address: str | Path, *, or_empty: bool) -> bool:
+    path = find_file(address)
+    if path is None or path.exists():
+        return False
+    return or_empty or path.parts[-2:] == (FOLDER, STORE_FILE)
+
+
+def directory_of(app: App | str | Path) -> Path:
+    """The folder an app lives in: its store is there unless said otherwise."""
+    if isinstance(app, App):
+        return Path(app.directory)
+    return Path(app).parent if looks_like_a_file(app) else Path()
+
+
+def resolve_app(app: App | str | Path, store: RunStore) -> App:
+    """An app as it is, from a file, or by its name in the store; in the version that the store has of it.
+
+    Raises:
+        NotFoundError: if it is neither a file nor a name the store knows.
+        SpecError: if the file has mistakes.
+    """
+    if isinstance(app, App):
+        return _adopt_version(app, store)
+    if looks_like_a_file(app):
+        return _adopt_version(load_app(Path(app)), store)
+    try:
+        return store.get_app(str(app))
+    except NotFoundError as exc:
+        hint = "'foretell runs import' or 'foretell generate' makes an app known."
+        raise NotFoundError("app", str(app), known=exc.known, hint=hint) from None
+
+
+def resolve_own_app(app: App | str | Path, store: RunStore) -> App:
+    """As :func:`resolve_app`, for what is to be run: a name is enough only where nobody else can write the store.
+
+    Raises:
+        NotFoundError: if it is neither a file nor a name the store knows.
+        SpecError: if the file has mistakes.
+        StoreError: if it is a name, and others can write the store.
+    """
+    known = resolve_app(app, store)
+    if not may_run(app, store):
+        raise StoreError(
+            f"{known.name!r} names an app in a store that others can write, so its command may be anybody's: "
+            f"name the app file to run it, as in 'foretell generate {known.name}/{APP_FILE}'."
+        )
+    return known
+
+
+def may_run(app: App | str | Path, store: RunStore) -> bool:
+    """Whether what an app says may be run: it comes from a file, or from a store that only this user can write."""
+    return isinstance(app, App) or looks_like_a_file(app) or store.private
+
+
+def _adopt_version(app: App, store: RunStore) -> App:
+    try:
+        return replace(app, version=store.get_app(app.name).version)
+    except NotFoundError:
+        return app
+
+
+def looks_like_a_file(app: str | Path) -> bool:
+    return isinstance(app, Path) or app.endswith((".yaml", ".yml")) or "/" in app
+
+
+def run_directory(app: App, run_id: str) -> Path:
+    """Where a run of the app keeps its logs."""
+    return _folder_of(app, "runs") / run_id
+
+
+def batch_directory(app: App) -> Path:
+    """Where the scripts of what was handed to a scheduler are kept."""
+    return _folder_of(app, "batches")
+
+
+def _folder_of(app: App, kind: str) -> Path:
+    if not _NAME.fullmatch(app.name):
+        raise SpecError(
+            "app", [Mistake(place="name", found=repr(app.name), expected="letters, digits, '.', '_' and '-'")]
+        )
+    return work_folder(Path(app.directory)) / kind / app.name

@@ -1,0 +1,1 @@
+"""What every feature uses: values, units, errors, intervals, model files."""

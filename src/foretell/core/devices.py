@@ -1,0 +1,68 @@
+"""The catalogue of devices by their makers' figures."""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from foretell.core.errors import NotFoundError
+from foretell.core.units import parse_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device by its figures, as its maker states them."""
+
+    name: str
+    kind: str  # gpu or cpu
+    peak_flops: float  # in single precision, a second
+    bandwidth_bytes: float  # of its memory, a second
+    units: int  # multiprocessors, or cores
+    memory_bytes: int
+
+
+_HINT = "Learn your own with 'foretell device learn'."
+
+
+def list_devices() -> tuple[Device, ...]:
+    """Every device whose figures are known, in the catalogue's order."""
+    return tuple({device.name: device for device in _load().values()}.values())
+
+
+def get_device(name: str) -> Device:
+    """The device of that name, ours or its driver's, however it is spelled.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    found = find_device(name)
+    if found is None:
+        raise NotFoundError("device", name, known=[device.name for device in list_devices()], hint=_HINT)
+    return found
+
+
+def find_device(name: str) -> Device | None:
+    """The device of that name, if its figures are known."""
+    return _load().get(_spell(name))
+
+
+@cache
+def _load() -> dict[str, Device]:
+    text = resources.files("foretell.core").joinpath("data", "devices.toml").read_text(encoding="utf-8")
+    found: dict[str, Device] = {}
+    for name, values in tomllib.loads(text).items():
+        device = Device(
+            name=name,
+            kind="gpu",
+            peak_flops=values["peak_flops"],
+            bandwidth_bytes=values["bandwidth_bytes"],
+            units=values["units"],
+            memory_bytes=parse_bytes(values["memory"]),
+        )
+        found |= {_spell(word): device for word in (name, *values["also"])}
+    return found
+
+
+def _spell(name: str) -> str:
+    """Small letters and digits only."""
+    return "".join(filter(str.isalnum, name.lower()))

@@ -1,0 +1,87 @@
+"""What was seen of a job while it ran: its resources over time, the cycles in them, and what else was busy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from foretell.core.cycles import Cycle, Resource, Series
+
+_MOST_OTHERS, _MOST_STOLEN = 0.1, 0.02  # of the cores: with more, times are not to be relied on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleSearch:
+    """What was made of a series: a cycle and where its bursts are, or why there is none."""
+
+    cycle: Cycle | None
+    why: str = ""
+    bursts: tuple[tuple[float, float], ...] = ()  # from when to when, in seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What else kept the CPUs busy that a job may use, in cores on average; ``by`` names the busiest others."""
+
+    others: float = 0.0
+    stolen: float = 0.0  # by other virtual machines
+    cores: int = 1  # that the job may use
+    by: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether what was measured may be of others, too."""
+        return self.others > _MOST_OTHERS * self.cores or self.stolen > _MOST_STOLEN * self.cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What a sampler saw of some processes and their descendants, in seconds from ``started_s`` on.
+
+    ``started_s`` is by ``time.perf_counter``, which all processes of a machine share. ``notes`` are plain sentences:
+    what the figures leave open.
+    """
+
+    started_s: float
+    interval_s: float
+    series: Mapping[Resource, Series]  # compute is that of GPUs where they are used, else of CPU cores
+    cpu: Series  # cores
+    gpu_memory: Series | None = None  # bytes
+    load: Load = field(default_factory=Load)
+    processes: int = 0  # the most at one moment
+    gpus: int = 0
+    grain_s: float = 0.0  # what is used of CPUs may be counted so late
+    sampling_cpu_s: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def elapsed_s(self) -> float:
+        """For how long it was looked at."""
+        return float(self.cpu.times_s[-1])
+
+    @property
+    def gpu_busy(self) -> Series | None:
+        """How busy GPUs were, if any were used."""
+        return self.series[Resource.COMPUTE] if self.gpus else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """A job that was looked at: what it consumed over time, the cycles in that, as which run it is stored and where.
+
+    ``exit_code`` is that of a command that was run (negative: a signal's number). ``notes`` are plain sentences: what
+    the figures leave open, and what they may be wrong by.
+    """
+
+    subject: str  # a command's words, or which processes or job
+    recorded: Recorded
+    cycles: Mapping[Resource, CycleSearch]
+    exit_code: int | None = None
+    notes: tuple[str, ...] = ()
+    run_id: str = ""
+    path: str = ""
+
+    @property
+    def period_s(self) -> float | None:
+        """Of an iteration: what the network shows, or else the rest; ``None`` if no cycle was found."""
+        order = (Resource.TRANSMIT, Resource.RECEIVE, Resource.COMPUTE, Resource.MEMORY)
+        found = (self.cycles[each].cycle for each in order if each in self.cycles)
+        return next((cycle.period_s for cycle in found if cycle is not None), None)

@@ -1,0 +1,114 @@
+"""A cluster (or this machine) as its users see it: node types, limits, and what it charges."""
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from foretell.core.run import BENCH_FIGURES, Allocation
+
+
+class Billing(enum.StrEnum):
+    """What is counted, per hour of walltime used.
+
+    CORE_HOURS: cores x price, or the cores that own the memory asked for if those are more; plus GPUs x price.
+    NODE_HOURS: whole nodes x price, whatever is used of them.
+    FREE: nothing is charged.
+    """
+
+    CORE_HOURS = "core-hours"
+    NODE_HOURS = "node-hours"
+    FREE = "free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeType:
+    """One kind of node behind one partition, with its limits and prices (per hour).
+
+    ``whole_node``: a job gets whole nodes, and pays for them. ``whole_node_if_several``: it does if it asks for more
+    than one. The figures of ``foretell machine bench`` on such a node, where they are known, carry runs over to it.
+    """
+
+    name: str
+    partition: str
+    cluster: str | None = None
+    cores: int
+    memory_bytes: int
+    gpus: int = 0
+    gpu_model: str | None = None
+    gpu_memory_bytes: int | None = None
+    cpu_model: str = ""
+    cpu_mhz: float | None = None
+    architecture: str | None = None  # as `uname -m` prints it
+    max_nodes: int = 1
+    max_walltime_s: float | None = None
+    whole_node: bool = False
+    whole_node_if_several: bool = False
+    billing: Billing = Billing.FREE
+    price_per_core_h: Decimal = Decimal(0)
+    price_per_gpu_h: Decimal = Decimal(0)
+    price_per_node_h: Decimal = Decimal(0)
+    memory_per_core_bytes: int | None = None
+    bench_version: int | None = None
+    bench_s: float | None = None
+    bench_core_s: float | None = None
+    bench_cores_s: float | None = None
+    bench_memory_s: float | None = None
+    bench_disk_s: float | None = None
+
+    @property
+    def bench(self) -> dict[str, float]:
+        """Its bench, as facts of a machine; empty if it is not known."""
+        names = ("bench_version", *BENCH_FIGURES)
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def gives_whole_nodes(self, nodes: int) -> bool:
+        return self.whole_node or (self.whole_node_if_several and nodes > 1)
+
+    def billed_cores(self, cores: int, memory_bytes: int | None) -> int:
+        """Cores charged on one node: those asked for, or those that own the memory asked for."""
+        if not self.memory_per_core_bytes or not memory_bytes:
+            return cores
+        return max(cores, min(self.cores, math.ceil(memory_bytes / self.memory_per_core_bytes)))
+
+    def price_per_hour(self, allocation: Allocation) -> Decimal:
+        """What an hour of this allocation costs."""
+        if self.billing is Billing.FREE:
+            return Decimal(0)
+        if self.billing is Billing.NODE_HOURS:
+            return self.price_per_node_h * allocation.nodes
+        whole = self.gives_whole_nodes(allocation.nodes)
+        cores = self.cores if whole else self.billed_cores(allocation.cores, allocation.memory_bytes)
+        gpus = self.gpus if whole else allocation.gpus
+        return (cores * self.price_per_core_h + gpus * self.price_per_gpu_h) * allocation.nodes
+
+    def charge(self, allocation: Allocation, seconds: float) -> Decimal:
+        """What this allocation costs for so long."""
+        return (self.price_per_hour(allocation) * Decimal(repr(seconds)) / 3600).quantize(Decimal("0.000000001"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where jobs can run. ``as_of`` and ``source`` say where its figures come from.
+
+    ``script`` are scheduler options every job script gets (``{cluster}`` in one stands for the node type's cluster);
+    ``refuses`` are those its scheduler does not take.
+    """
+
+    name: str
+    title: str
+    scheduler: str
+    node_types: tuple[NodeType, ...]
+    currency: str = "USD"
+    as_of: str = ""
+    source: str = ""
+    notes: str = ""
+    script: Mapping[str, str] = field(default_factory=dict)
+    refuses: tuple[str, ...] = ()
+
+    def find_node_type(self, name: str | None) -> NodeType | None:
+        """The node type of that name, or else the first one behind a partition of that name."""
+        named = (node for node in self.node_types if node.name == name)
+        behind = (node for node in self.node_types if node.partition == name)
+        return next(named, None) or next(behind, None)

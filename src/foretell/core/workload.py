@@ -1,0 +1,111 @@
+"""What one training step does, operator by operator, and how long that took or will take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.core.prediction import Estimate
+
+Shape: TypeAlias = tuple[int, ...]
+Attribute: TypeAlias = int | tuple[int, ...]
+Floats: TypeAlias = NDArray[np.float64]
+
+
+class StepPhase(StrEnum):
+    """A part of a training step."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One call of the framework in one phase of a step, by what it works on.
+
+    A backward operator repeats the shapes and attributes of its forward one; its costs are its own.
+    """
+
+    kind: str  # the name of the function that is called: conv2d, __add__
+    phase: StepPhase
+    inputs: tuple[Shape, ...]  # of the tensors it is given, in the call's order, parameters among them
+    output: Shape = ()
+    attributes: tuple[tuple[str, Attribute], ...] = ()  # sorted by name
+    dtype: str = "float32"
+    flops: float = 0.0
+    bytes_moved: float = 0.0  # read and written, each tensor once a kernel
+    parameters: int = 0  # elements of the parameters among the inputs
+    kernels: int = 1  # computing calls of the framework below this one
+    input_gradient: bool = True  # in the backward phase: whether more than parameters get a gradient
+
+    def get(self, name: str, default: Attribute) -> Attribute:
+        """An attribute."""
+        return dict(self.attributes).get(name, default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradient:
+    """A parameter's gradient: how large it is, and after which operator of the step it is ready."""
+
+    bytes_: int
+    ready: int  # place of the operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One training step: operators in the order in which they run. Equal operators are one object."""
+
+    name: str
+    operators: tuple[Operator, ...]
+    layers: tuple[str, ...] = ()  # of each operator: the module it belongs to
+    views: tuple[int, ...] = ()  # of each operator: calls without any work on the device since the one before
+    batch: int = 1
+    settings: Mapping[str, str] = field(
+        default_factory=dict
+    )  # loss, optimizer, precision and such, as they were asked for
+    parameters: int = 0
+    sources: tuple[tuple[int, ...], ...] = ()  # of each operator: places of those whose results it reads
+    gradients: tuple[Gradient, ...] = ()  # in the order in which they are ready, of the last batch of a step
+
+    @property
+    def flops(self) -> float:
+        """Of the whole step."""
+        return sum(operator.flops for operator in self.operators)
+
+    @property
+    def bytes_moved(self) -> float:
+        """Of the whole step."""
+        return sum(operator.bytes_moved for operator in self.operators)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep:
+    """A training step as it ran on a device. Times of operators that were not recorded are not a number.
+
+    ``start_s`` tells when an operator's first kernel began, ``launch_s`` when the host launched it, both from the begin
+    of the step's first kernel. Where the host is the device, both tell the same.
+    """
+
+    workload: Workload
+    device: str
+    iteration_s: float
+    kernel_s: Floats  # sum of its kernels
+    span_s: Floats  # from its first kernel's begin to its last one's end
+    start_s: Floats
+    launch_s: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEstimate:
+    """How long a training step will take, and where."""
+
+    iteration: Estimate
+    phases: Mapping[StepPhase, float]  # seconds
+    busy_s: float  # in which the device works
+    overhead_s: float  # in which it waits for the framework
+    kernel_s: Floats  # of each operator
+    gap_s: Floats  # after each operator
