@@ -23,9 +23,9 @@ from itertools import pairwise
 import numpy as np
 
 from benchmarks.observe_series import STEP_S, Truth, Wave, draw_wave, make_wave, make_without
+from foretell.measure.consumption_sampler import sample
+from foretell.measure.watch import watch_command
 from foretell.observations.cycles import find_cycle
-from foretell.probes.consumption import sample
-from foretell.probes.watching import watch_command
 
 _SEED = 20
 _SAMPLES = 1500

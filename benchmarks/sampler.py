@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretell.core.run import Launch, RunSpec
-from foretell.probes.machine import RUN_DIRECTORY
-from foretell.probes.sample import find_sample
-from foretell.runners.local import LocalRunner
+from foretell.measure.job_sample import find_sample
+from foretell.measure.machine import RUN_DIRECTORY
+from foretell.schedulers.local import LocalRunner
 
 _TURNS = 7
-_SAMPLER = (sys.executable, "-m", "foretell.probes.sampler")
+_SAMPLER = (sys.executable, "-m", "foretell.measure.job_sampler")
 _COMPUTE = "n = {rounds}\nwhile n: n -= 1\n"
 _ONE = (sys.executable, "-I", "-S", "-c", _COMPUTE.format(rounds=30_000_000))
 _MANY = (

@@ -10,7 +10,7 @@ from foretell.apps.sweep import build_sweep
 from foretell.campaigns.campaign_plan import CampaignResult, Ending, Progress
 from foretell.core.app import App
 from foretell.core.run import Run, RunSpec, State, Usage
-from foretell.runners.local import LocalRunner
+from foretell.schedulers.local import LocalRunner
 
 TEXT = """
 name: law

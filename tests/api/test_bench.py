@@ -10,8 +10,8 @@ from foretell.core.run import Bench
 from foretell.core.site import NodeType
 from foretell.measure import api as bench_module
 from foretell.measure.api import bench_machine, describe_machine
-from foretell.probes.bench import Work, measure_bench
-from foretell.probes.machine import save_bench
+from foretell.measure.machine import save_bench
+from foretell.measure.machine_benchmark import Work, measure_bench
 
 TINY = Work(rounds=1, array_bytes=1 << 12, sweeps=1, file_bytes=1 << 20)
 

@@ -12,7 +12,7 @@ from foretell.campaigns import waiting as quiet
 from foretell.campaigns.campaign_plan import CampaignResult, Ending, Progress
 from foretell.core.app import App
 from foretell.core.run import Run, Usage
-from foretell.runners.local import LocalRunner
+from foretell.schedulers.local import LocalRunner
 
 MINUTE = 60.0
 

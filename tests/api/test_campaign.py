@@ -15,7 +15,7 @@ from foretell.apps.sweep import build_sweep
 from foretell.core.app import App
 from foretell.core.errors import StoreError
 from foretell.core.run import Run, State, Usage
-from foretell.runners.local import LocalRunner
+from foretell.schedulers.local import LocalRunner
 
 
 def load(folder: Path, text: str) -> App:

@@ -13,8 +13,8 @@ from foretell.apps.sweep import build_sweep
 from foretell.campaigns import waiting as quiet
 from foretell.core.errors import StoreError
 from foretell.core.run import Run, State, Usage
-from foretell.probes.machine import build_owner
-from foretell.probes.procfs import find_stat
+from foretell.measure.machine import build_owner
+from foretell.measure.procfs import find_stat
 from foretell.testing.runners import wait_for
 
 
@@ -119,7 +119,7 @@ def test_but_not_for_ever_nor_when_there_is_nothing_to_run(app, others):
 @pytest.fixture
 def disturbed(monkeypatch, others):
     """Every run of the first round was disturbed; the second is quieter."""
-    from foretell.runners._job import Job
+    from foretell.schedulers.local_job import Job
 
     judge, seen = Job._run_command, set()
 

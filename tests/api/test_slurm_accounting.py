@@ -7,7 +7,8 @@ import pytest
 from tests.runners.slurm.campaigns import Sweep, wait_for, when_told
 from tests.slurm.cluster import Cluster
 
-from foretell.runners.slurm import following, runner
+from foretell.schedulers.slurm import runner
+from foretell.schedulers.slurm import tracking as following
 
 pytestmark = pytest.mark.slurm
 EAT = f"{sys.executable} -ISc 'b = bytearray(64 << 20); b[::4096] = b[::4096]; import time; time.sleep(2)'"

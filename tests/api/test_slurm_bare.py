@@ -8,7 +8,7 @@ from tests.slurm.cluster import Cluster
 
 from foretell.campaigns.campaign_plan import Progress
 from foretell.core.run import State
-from foretell.runners.slurm import runner
+from foretell.schedulers.slurm import runner
 
 pytestmark = pytest.mark.slurm
 

@@ -9,7 +9,8 @@ from tests.slurm.cluster import Cluster
 
 import foretell
 from foretell.core.errors import SchedulerError
-from foretell.runners.slurm import following, runner
+from foretell.schedulers.slurm import runner
+from foretell.schedulers.slurm import tracking as following
 
 pytestmark = pytest.mark.slurm
 SILENT = "Unable to contact slurm controller"

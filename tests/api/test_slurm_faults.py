@@ -19,7 +19,9 @@ from foretell.campaigns.campaign_plan import Progress
 from foretell.core.app import Submission
 from foretell.core.errors import SchedulerError
 from foretell.core.run import State
-from foretell.runners.slurm import following, runner, submitting
+from foretell.schedulers.slurm import runner
+from foretell.schedulers.slurm import submit as submitting
+from foretell.schedulers.slurm import tracking as following
 
 SHORTEST_S = runner._SHORTEST_S
 HELD = Submission(options={"hold": ""})

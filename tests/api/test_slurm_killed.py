@@ -11,8 +11,8 @@ from tests.runners.slurm.campaigns import Sweep, start_python, wait_for
 from tests.slurm.fixtures import Slurm
 
 import foretell
-from foretell.probes import machine
-from foretell.runners.slurm import runner
+from foretell.measure import machine
+from foretell.schedulers.slurm import runner
 
 # Where a process dies: it is replaced there by one that kills itself.
 DEATHS = {
@@ -116,8 +116,8 @@ def test_of_a_batch_that_was_taken_twice_one_works(
     with start_generate(sweep, DEATHS["after sbatch"]) as process:
         process.communicate()
     with monkeypatch.context() as blind:
-        blind.setattr("foretell.runners.slurm.submitting.find_submitted", lambda *_, **__: None)
-        blind.setattr("foretell.runners.slurm.desk.Followed.find_first", lambda self: None)
+        blind.setattr("foretell.schedulers.slurm.submit.find_submitted", lambda *_, **__: None)
+        blind.setattr("foretell.schedulers.slurm.batches.Followed.find_first", lambda self: None)
         foretell.generate(sweep.app)
     (second,) = sweep.batches
     assert second != "1"
@@ -153,7 +153,7 @@ def test_another_login_node_leaves_what_is_being_submitted_alone_for_a_while(
     result = foretell.generate(sweep.app)
     assert "is being submitted by process" in result.notes[0]
     assert sweep.list_jobs() == []
-    monkeypatch.setattr("foretell.runners.slurm.submitting._SILENT_AFTER", timedelta(0))
+    monkeypatch.setattr("foretell.schedulers.slurm.submit._SILENT_AFTER", timedelta(0))
     result = sweep.generate()
     assert "had never reached Slurm; it was submitted now" in result.notes[0]
     sweep.check()

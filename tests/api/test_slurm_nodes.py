@@ -9,7 +9,7 @@ from tests.slurm.cluster import Cluster
 
 from foretell.core.app import Submission
 from foretell.core.run import State
-from foretell.runners.slurm import runner
+from foretell.schedulers.slurm import runner
 
 pytestmark = pytest.mark.slurm
 

@@ -10,7 +10,7 @@ import foretell
 from foretell.campaigns import campaign as making
 from foretell.campaigns.claims import BatchClaims
 from foretell.core.run import Run
-from foretell.runners.slurm import runner
+from foretell.schedulers.slurm import runner
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 
 from foretell.core.run import BENCH_FIGURES
 from foretell.measure import api as bench_module
-from foretell.probes.bench import Work, measure_bench
+from foretell.measure.machine_benchmark import Work, measure_bench
 
 TINY = Work(rounds=1, array_bytes=1 << 12, sweeps=1, file_bytes=1 << 20)
 APP = """

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from foretell.core.errors import ImportDataError
 from foretell.history.accounting_lines import parse_layout
-from foretell.probes.slurm.fields import parse_clock, parse_moment, parse_size
+from foretell.schedulers.slurm.fields import parse_clock, parse_moment, parse_size
 
 from .conftest import Read, line, step
 

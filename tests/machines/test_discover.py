@@ -12,7 +12,7 @@ from foretell.advice.site_discovery import build_site, clean_name, list_unknown_
 from foretell.advice.sites import list_sites, parse_sites
 from foretell.core.errors import SchedulerError
 from foretell.core.site import Billing, NodeType, Site
-from foretell.entities.cluster import Cluster, NodeGroup, Partition
+from foretell.schedulers.slurm.cluster import Cluster, NodeGroup, Partition
 
 GIGABYTE = 2**30
 TODAY = date(2026, 1, 15)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from foretell.core.errors import OutputError
 from foretell.core.run import BENCH_FIGURES, BENCH_VERSION, Bench
 from foretell.core.serialization import to_record
-from foretell.probes import bench as bench_module
-from foretell.probes import machine as machine_module
-from foretell.probes.bench import Work, compute_spread, list_doubts, measure_bench
-from foretell.probes.machine import detect_machine, find_bench, save_bench
+from foretell.measure import machine as machine_module
+from foretell.measure import machine_benchmark as bench_module
+from foretell.measure.machine import detect_machine, find_bench, save_bench
+from foretell.measure.machine_benchmark import Work, compute_spread, list_doubts, measure_bench
 
 TINY = Work(rounds=1, array_bytes=1 << 12, sweeps=1, file_bytes=1 << 20)
 QUIET = {"bench_core_s": 0.0, "bench_cores_s": 0.0, "bench_memory_s": 0.0, "bench_disk_s": 0.0}

@@ -17,11 +17,11 @@ import pytest
 
 from foretell.core.cycles import Resource, Series
 from foretell.core.errors import NotFoundError
-from foretell.probes import consumption, network
-from foretell.probes import load as load_module
-from foretell.probes.consumption import sample
-from foretell.probes.load import LoadWatch
-from foretell.probes.network import NetworkCounter
+from foretell.measure import consumption_sampler as consumption
+from foretell.measure import counters as load_module
+from foretell.measure import counters as network
+from foretell.measure.consumption_sampler import sample
+from foretell.measure.counters import LoadWatch, NetworkCounter
 
 COMPUTE = "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass\n"
 TALK = """

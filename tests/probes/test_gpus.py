@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from foretell.probes import gpus as gpus_module
-from foretell.probes.gpus import find_gpus, find_used_gpus, read_load, sample_gpus
+from foretell.measure import gpus as gpus_module
+from foretell.measure.gpus import find_gpus, find_used_gpus, read_load, sample_gpus
 
 
 class NVMLError(Exception):

@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 
-from foretell.probes.load import LoadWatch
-from foretell.probes.procfs import find_stat
+from foretell.measure.counters import LoadWatch
+from foretell.measure.procfs import find_stat
 
 CHILD = "import time\nwhile time.process_time() < 0.5: pass"
 PARENT = f"""

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from foretell.core.run import Owner
 from foretell.core.serialization import from_record, to_record
-from foretell.probes import machine as machine_module
-from foretell.probes.machine import (
+from foretell.measure import machine as machine_module
+from foretell.measure.machine import (
     build_owner,
     current_load,
     detect_machine,
@@ -81,7 +81,9 @@ class TestOwner:
         assert is_alive(dataclasses.replace(build_owner(), hostname="elsewhere")) is None
 
     def test_a_process_that_ended_is_dead_even_before_it_is_reaped(self):
-        code = "import json; from foretell.core.serialization import to_record; from foretell.probes.machine import *\n"
+        code = (
+            "import json; from foretell.core.serialization import to_record; from foretell.measure.machine import *\n"
+        )
         code += "print(json.dumps(to_record(build_owner())), flush=True); input()"
         child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         owner = from_record(Owner, json.loads(child.stdout.readline()))
@@ -125,7 +127,7 @@ class TestLeftovers:
         other.wait(10)
 
     def test_never_ourselves(self):
-        code = "from foretell.probes.machine import kill_leftovers; print(kill_leftovers('test-c'))"
+        code = "from foretell.measure.machine import kill_leftovers; print(kill_leftovers('test-c'))"
         environment = os.environ | {"FORETELL_RUN_ID": "test-c"}
         answer = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foretell.core.app import Combine, Phase
-from foretell.probes.phases import read_phases
+from foretell.measure.phases import read_phases
 
 EPOCH = r"epoch \d+: ([\d.]+) s"
 

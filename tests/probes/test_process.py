@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from foretell.core.run import Usage
-from foretell.probes import process as process_module
-from foretell.probes.gpus import GpuSample
-from foretell.probes.process import Command, CpuLedger, Ending, Limits, ProcessProbe
+from foretell.measure import process_tree as process_module
+from foretell.measure.gpus import GpuSample
+from foretell.measure.process_tree import Command, CpuLedger, Ending, Limits, ProcessProbe
 
 MEGABYTE = 2**20
 
@@ -77,7 +77,7 @@ def test_our_own_memory_is_not_the_childs(tmp_path):
     code = f"""
 import os
 from pathlib import Path
-from foretell.probes.process import Command, ProcessProbe
+from foretell.measure.process_tree import Command, ProcessProbe
 ballast = b"1" * (300 << 20)
 out = Path({str(tmp_path)!r}) / "out"
 command = Command(argv=("sleep", "0.2"), directory=out.parent, environment=os.environ, stdout=out, stderr=out)
@@ -180,7 +180,7 @@ def test_memory_of_the_shortest_run_of_a_large_parent_is_exact(tmp_path):
     code = f"""
 import os, sys
 from pathlib import Path
-from foretell.probes.process import Command, ProcessProbe
+from foretell.measure.process_tree import Command, ProcessProbe
 ballast = b"1" * (300 << 20)
 out = Path({str(tmp_path)!r}) / "out"
 words = (sys.executable, "-I", "-S", "-c", "x = b'1' * (50 << 20)")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from foretell.probes import run_lock
-from foretell.probes.machine import build_owner, kill_abandoned
-from foretell.probes.run_lock import LOCK, is_run_locked, take_run_lock
+from foretell.measure import run_lock
+from foretell.measure.machine import build_owner, kill_abandoned
+from foretell.measure.run_lock import LOCK, is_run_locked, take_run_lock
 from foretell.testing.runners import wait_for
 
 
@@ -35,7 +35,7 @@ def test_one_has_it_at_a_time(tmp_path: Path) -> None:
 def test_the_kernel_frees_it(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
-from foretell.probes.run_lock import take_run_lock
+from foretell.measure.run_lock import take_run_lock
 lock = take_run_lock(Path({str(tmp_path)!r}))
 import subprocess; subprocess.Popen(["sleep", "600"])
 print("taken", flush=True); input()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from foretell.probes import recorder
-from foretell.probes.child import Child
-from foretell.probes.gpus import GpuSample
-from foretell.probes.machine import RUN_DIRECTORY
-from foretell.probes.recorder import JobRecorder
-from foretell.probes.sample import SAMPLE, Sample, Series, find_sample, write_sample
+from foretell.measure import job_recorder as recorder
+from foretell.measure.child_process import Child
+from foretell.measure.gpus import GpuSample
+from foretell.measure.job_recorder import JobRecorder
+from foretell.measure.job_sample import SAMPLE, Sample, Series, find_sample, write_sample
+from foretell.measure.machine import RUN_DIRECTORY
 
 MEGABYTE = 2**20
 PYTHON = (sys.executable, "-I", "-S", "-c")
@@ -38,7 +38,7 @@ LISTEN = "trap 'echo got it; exit 7' {name}; echo ready; while :; do sleep 0.05;
 def start(tmp_path):
     def start(*words: str, **options) -> subprocess.Popen:
         environment = os.environ | {RUN_DIRECTORY: str(tmp_path)} | options.pop("environment", {})
-        words = (sys.executable, "-m", "foretell.probes.sampler", *words)
+        words = (sys.executable, "-m", "foretell.measure.job_sampler", *words)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
         # In a session of its own, no terminal sends signals to all of us.
         return subprocess.Popen(words, env=environment, text=True, start_new_session=True, **pipes)
@@ -94,7 +94,7 @@ def test_help(run):
     assert run("--help").returncode == 0
     done = run()
     assert done.returncode == 2
-    assert "Example: python -m foretell.probes.sampler" in done.stderr
+    assert "Example: python -m foretell.measure.job_sampler" in done.stderr
 
 
 def test_output_goes_on_where_it_was_and_in_order(run, tmp_path):
@@ -126,7 +126,14 @@ def test_signals_are_passed_on(start, tmp_path, name):
 
 def test_ignored_signals_stay_ignored(tmp_path):
     code = "trap '' HUP; exec \"$@\""
-    sampled = (sys.executable, "-m", "foretell.probes.sampler", "sh", "-c", "kill -HUP $PPID; kill -HUP $$; echo here")
+    sampled = (
+        sys.executable,
+        "-m",
+        "foretell.measure.job_sampler",
+        "sh",
+        "-c",
+        "kill -HUP $PPID; kill -HUP $$; echo here",
+    )
     words = ["sh", "-c", code, "sh", *sampled]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "here\n")
@@ -135,7 +142,7 @@ def test_ignored_signals_stay_ignored(tmp_path):
 def test_what_ends_the_group_ends_the_command_in_it(tmp_path):
     """As ``timeout`` does in a task's script, when it is told to or when the time has come."""
     code = "sleep 600 & echo $!; wait"
-    words = ("timeout", "600", sys.executable, "-m", "foretell.probes.sampler", "sh", "-c", code)
+    words = ("timeout", "600", sys.executable, "-m", "foretell.measure.job_sampler", "sh", "-c", code)
     environment = os.environ | {RUN_DIRECTORY: str(tmp_path)}
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
         child = int(process.stdout.readline())
@@ -231,14 +238,14 @@ def test_without_a_place_for_the_record_the_command_runs_all_the_same(run, tmp_p
 
 def test_the_command_does_not_wait_for_our_imports():
     """Nor is it counted as its memory what they take."""
-    code = "import sys, foretell.probes.sampler as _; print(*sys.modules)"
+    code = "import sys, foretell.measure.job_sampler as _; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     slow = {"psutil", "subprocess", "dataclasses", "json", "pynvml", "numpy", "pandas", "sqlalchemy", "typer", "rich"}
     assert not slow & set(imported)
 
 
 def test_the_sampler_as_a_whole_imports_nothing_heavy():
-    code = "import sys, foretell.probes.recorder; print(*sys.modules)"
+    code = "import sys, foretell.measure.job_recorder; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "pandas", "sqlalchemy", "typer", "rich", "sklearn"} & set(imported)
 
@@ -248,7 +255,7 @@ def test_gpus_over_time(tmp_path, monkeypatch, keep_handlers):
     monkeypatch.setenv(RUN_DIRECTORY, str(tmp_path))
     monkeypatch.setattr(recorder, "find_gpus", lambda: ["a GPU"])
     monkeypatch.setattr(
-        "foretell.probes.process.sample_gpus", lambda gpus, pids: GpuSample(utilisation=0.5, memory_bytes=7)
+        "foretell.measure.process_tree.sample_gpus", lambda gpus, pids: GpuSample(utilisation=0.5, memory_bytes=7)
     )
     JobRecorder(Child(["sleep", "0.3"], environment=os.environ)).record()
     sample = find_sample(tmp_path)

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from foretell.runners._core_locks import CoreLocks, find_lock_folder
-from foretell.runners._cpus import CpuPool
+from foretell.schedulers.core_allocation import CoreLocks, CpuPool, find_lock_folder
 from foretell.testing.runners import wait_for
 
 
@@ -46,7 +45,7 @@ def test_a_try_in_vain_takes_nothing(pools):
 
 def test_a_killed_process_has_no_cores(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from foretell.runners._core_locks import CoreLocks; "
+        "import sys, time; from pathlib import Path; from foretell.schedulers.core_allocation import CoreLocks; "
         "locks = CoreLocks(Path(sys.argv[1])); print(locks.take(100), flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.probes import machine
-from foretell.runners._cpus import CpuPool
+from foretell.measure import machine
+from foretell.schedulers.core_allocation import CpuPool
 
 
 @pytest.fixture

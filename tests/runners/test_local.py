@@ -16,10 +16,10 @@ import pytest
 
 from foretell.core.errors import RunnerError, RunTakenError
 from foretell.core.run import Allocation, Launch, RunSpec, State
-from foretell.probes.machine import kill_leftovers
-from foretell.probes.run_lock import take_run_lock
-from foretell.runners._base import Runner
-from foretell.runners.local import LocalRunner, read_finished
+from foretell.measure.machine import kill_leftovers
+from foretell.measure.run_lock import take_run_lock
+from foretell.schedulers._base import Runner
+from foretell.schedulers.local import LocalRunner, read_finished
 from foretell.testing.runners import RunnerContract, build_spec, is_running, poll_all, python_launch, wait_for
 
 MEGABYTE = 2**20
@@ -233,7 +233,7 @@ class TestAfterTheRun:
     def test_what_outlives_a_killed_foretell_can_be_found_and_killed(self, tmp_path):
         code = f"""
 import time
-from foretell.runners.local import LocalRunner
+from foretell.schedulers.local import LocalRunner
 from foretell.testing.runners import build_spec, python_launch
 from pathlib import Path
 launch = python_launch(Path({str(tmp_path)!r}), "print(1, flush=True); import time; time.sleep(600)")
@@ -310,7 +310,7 @@ class TestFolders:
         def fail(descriptor: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        monkeypatch.setattr("foretell.runners._files.os.fsync", fail)
+        monkeypatch.setattr("foretell.schedulers.run_files.os.fsync", fail)
         runner.start(SPEC, python_launch(tmp_path, ""))
         wait_for(lambda: not any(thread.name == f"run {SPEC.id}" for thread in threading.enumerate()))
         (run,) = runner.poll(0)  # what was measured is not lost with the disk

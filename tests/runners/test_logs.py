@@ -6,8 +6,8 @@ import pytest
 
 from foretell.core.app import Combine, Phase
 from foretell.core.run import State
-from foretell.runners._logs import cut_logs, free_middles, read_kept_phases
-from foretell.runners.local import LocalRunner
+from foretell.schedulers.local import LocalRunner
+from foretell.schedulers.run_files import cut_logs, free_middles, read_kept_phases
 from foretell.testing.runners import build_spec, poll_all, python_launch, wait_for
 
 LIMIT = 1 << 20

@@ -22,9 +22,14 @@ from foretell.core.batch import Batch
 from foretell.core.errors import RunnerError
 from foretell.core.prediction import Estimate, Offer, Prediction, Request
 from foretell.core.run import Allocation, Launch, Owner
-from foretell.runners.shell_script import render_shell_script, render_words
-from foretell.runners.slurm.array import ENDED, SCRIPT, render_array_script, render_task_script
-from foretell.runners.slurm.script import render_job_script
+from foretell.schedulers.shell_script import render_shell_script, render_words
+from foretell.schedulers.slurm.job_array import (
+    ENDED,
+    SCRIPT,
+    render_array_script,
+    render_job_script,
+    render_task_script,
+)
 from foretell.stores import open_store
 
 GOLDEN = Path(__file__).parents[1] / "golden"

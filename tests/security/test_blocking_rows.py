@@ -15,7 +15,7 @@ from tests.security.store_rows import hash_spec, insert_batch
 from tests.security.test_history_files import find_controls
 
 from foretell.core.serialization import to_record
-from foretell.probes.machine import build_owner
+from foretell.measure.machine import build_owner
 
 _BATCH = "0123456789abcdef"
 _APP = """

@@ -14,8 +14,7 @@ from foretell.core.app import OWN_OPTIONS, Submission
 from foretell.core.errors import RunnerError, SiteError
 from foretell.core.formula import Formula
 from foretell.core.run import Allocation, Launch
-from foretell.runners.slurm.array import build_batch, render_array_script
-from foretell.runners.slurm.script import render_job_script
+from foretell.schedulers.slurm.job_array import build_batch, render_array_script, render_job_script
 
 # Options of sbatch that say what a job runs, as whom, where its files are, and what becomes of it.
 _OF_THE_USER = (

@@ -21,13 +21,13 @@ from foretell.core.errors import InfeasibleError
 from foretell.core.prediction import Offer, Recommendation, Rejection
 from foretell.core.run import Allocation, Launch, Machine, RunSpec, State
 from foretell.core.site import NodeType, Site
-from foretell.probes.machine import detect_machine
-from foretell.runners.shell_script import render_shell_script
-from foretell.runners.slurm.script import render_job_script
+from foretell.measure.machine import detect_machine
 from foretell.runtimes.api import Configuration, load_predictor, specify
 from foretell.runtimes.evidence import find_failures
 from foretell.runtimes.predictor import DEFAULT_LEVEL, Predictor
 from foretell.runtimes.run_table import MACHINE_ARCHITECTURE
+from foretell.schedulers.shell_script import render_shell_script
+from foretell.schedulers.slurm.job_array import render_job_script
 from foretell.stores import RunStore
 
 _Options: TypeAlias = list[tuple[NodeType, Allocation]]

@@ -30,9 +30,9 @@ from foretell.core.prediction import Offer, Recommendation
 from foretell.core.run import RETRIABLE, Allocation, Run, RunSpec, State
 from foretell.core.site import NodeType, Site
 from foretell.core.units import render_money
-from foretell.runners.shell_script import render_shell_script
-from foretell.runners.slurm.array import build_batch, find_walltime_s, render_array_script, render_task_script
 from foretell.runtimes.api import Configuration
+from foretell.schedulers.shell_script import render_shell_script
+from foretell.schedulers.slurm.job_array import build_batch, find_walltime_s, render_array_script, render_task_script
 from foretell.stores import RunStore
 
 ON_LIMIT = ("least-cost", "double", "stop")

@@ -13,7 +13,7 @@ from foretell.advice.site_keys import NAME, NODE_KEYS, SITE_KEYS, Key
 from foretell.core.errors import SchedulerError
 from foretell.core.site import Billing, NodeType, Site
 from foretell.core.units import render_bytes
-from foretell.entities.cluster import Cluster, NodeGroup, Partition
+from foretell.schedulers.slurm.cluster import Cluster, NodeGroup, Partition
 
 _LONGEST_NAME = 64
 _LONGEST_WALLTIME_S = 366 * 86400  # that a site file takes; more is as good as no limit

@@ -12,8 +12,8 @@ from foretell.advice.sites import list_sites as list_known_sites
 from foretell.core.errors import Mistake, NotFoundError, SiteError
 from foretell.core.run import BENCH_FIGURES, Allocation, Machine
 from foretell.core.site import NodeType, Site
-from foretell.probes.machine import detect_machine
-from foretell.probes.slurm.cluster import read_cluster
+from foretell.measure.machine import detect_machine
+from foretell.schedulers.slurm.cluster import read_cluster
 
 
 def list_allocations(

@@ -8,7 +8,7 @@ from foretell.apps.command import find_program_problem
 from foretell.apps.sweep import count_runs, list_configurations
 from foretell.core.app import App, Scale
 from foretell.core.run import RunSpec
-from foretell.runners.local import LocalRunner
+from foretell.schedulers.local import LocalRunner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

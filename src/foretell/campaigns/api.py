@@ -17,7 +17,7 @@ from foretell.core.app import App, Submission
 from foretell.core.batch import Batch, Standing
 from foretell.core.errors import RunnerError, SchedulerError
 from foretell.core.run import RETRIABLE, Run, RunSpec
-from foretell.runners.slurm.runner import SlurmRunner
+from foretell.schedulers.slurm.runner import SlurmRunner
 from foretell.stores import RunStore
 
 

@@ -32,10 +32,10 @@ from foretell.campaigns.waiting import Patience, describe_load, is_disturbed, is
 from foretell.core.app import App
 from foretell.core.errors import ForetellError, RunTakenError, StoreError
 from foretell.core.run import Claim, Run, RunSpec, State
-from foretell.probes.machine import is_alive, kill_abandoned
-from foretell.probes.run_lock import is_run_locked
-from foretell.runners import Runner
-from foretell.runners.local import read_finished
+from foretell.measure.machine import is_alive, kill_abandoned
+from foretell.measure.run_lock import is_run_locked
+from foretell.schedulers import Runner
+from foretell.schedulers.local import read_finished
 from foretell.stores import RunStore
 
 _SILENT_AFTER = timedelta(minutes=2)  # a claim from another host without a sign of life for so long is given up

@@ -9,9 +9,9 @@ from dataclasses import replace
 from foretell.core.batch import Batch
 from foretell.core.errors import StoreError
 from foretell.core.run import Claim, Launch, Owner, Run, RunSpec, State
-from foretell.probes.machine import OWNER
-from foretell.runners.slurm.ledger import Ledger
-from foretell.runners.slurm.stored import is_job_id
+from foretell.measure.machine import OWNER
+from foretell.schedulers.slurm.batches import Ledger
+from foretell.schedulers.slurm.stored_batches import is_job_id
 from foretell.stores import RunStore
 
 

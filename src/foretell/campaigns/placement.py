@@ -13,12 +13,12 @@ from foretell.core.app import RUNNERS, App, Submission
 from foretell.core.batch import Batch
 from foretell.core.errors import Mistake, NotFoundError, SpecError
 from foretell.core.run import RunSpec, State
-from foretell.probes.machine import build_owner
-from foretell.runners import Runner
-from foretell.runners.local import LocalRunner
-from foretell.runners.slurm.collect import Task
-from foretell.runners.slurm.runner import SlurmRunner
-from foretell.runners.slurm.stored import LeftAloneError, check_batch
+from foretell.measure.machine import build_owner
+from foretell.schedulers import Runner
+from foretell.schedulers.local import LocalRunner
+from foretell.schedulers.slurm.finished_runs import Task
+from foretell.schedulers.slurm.runner import SlurmRunner
+from foretell.schedulers.slurm.stored_batches import LeftAloneError, check_batch
 from foretell.stores import RunStore
 
 AT_WORK: set[str] = set()  # tokens of the owners under way in this process

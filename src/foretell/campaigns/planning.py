@@ -14,9 +14,9 @@ from foretell.apps.where import Where
 from foretell.campaigns.campaign_plan import Ending, Plan
 from foretell.core.app import App, Scale
 from foretell.core.run import RETRIABLE, Run, RunSpec, State
-from foretell.runners import Runner
 from foretell.runtimes.encoding import fit_encoder
 from foretell.runtimes.run_table import RunTable, build_columns, build_table
+from foretell.schedulers import Runner
 from foretell.stores import RunStore
 
 LEAST_FOR_LAW = 4  # configurations

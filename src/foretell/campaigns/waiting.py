@@ -9,8 +9,8 @@ from typing import Any, cast
 from foretell.core.errors import StoreError
 from foretell.core.run import Run, State
 from foretell.core.units import render_duration
-from foretell.probes.machine import current_load
-from foretell.runners import Runner
+from foretell.measure.machine import current_load
+from foretell.schedulers import Runner
 from foretell.stores import RunStore
 
 _BUSY_CORES = 0.3  # used by others, above which measured times suffer

@@ -19,8 +19,8 @@ from foretell.distributed.consumption import Case, MeasuredJob, Setting
 from foretell.distributed.links import Links, open_links
 from foretell.distributed.training_group import TrainingGroup, open_group
 from foretell.distributed.training_jobs import JobProgress, Trained, TrainingJob
+from foretell.measure.consumption_sampler import sample
 from foretell.observations.cycles import measure_cycle
-from foretell.probes.consumption import sample
 from foretell.steps.api import DEVICES, KEPT, check_name
 from foretell.workloads.api import require_torch
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from foretell.core.errors import SchedulerError
 from foretell.core.run import State
 from foretell.history.accounting_lines import Layout, Lines, Places, split_fields
-from foretell.probes.slurm.fields import count_gpus, parse_clock, parse_size, parse_tres
-from foretell.probes.slurm.states import parse_state
+from foretell.schedulers.slurm.fields import count_gpus, parse_clock, parse_size, parse_state, parse_tres
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 
 from foretell.core.errors import ImportDataError, NotFoundError
 from foretell.history.accounting_lines import BLOCK, LONGEST_LINE, Layout, parse_layout
-from foretell.probes.slurm.calls import stream
+from foretell.schedulers.slurm.commands import stream
 
 STDIN = "-"
 _PRINT = 64 * 1024

@@ -2,8 +2,8 @@
 
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.run import Bench, Machine
-from foretell.probes.bench import FULL_WORK, measure_bench
-from foretell.probes.machine import detect_machine, find_bench, make_bench_folder, save_bench
+from foretell.measure.machine import detect_machine, find_bench, make_bench_folder, save_bench
+from foretell.measure.machine_benchmark import FULL_WORK, measure_bench
 
 
 def bench_machine(*, repeats: int = 5) -> Bench:

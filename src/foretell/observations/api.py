@@ -17,12 +17,12 @@ from foretell.core.observation import CycleSearch, Observation, Recorded
 from foretell.core.run import Allocation, Run, RunSpec, State
 from foretell.core.serialization import to_record
 from foretell.core.units import render_duration
+from foretell.measure.consumption_sampler import INTERVAL_S, TICK_S, require_processes
+from foretell.measure.machine import detect_machine
+from foretell.measure.recording import build_recorded_record
+from foretell.measure.watch import Watched, watch_command, watch_processes
 from foretell.observations.cycles import search_cycle
-from foretell.probes.consumption import INTERVAL_S, TICK_S, require_processes
-from foretell.probes.machine import detect_machine
-from foretell.probes.recorded import build_recorded_record
-from foretell.probes.slurm.observing import watch_job
-from foretell.probes.watching import Watched, watch_command, watch_processes
+from foretell.schedulers.slurm.observe_job import watch_job
 
 APP = "observe"  # what was looked at are its runs
 _TYPES = {"subject": ParameterType.TEXT, "interval_ms": ParameterType.NUMBER}

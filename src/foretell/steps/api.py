@@ -16,7 +16,7 @@ from foretell.core.devices import Device
 from foretell.core.errors import Mistake, SpecError, WorkloadError
 from foretell.core.run import Allocation, Run, RunSpec, State, Usage
 from foretell.core.workload import MeasuredStep, StepPhase, Workload
-from foretell.probes.machine import detect_machine
+from foretell.measure.machine import detect_machine
 from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPrediction, find_phases
 from foretell.workloads.api import read_workload as read_step
 from foretell.workloads.api import require_torch

@@ -14,7 +14,7 @@ import pytest
 from foretell.core.app import Phase
 from foretell.core.errors import RunnerError
 from foretell.core.run import Allocation, Launch, Run, RunSpec, State
-from foretell.runners._base import Runner
+from foretell.schedulers._base import Runner
 
 _PATIENCE_S = 60.0
 
@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 class RunnerContract:
-    """The promises of :class:`foretell.runners._base.Runner`, as tests."""
+    """The promises of :class:`foretell.schedulers._base.Runner`, as tests."""
 
     @pytest.fixture
     def runner(self) -> Iterator[Runner]:

@@ -7,8 +7,8 @@ import pytest
 from foretell.core.batch import Job
 from foretell.core.errors import SchedulerError
 from foretell.core.run import State
-from foretell.probes.slurm.accounting import FIELDS, parse_jobs, read_jobs
-from foretell.probes.slurm.fields import parse_moment
+from foretell.schedulers.slurm.accounting import FIELDS, parse_jobs, read_jobs
+from foretell.schedulers.slurm.fields import parse_moment
 
 RECORDED = Path(__file__).parent / "recorded"
 

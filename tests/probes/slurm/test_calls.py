@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foretell.core.errors import SchedulerError
-from foretell.probes.slurm.calls import call, stream
+from foretell.schedulers.slurm.commands import call, stream
 
 
 def test_the_user_s_habits_do_not_change_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:

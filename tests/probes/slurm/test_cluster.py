@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.core.errors import SchedulerError
-from foretell.entities.cluster import Cluster, NodeGroup, Partition
-from foretell.probes.slurm.cluster import (
+from foretell.schedulers.slurm.cluster import (
+    Cluster,
+    NodeGroup,
+    Partition,
     parse_cluster,
     parse_config,
     parse_gpus,

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from foretell.probes.slurm.fields import count_gpus, parse_clock, parse_moment, parse_size, parse_tres
+from foretell.schedulers.slurm.fields import count_gpus, parse_clock, parse_moment, parse_size, parse_tres
 
 
 @pytest.mark.parametrize(

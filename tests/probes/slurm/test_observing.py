@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretell.core.errors import SchedulerError
-from foretell.probes.slurm.observing import find_job_processes, parse_pids, watch_job
+from foretell.schedulers.slurm.observe_job import find_job_processes, parse_pids, watch_job
 
 HEAD = "PID      JOBID    STEPID   LOCALID GLOBALID"
 # Runs the words that follow its options, on a node that has a name.

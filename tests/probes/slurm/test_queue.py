@@ -7,7 +7,7 @@ from tests.fake_slurm.cluster import FakeSlurm
 
 from foretell.core.errors import SchedulerError
 from foretell.core.run import State
-from foretell.probes.slurm.queue import Place, cancel, find_by_name, parse_queue, read_queue
+from foretell.schedulers.slurm.queue import Place, cancel, find_by_name, parse_queue, read_queue
 
 RECORDED = Path(__file__).parent / "recorded"
 

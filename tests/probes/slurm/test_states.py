@@ -4,7 +4,7 @@ import pytest
 
 from foretell.core.errors import SchedulerError
 from foretell.core.run import State
-from foretell.probes.slurm.states import STATES, parse_state
+from foretell.schedulers.slurm.fields import STATES, parse_state
 
 # https://slurm.schedmd.com/job_state_codes.html
 SLURM_S = """

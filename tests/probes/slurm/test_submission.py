@@ -12,7 +12,7 @@ import pytest
 from tests.fake_slurm.cluster import FakeSlurm
 
 from foretell.core.errors import SchedulerError
-from foretell.probes.slurm.submission import MARK, QuotaError, stop_submitters, submit
+from foretell.schedulers.slurm.submit import MARK, QuotaError, stop_submitters, submit
 
 FAILED = "sbatch: error: Batch job submission failed:"
 POLICY = f"{FAILED} Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"

@@ -10,7 +10,7 @@ from foretell.core.app import Submission
 from foretell.core.batch import Batch
 from foretell.core.errors import RunnerError
 from foretell.core.run import Allocation, Launch
-from foretell.runners.slurm.array import (
+from foretell.schedulers.slurm.job_array import (
     ENDED,
     SCRIPT,
     build_batch,

@@ -7,7 +7,7 @@ import pytest
 
 from foretell.core.batch import Job
 from foretell.core.run import Allocation, Launch, RunSpec, State, Usage
-from foretell.runners.slurm.collect import Task, build_job_without_accounting, build_run
+from foretell.schedulers.slurm.finished_runs import Task, build_job_without_accounting, build_run
 
 JOB = Job(id="12_3", state=State.FAILED, word="FAILED", usage=Usage(elapsed_s=9.0))
 SLURMSTEPD = "slurmstepd-o0001: error:"

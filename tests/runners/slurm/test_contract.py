@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.slurm.fixtures import Slurm
 
-from foretell.runners._base import Runner
-from foretell.runners.slurm.runner import SlurmRunner
+from foretell.schedulers._base import Runner
+from foretell.schedulers.slurm.runner import SlurmRunner
 from foretell.testing.runners import RunnerContract
 
 

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from foretell.runners.slurm import pace
-from foretell.runners.slurm.pace import Pace
+from foretell.schedulers.slurm import tracking as pace
+from foretell.schedulers.slurm.tracking import Pace
 
 SHORTEST_S = 3.0
 

@@ -3,8 +3,8 @@
 import pytest
 
 from foretell.core.run import Allocation
-from foretell.entities.cluster import Cluster, NodeGroup, Partition
-from foretell.runners.slurm.room import Room, choose_partition
+from foretell.schedulers.slurm.cluster import Cluster, NodeGroup, Partition
+from foretell.schedulers.slurm.partition_limits import Room, choose_partition
 
 NODE = NodeGroup(count=2, up=1, cores=28, memory_bytes=100 << 30)
 UNSAID = NodeGroup(count=1, up=1, cores=28, memory_bytes=1 << 20)

@@ -9,10 +9,10 @@ import pytest
 from foretell.core.app import Submission
 from foretell.core.batch import Job
 from foretell.core.run import Allocation, Launch, Machine, RunSpec, State, Usage
-from foretell.entities.cluster import NodeGroup
-from foretell.probes.sample import Sample, write_sample
-from foretell.runners.slurm.collect import Task, build_run
-from foretell.runners.slurm.runner import SlurmRunner
+from foretell.measure.job_sample import Sample, write_sample
+from foretell.schedulers.slurm.cluster import NodeGroup
+from foretell.schedulers.slurm.finished_runs import Task, build_run
+from foretell.schedulers.slurm.runner import SlurmRunner
 
 MEGABYTE = 2**20
 SEEN = Sample(

@@ -1,0 +1,355 @@
+"""What a job consumes over time, looked at many times a second at almost no cost.
+
+CPU time of a process, all its threads included, is one system call: the kernel's own clock of that process, in
+nanoseconds. Network counters are of the process's network namespace, read through a descriptor that stays open. New
+children are looked for as often as that costs next to nothing; what they used until they were found, and after they
+were last seen, is laid where it belongs.
+"""
+
+import os
+import threading
+import time
+from array import array
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from foretell.core.cycles import Resource, Series
+from foretell.core.errors import NotFoundError
+from foretell.core.observation import Load, Recorded
+from foretell.measure.counters import Counts, LoadWatch, NetworkCounter
+from foretell.measure.gpus import Gpu, GpuLoad, find_gpus, find_used_gpus, read_load
+from foretell.measure.procfs import TICKS_PER_S, find_children, find_stat
+
+INTERVAL_S = 0.02
+TICK_S = 0.004  # of most kernels: the CPU time of others that are running is brought up to date so often
+_SCAN_SHARE = 0.005  # of a core, for looking for new processes
+_LONGEST_SCAN_S = 0.5  # from one look to the next, whatever it costs
+_GPU_SCAN_S = 0.2
+_WHOLE_TICKS_S = 3 / TICKS_PER_S  # in which a tick of each kind is full, if others use a core
+_MUCH_TICKED = 0.05  # of all that was used: then it shows that parents are told of their children in ticks
+_MOST_SAMPLES = 500_000
+_LITTLE = 0.01  # of what goes over the loopback: where the other interfaces move less, they move nothing of the job's
+_CLOCK_OF_PROCESS = 2  # CPUCLOCK_SCHED of Linux' include/linux/posix-timers.h: the scheduler's own count
+
+
+class Ending(Protocol):
+    """Told when to stop: an event of threading or multiprocessing."""
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+def sample(
+    pids: Collection[int],
+    *,
+    interval_s: float = INTERVAL_S,
+    until: Ending | None = None,
+    longest_s: float | None = None,
+) -> Recorded:
+    """What these processes and their descendants consume, until told to stop or all of the former have ended.
+
+    It samples in the thread that calls it; let it have one of its own, or a process. ``until`` is an event of
+    :mod:`threading` or :mod:`multiprocessing`.
+
+    Raises:
+        NotFoundError: if none of the processes is there.
+    """
+    return ConsumptionSampler(pids, interval_s=interval_s).run(until or threading.Event(), longest_s=longest_s)
+
+
+class ConsumptionSampler:
+    """Samples processes and their descendants; ready as soon as it is made.
+
+    Raises:
+        NotFoundError: if none of the processes is there.
+    """
+
+    def __init__(self, pids: Collection[int], *, interval_s: float = INTERVAL_S) -> None:
+        self._interval_s = interval_s
+        self._processes = _Processes(roots=tuple(pids))
+        self._network = NetworkCounter()
+        self._visible, self._gpus = find_gpus(), tuple[Gpu, ...]()
+        self._samples = _Samples()
+        self._full, self._next_gpus_s = False, 0.0
+        self._rescan(0.0)
+        if not self._processes.clocks:
+            raise _miss(pids)
+        cpus = {cpu for pid in self._processes.clocks for cpu in _find_cpus(pid)}
+        self._watch = LoadWatch.start(cpus or os.sched_getaffinity(0))
+
+    def run(self, until: Ending, *, longest_s: float | None = None) -> Recorded:
+        """Sample until told to stop, until none of the first processes is left, or for so long."""
+        own_s, started_s = time.thread_time(), time.perf_counter()
+        before_s = self._processes.read_s()
+        asked_s, most_s = longest_s or np.inf, _MOST_SAMPLES * self._interval_s
+        try:
+            self._loop(until, started_s=started_s, longest_s=min(asked_s, most_s))
+            self._full = asked_s > most_s and self._samples.times_s[-1] >= most_s
+            own_s = time.thread_time() - own_s
+            spent_s = self._processes.read_s() - before_s + own_s
+            load = self._watch.finish(job_cpu_s=spent_s, job_pids=self._processes.seen)
+        finally:
+            self._network.close()
+        return self._build(load, started_s=started_s, sampling_cpu_s=own_s)
+
+    def _loop(self, until: Ending, *, started_s: float, longest_s: float) -> None:
+        next_scan_s, told, alive = 0.0, False, True
+        while True:
+            now_s = time.perf_counter() - started_s
+            if now_s >= next_scan_s:
+                alive, cost_s = self._rescan(now_s)
+                next_scan_s = now_s + min(cost_s / _SCAN_SHARE, _LONGEST_SCAN_S)
+            self._take(now_s)
+            if told or not alive or now_s >= longest_s:
+                break
+            spent_s = time.perf_counter() - started_s
+            told = until.wait(self._interval_s - spent_s % self._interval_s)
+        if len(self._samples.times_s) == 1:  # it ended at once
+            self._take(time.perf_counter() - started_s)
+
+    def _take(self, now_s: float) -> None:
+        gpus = read_load(self._gpus, pids=self._processes.clocks) if self._gpus else None
+        cpu_s = self._processes.read_s()
+        for before_s, late_s in self._processes.take_late():
+            self._samples.spread(late_s, since_s=now_s - before_s, until_s=now_s)
+        self._samples.add(now_s, cpu_s, self._network.read(), gpus)
+
+    def _rescan(self, now_s: float) -> tuple[bool, float]:
+        """Look for new processes; whether any of the first is left, and the seconds that looking took."""
+        began_s = time.thread_time()
+        alive = self._processes.rescan()
+        self._network.follow(self._processes.clocks)
+        cost_s = time.thread_time() - began_s
+        if self._visible and now_s >= self._next_gpus_s:
+            self._gpus = find_used_gpus(self._visible, pids=self._processes.clocks) or self._gpus
+            self._next_gpus_s = now_s + _GPU_SCAN_S
+        return alive, cost_s
+
+    def _build(self, load: Load, *, started_s: float, sampling_cpu_s: float) -> Recorded:
+        samples = self._samples
+        sent, received, over_loopback = samples.choose_network()
+        compute = samples.cpu if samples.gpu_busy is None else samples.gpu_busy
+        series = {Resource.COMPUTE: compute, Resource.TRANSMIT: sent, Resource.RECEIVE: received}
+        if samples.gpu_interface is not None:
+            series[Resource.MEMORY] = samples.gpu_interface
+        return Recorded(
+            started_s=started_s,
+            interval_s=self._interval_s,
+            series=series,
+            cpu=samples.cpu,
+            gpu_memory=samples.gpu_memory,
+            load=load,
+            processes=self._processes.most,
+            gpus=len(self._gpus) if samples.has_gpus else 0,
+            grain_s=1 / TICKS_PER_S if self._processes.ticked_share > _MUCH_TICKED else TICK_S,
+            sampling_cpu_s=sampling_cpu_s,
+            notes=tuple(self._list_notes(over_loopback=over_loopback)),
+        )
+
+    def _list_notes(self, *, over_loopback: bool) -> Iterator[str]:
+        if self._full:
+            most = f"{_MOST_SAMPLES:,} samples, as many as are kept; a longer --interval reaches further"
+            yield f"Only the first {_MOST_SAMPLES * self._interval_s:g} s were looked at: {most}."
+        if not self._network.known:
+            yield (
+                "The network of these processes could not be looked at, because they are not yours or had ended: "
+                "what they sent and received is not known."
+            )
+        if over_loopback:
+            yield (
+                "Next to nothing but the loopback moved bytes: what is sent and received stayed on this machine, "
+                "and has no link."
+            )
+        if self._network.shared:
+            yield "The network may be the machine's own: bytes of other processes on it are counted, too."
+        if self._gpus and not self._samples.has_gpus:
+            yield "GPUs were used, but their driver does not tell how busy they are: compute is of CPU cores."
+        elif not self._samples.has_gpus:
+            yield "No GPU was used: compute is of CPU cores, and nothing stands in for the GPU's memory interface."
+
+
+@dataclass(slots=True)
+class _Processes:
+    """Some processes and their descendants, by the clock of the CPU time of each.
+
+    What those used that have ended is known as they were last seen, and from what parents were told that waited for
+    them: all of it, those included that were never seen, but in ticks.
+    """
+
+    roots: tuple[int, ...]
+    clocks: dict[int, int] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    most: int = 0
+    _last_ns: dict[int, int] = field(default_factory=dict)
+    _gone_s: float = 0.0  # of those that have ended
+    _ticked_s: float = 0.0  # of that, what only parents told
+    _before_ns: int = 0  # what all had used when we came
+    _waited_before_s: float = 0.0
+    _scanned: bool = False  # since it was last read
+    _asked_s: float = field(default_factory=time.perf_counter)  # when parents were last asked
+    _told_s: float = field(default_factory=time.perf_counter)  # and when they last told something new
+    _late: list[tuple[float, float]] = field(default_factory=list)
+
+    def read_s(self) -> float:
+        """CPU time of all of them since we came."""
+        if self._read_clocks() or self._scanned:
+            waited_s = self._read_waited_s()
+            self._read_clocks()  # again: of what ended meanwhile, nothing is counted twice
+            self._learn_waited(waited_s)
+            self._scanned = False
+        return (sum(self._last_ns.values()) - self._before_ns) / 1e9 + self._gone_s
+
+    def _read_clocks(self) -> bool:
+        """Look at all of them; whether some have ended."""
+        living = len(self.clocks)
+        for pid, clock in list(self.clocks.items()):
+            try:
+                self._last_ns[pid] = time.clock_gettime_ns(clock)
+            except OSError:
+                del self.clocks[pid]
+                self._gone_s += self._last_ns.pop(pid, 0) / 1e9
+        return len(self.clocks) < living
+
+    def _read_waited_s(self) -> float:
+        stats = [find_stat(pid) for pid in self.clocks]
+        return sum(stat.waited_cpu_s for stat in stats if stat is not None) - self._waited_before_s
+
+    def _learn_waited(self, waited_s: float) -> None:
+        now_s = time.perf_counter()
+        if waited_s > self._gone_s:
+            since_s = max(now_s - self._asked_s, _WHOLE_TICKS_S)
+            self._late.append((min(since_s, now_s - self._told_s), waited_s - self._gone_s))
+            self._ticked_s += waited_s - self._gone_s
+            self._gone_s, self._told_s = waited_s, now_s
+        self._asked_s = now_s
+
+    @property
+    def ticked_share(self) -> float:
+        """Of what was used, what only parents told."""
+        return self._ticked_s / max(self.read_s(), 1e-9)
+
+    def take_late(self) -> list[tuple[float, float]]:
+        """What was found since that was used before: in how many seconds until now, and how much."""
+        late, self._late = self._late, []
+        return late
+
+    def rescan(self) -> bool:
+        """Find those that were born since; whether any of the first ones lives."""
+        waiting, found = [*self.roots, *self.clocks], set[int]()
+        while waiting:
+            pid = waiting.pop()
+            if pid not in found and (pid in self.clocks or self._add(pid)):
+                found.add(pid)
+                waiting.extend(find_children(pid) or ())
+        self.most = max(self.most, len(self.clocks))
+        self._scanned = True
+        return any(_lives(pid) for pid in self.roots)
+
+    def _add(self, pid: int) -> bool:
+        clock = (~pid << 3) | _CLOCK_OF_PROCESS
+        stat = find_stat(pid)
+        try:
+            spent_ns = time.clock_gettime_ns(clock)
+        except OSError:
+            return False
+        if stat is None:
+            return False
+        self.clocks[pid], self._last_ns[pid] = clock, spent_ns
+        if self.most:
+            self._late.append((time.clock_gettime(time.CLOCK_BOOTTIME) - stat.started_s, spent_ns / 1e9))
+        else:
+            self._before_ns += spent_ns
+            self._waited_before_s += stat.waited_cpu_s
+        self.seen.add(pid)
+        return True
+
+
+def require_processes(pids: Collection[int]) -> None:
+    """See that each of them runs.
+
+    Raises:
+        NotFoundError: if one does not.
+    """
+    missing = [pid for pid in pids if not _lives(pid)]
+    if missing:
+        raise _miss(missing)
+
+
+def _miss(pids: Collection[int]) -> NotFoundError:
+    named = ", ".join(map(str, pids))
+    return NotFoundError("process", named, hint="It may have ended, or be of another container; see 'ps'.")
+
+
+def _lives(pid: int) -> bool:
+    stat = find_stat(pid)
+    return stat is not None and not stat.zombie
+
+
+def _find_cpus(pid: int) -> set[int]:
+    try:
+        return os.sched_getaffinity(pid)
+    except OSError:
+        return set()
+
+
+@dataclass(slots=True)
+class _Samples:
+    """Totals so far at each moment, as numbers in a row: hours of them fit."""
+
+    times_s: "array[float]" = field(default_factory=lambda: array("d"))
+    _cpu_s: "array[float]" = field(default_factory=lambda: array("d"))
+    _network: "tuple[array[float], ...]" = field(default_factory=lambda: tuple(array("d") for _ in range(4)))
+    _gpus: "tuple[array[float], ...]" = field(default_factory=lambda: tuple(array("d") for _ in range(3)))
+    has_gpus: bool = False
+
+    def add(self, now_s: float, cpu_s: float, network: Counts, gpus: GpuLoad | None) -> None:
+        self.times_s.append(now_s)
+        self._cpu_s.append(cpu_s)
+        for column, total in zip(self._network, network, strict=True):
+            column.append(total)
+        self.has_gpus |= gpus is not None
+        figures = (gpus.utilisation, gpus.interface, gpus.memory_bytes) if gpus else (0.0, 0.0, 0.0)
+        for column, figure in zip(self._gpus, figures, strict=True):
+            column.append(figure)
+
+    def spread(self, cpu_s: float, *, since_s: float, until_s: float) -> None:
+        """Lay CPU time that was only found at the end of a stretch of time evenly over it."""
+        for place in range(len(self.times_s) - 1, -1, -1):
+            if self.times_s[place] <= since_s:
+                break
+            self._cpu_s[place] += cpu_s * (self.times_s[place] - since_s) / (until_s - since_s)
+
+    @property
+    def cpu(self) -> Series:
+        return self._rate(self._cpu_s)
+
+    @property
+    def gpu_busy(self) -> Series | None:
+        return self._level(0)
+
+    @property
+    def gpu_interface(self) -> Series | None:
+        return self._level(1)
+
+    @property
+    def gpu_memory(self) -> Series | None:
+        return self._level(2)
+
+    def choose_network(self) -> tuple[Series, Series, bool]:
+        """Sent, received, and whether that is of the loopback, because the others moved next to nothing."""
+        moved = [column[-1] - column[0] for column in self._network]
+        over_loopback = sum(moved[2:]) > 0 and sum(moved[:2]) < _LITTLE * sum(moved[2:])
+        sent, received = self._network[2:] if over_loopback else self._network[:2]
+        return self._rate(sent), self._rate(received), over_loopback
+
+    def _rate(self, totals: "array[float]") -> Series:
+        times_s = np.array(self.times_s)
+        return Series(times_s=times_s, values=np.maximum(np.diff(np.array(totals)), 0.0) / np.diff(times_s))
+
+    def _level(self, column: int) -> Series | None:
+        """What was told at the end of each stretch of time is of that stretch."""
+        return (
+            Series(times_s=np.array(self.times_s), values=np.array(self._gpus[column])[1:]) if self.has_gpus else None
+        )

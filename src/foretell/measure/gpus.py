@@ -1,0 +1,123 @@
+"""NVIDIA GPUs: which there are, and how busy and full they are."""
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from foretell.measure.procfs import find_stat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU this process may use; ``handle`` is NVML's."""
+
+    uuid: str
+    name: str
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """What a run's GPUs do at one moment: mean utilisation as a fraction, memory in use on all of them."""
+
+    utilisation: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLoad:
+    """What some GPUs do: means of how busy they and their memory interfaces are, and all memory in use."""
+
+    utilisation: float
+    interface: float
+    memory_bytes: int
+
+
+def find_gpus() -> tuple[Gpu, ...]:
+    """The GPUs that ``CUDA_VISIBLE_DEVICES`` leaves us; none where NVML does not load."""
+    gpus = _all_gpus()
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return gpus
+    words = [word.strip() for word in wanted.split(",") if word.strip()]
+    return tuple(gpu for index, gpu in enumerate(gpus) if any(_names(word, index, gpu) for word in words))
+
+
+def _names(word: str, index: int, gpu: Gpu) -> bool:
+    return word == str(index) or (not word.isdigit() and gpu.uuid.startswith(word))
+
+
+@cache
+def _all_gpus() -> tuple[Gpu, ...]:
+    import pynvml  # slow to import, and asked for only where something is run
+
+    try:
+        pynvml.nvmlInit()
+        return tuple(_describe(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError:
+        return ()
+
+
+def _describe(nvml: Any, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    return Gpu(uuid=_text(nvml.nvmlDeviceGetUUID(handle)), name=_text(nvml.nvmlDeviceGetName(handle)), handle=handle)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value  # older drivers' bindings give bytes
+
+
+def sample_gpus(gpus: Sequence[Gpu], *, pids: Collection[int]) -> GpuSample | None:
+    """What these processes make of these GPUs, which are theirs alone; ``None`` if it cannot be told."""
+    if not gpus:
+        return None
+    import pynvml
+
+    try:
+        return GpuSample(
+            utilisation=sum(pynvml.nvmlDeviceGetUtilizationRates(gpu.handle).gpu for gpu in gpus) / 100 / len(gpus),
+            memory_bytes=sum(_memory(pynvml, gpu, pids) for gpu in gpus),
+        )
+    except pynvml.NVMLError:
+        return None
+
+
+def find_used_gpus(gpus: Sequence[Gpu], *, pids: Collection[int]) -> tuple[Gpu, ...]:
+    """Those on which these processes compute; all that anybody computes on, where NVML knows other pids than we do."""
+    import pynvml
+
+    try:
+        users = [{each.pid for each in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu.handle)} for gpu in gpus]
+    except pynvml.NVMLError:
+        return ()
+    mine = tuple(gpu for gpu, known in zip(gpus, users, strict=True) if known & set(pids))
+    return mine or tuple(
+        gpu for gpu, known in zip(gpus, users, strict=True) if any(find_stat(pid) is None for pid in known)
+    )
+
+
+def read_load(gpus: Sequence[Gpu], *, pids: Collection[int]) -> GpuLoad | None:
+    """What these processes make of these GPUs now; ``None`` if it cannot be told."""
+    import pynvml
+
+    try:
+        rates = [pynvml.nvmlDeviceGetUtilizationRates(gpu.handle) for gpu in gpus]
+        memory_bytes = sum(_memory(pynvml, gpu, pids) for gpu in gpus)
+    except pynvml.NVMLError:
+        return None
+    return GpuLoad(
+        utilisation=sum(rate.gpu for rate in rates) / 100 / len(rates),
+        interface=sum(rate.memory for rate in rates) / 100 / len(rates),
+        memory_bytes=memory_bytes,
+    )
+
+
+def _memory(nvml: Any, gpu: Gpu, pids: Collection[int]) -> int:
+    processes = nvml.nvmlDeviceGetComputeRunningProcesses(gpu.handle)
+    mine = [process.usedGpuMemory for process in processes if process.pid in pids]
+    if mine and None not in mine:
+        return sum(mine)
+    # In a container NVML speaks of the host's pids; the GPU is ours alone, so all that is used on it is ours.
+    return int(nvml.nvmlDeviceGetMemoryInfo(gpu.handle).used) if processes else 0

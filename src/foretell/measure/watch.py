@@ -1,0 +1,145 @@
+"""Commands and processes looked at while they run: what they consume over time, and what came of them."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from foretell.core.errors import RunnerError
+from foretell.core.observation import Recorded
+from foretell.core.run import Usage
+from foretell.measure.child_process import Child
+from foretell.measure.consumption_sampler import INTERVAL_S, ConsumptionSampler
+from foretell.measure.environment import OF_A_RUN, build_environment
+from foretell.measure.gpus import find_gpus
+
+_STDOUT, _STDERR = 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What was seen, and what was used in all; an exit code only of a command (negative: a signal's number)."""
+
+    recorded: Recorded
+    usage: Usage
+    exit_code: int | None = None
+
+
+def watch_command(
+    words: Sequence[str],
+    *,
+    interval_s: float = INTERVAL_S,
+    longest_s: float | None = None,
+    keep_stdout: bool = True,
+) -> Watched:
+    """Run a command as if it ran without us, and look at it for so long; it goes on to its end in any case.
+
+    Its environment is ours, without what is Foretell's own. What it prints goes where ours goes; where ours is to be
+    read by a program (not ``keep_stdout``), to where we complain. Signals that we get are passed on to it.
+
+    Raises:
+        RunnerError: if it cannot be started.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RunnerError("commands are started from the main thread only; start it yourself and name its process")
+    find_gpus()  # drivers may take seconds to answer, which the command need not wait for
+    with _restored_signals(), _redirected(keep_stdout=keep_stdout) as restore:
+        child = _start(words)
+        restore()
+        ended, took_s = threading.Event(), [0.0]
+
+        def note_end(elapsed_s: float) -> None:
+            took_s[0] = elapsed_s
+            ended.set()
+
+        child.follow(note_end)
+        try:
+            recorded = ConsumptionSampler([child.pid], interval_s=interval_s).run(ended, longest_s=longest_s)
+        finally:  # whatever becomes of looking, the command is not left alone
+            ended.wait()
+            exit_code, spent = child.reap()
+    largest_bytes = spent.ru_maxrss * 1024
+    usage = replace(
+        build_usage(recorded),
+        elapsed_s=took_s[0],
+        cpu_s=spent.ru_utime + spent.ru_stime,
+        peak_memory_bytes=largest_bytes if largest_bytes > child.inherited_bytes else None,
+        context_switches=spent.ru_nvcsw + spent.ru_nivcsw,
+    )
+    return Watched(recorded=recorded, usage=usage, exit_code=exit_code)
+
+
+def watch_processes(
+    pids: Collection[int], *, interval_s: float = INTERVAL_S, longest_s: float | None = None
+) -> Watched:
+    """Look at processes and their descendants until they end, for so long, or until Ctrl-C.
+
+    Raises:
+        NotFoundError: if none of them is there.
+    """
+    until = threading.Event()
+    with _restored_signals():
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, lambda *_: until.set())
+        recorded = ConsumptionSampler(pids, interval_s=interval_s).run(until, longest_s=longest_s)
+    return Watched(recorded=recorded, usage=build_usage(recorded))
+
+
+def build_usage(recorded: Recorded) -> Usage:
+    """What was used while it was looked at."""
+    memory = recorded.gpu_memory
+    busy = recorded.gpu_busy
+    return Usage(
+        elapsed_s=recorded.elapsed_s,
+        cpu_s=recorded.cpu.total,
+        gpu_utilisation=None if busy is None else busy.total / recorded.elapsed_s,
+        gpu_memory_bytes=None if memory is None else int(memory.values.max()),
+    )
+
+
+def _start(words: Sequence[str]) -> Child:
+    try:
+        return Child(words, environment=build_environment(inherited=OF_A_RUN))
+    except FileNotFoundError:
+        raise RunnerError(
+            f"{words[0]!r} was not found; is it installed, and in a folder that PATH names? "
+            f"A program of this folder is ./{os.path.basename(words[0])}"  # noqa: PTH119
+        ) from None
+    except (OSError, ValueError) as exc:
+        said = getattr(exc, "strerror", None) or str(exc)
+        raise RunnerError(f"{words[0]!r} cannot be run: {said}; it must be a program this machine can execute") from exc
+
+
+@contextmanager
+def _restored_signals() -> Iterator[None]:
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                if handler is not None:  # one that Python did not set
+                    signal.signal(number, handler)
+
+
+@contextmanager
+def _redirected(*, keep_stdout: bool) -> Iterator[Callable[[], None]]:
+    """With what is started now printing where we complain; what is given ends that."""
+    if keep_stdout:
+        yield lambda: None
+        return
+    kept = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        yield partial(_point, kept)
+    finally:
+        _point(kept)
+        os.close(kept)
+
+
+def _point(descriptor: int) -> None:
+    os.dup2(descriptor, _STDOUT)

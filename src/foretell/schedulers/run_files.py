@@ -1,0 +1,235 @@
+"""What a run leaves in its directory: logs, and in the end its record."""
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import signal
+import stat
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+from foretell.core.app import Combine, Phase
+from foretell.core.errors import OutputError, RunnerError
+from foretell.core.private_files import make_own_folder
+from foretell.core.run import Run
+from foretell.core.serialization import from_record, to_record
+from foretell.core.units import render_bytes, render_duration
+from foretell.measure.job_sample import SAMPLE
+from foretell.measure.phases import read_phases
+
+STDOUT, STDERR, SETUP, CLEANUP, RECORD = "stdout.log", "stderr.log", "setup.log", "cleanup.log", "run.json"
+JOB_RECORD = "job.txt"  # of a run that is a job of a scheduler
+
+_TAIL_LINES = 40
+_TAIL_BYTES = 1 << 14
+_REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space: your quota is used up",
+    errno.EACCES: "make it writable",
+    errno.EPERM: "make it writable",
+    errno.EROFS: "choose a directory on a file system that is not read-only",
+    errno.ENOTDIR: "move away the file that is in its place",
+    errno.EEXIST: "move away the file that is in its place",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+def make_run_directory(directory: Path) -> None:
+    """A real folder of this user's own.
+
+    Raises:
+        OutputError: if it is a symbolic link, or belongs to somebody else.
+        OSError: if it cannot be made.
+    """
+    make_own_folder(directory, top=directory.parent.parent)
+
+
+def prepare_run_directory(directory: Path) -> None:
+    """An empty set of files for a new attempt; what the run itself may have left stays.
+
+    Raises:
+        RunnerError: if it cannot be written, is a symbolic link, or belongs to somebody else.
+    """
+    with writing(directory):
+        make_run_directory(directory)
+        for name in (RECORD, SETUP, CLEANUP, JOB_RECORD, SAMPLE, STDOUT, STDERR):
+            (directory / name).unlink(missing_ok=True)  # a link goes, what it points to stays
+        for name in (STDOUT, STDERR):
+            (directory / name).touch(exist_ok=False)
+
+
+def write_finished(directory: Path, run: Run) -> None:
+    """Keep the run's record beside its logs, whole or not at all.
+
+    Raises:
+        RunnerError: if it cannot be written.
+    """
+    path, draft = directory / RECORD, directory / f".{RECORD}.new"
+    with writing(path):
+        draft.unlink(missing_ok=True)
+        with draft.open("x", encoding="utf-8") as file:
+            json.dump(to_record(run), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        _sync_directory(directory)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_finished(run_directory: Path) -> Run | None:
+    """The run that ended in this directory; ``None`` if none did."""
+    try:
+        return from_record(Run, json.loads((run_directory / RECORD).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return None  # absent, or not written by us: it has to run again
+
+
+def read_tail(paths: Iterable[Path]) -> str:
+    """The last lines of each file that has any, under its name."""
+    tails = ((path, _last_lines(path)) for path in paths)
+    return "\n".join(f"--- {path.name}\n{tail}" for path, tail in tails if tail)
+
+
+def _last_lines(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    printable = text.replace("\0", "\N{REPLACEMENT CHARACTER}")  # not every store takes a NUL in a text
+    return "\n".join(deque(printable.splitlines(), maxlen=_TAIL_LINES))
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the system says of a path we write into an error that names it and what to do."""
+    try:
+        yield
+    except OutputError as exc:  # which says it all
+        raise RunnerError(str(exc)) from exc
+    except (OSError, ValueError) as exc:
+        number = exc.errno if isinstance(exc, OSError) else None
+        remedy = _REMEDIES.get(number or 0, "choose another directory")
+        cause = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+        raise RunnerError(f"cannot write {str(path)!r}: {cause}; {remedy} and start again") from exc
+
+
+_MARK = "left out here: log_limit is"
+_LONGEST_LINE = 1 << 16
+_BLOCK = 512  # the unit of st_blocks
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # https://man7.org/linux/man-pages/man2/fallocate.2.html
+_OF_ALL_LINES = (Combine.MEAN, Combine.SUM, Combine.MAX, Combine.COUNT)
+
+
+def free_middles(directory: Path, *, limit_bytes: int | None) -> None:
+    """Free the disk behind the middles of a run's logs that have grown too large; never fails."""
+    for path in _list_logs(directory, limit_bytes):
+        with suppress(OSError), _opened(path) as (descriptor, facts):
+            if limit_bytes is not None and facts.st_blocks * _BLOCK > limit_bytes:
+                _punch(descriptor, limit_bytes // 2, facts.st_size - limit_bytes)
+
+
+def cut_logs(directory: Path, *, limit_bytes: int | None) -> tuple[str, ...]:
+    """Cut the middles out of the logs of a run that has ended; the names of those that lack theirs."""
+    return tuple(path.name for path in _list_logs(directory, limit_bytes) if _cut(path, limit_bytes or 0))
+
+
+def read_kept_phases(
+    phases: Sequence[Phase], *, directory: Path, limit_bytes: int | None
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """As :func:`read_phases`, after the logs were cut: what is made of all lines is not read from some of them."""
+    cut = STDOUT in cut_logs(directory, limit_bytes=limit_bytes)
+    lost = [phase for phase in phases if cut and phase.pattern is not None and phase.combine in _OF_ALL_LINES]
+    kept = [phase for phase in phases if phase not in lost]
+    values, complaints = read_phases(kept, run_directory=directory, output=directory / STDOUT)
+    return values, (*complaints, *(f"phase {phase.name!r}: {_explain_loss(limit_bytes or 0)}" for phase in lost))
+
+
+def _explain_loss(limit_bytes: int) -> str:
+    return f"the output was cut to {render_bytes(limit_bytes)}; raise 'log_limit', or write the number to a file"
+
+
+def _list_logs(directory: Path, limit_bytes: int | None) -> list[Path]:
+    return [] if limit_bytes is None else [directory / STDOUT, directory / STDERR]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, os.stat_result]]:
+    """A log itself: the run may have put a link to some other file in its place."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
+            raise OSError(f"{path} is no longer a log of ours")
+        yield descriptor, facts
+    finally:
+        os.close(descriptor)
+
+
+def _cut(path: Path, limit_bytes: int) -> bool:
+    half = limit_bytes // 2
+    with suppress(OSError), _opened(path) as (descriptor, facts):
+        if _is_cut(descriptor, half):
+            return True
+        if facts.st_size <= limit_bytes:
+            return False
+        first = os.pread(descriptor, half, 0).rpartition(b"\n")[0] + b"\n"
+        last = os.pread(descriptor, half, facts.st_size - half).partition(b"\n")[2]
+        left_out = facts.st_size - len(first) - len(last)
+        note = f"[{render_bytes(left_out)} {_MARK} {render_bytes(limit_bytes)}]\n".encode()
+        os.ftruncate(descriptor, len(first))
+        os.pwrite(descriptor, note + last, len(first))
+        return True
+    return False
+
+
+def _is_cut(descriptor: int, half: int) -> bool:
+    """Whether it was cut before: then where its halves meet it says so."""
+    start = max(0, half - _LONGEST_LINE)
+    return _MARK.encode() in os.pread(descriptor, 2 * _LONGEST_LINE, start)
+
+
+def _punch(descriptor: int, offset: int, length: int) -> None:
+    if length > 0:
+        _find_fallocate()(descriptor, _KEEP_SIZE | _PUNCH_HOLE, offset, length)
+
+
+@cache
+def _find_fallocate() -> "ctypes._NamedFuncPointer":
+    fallocate = ctypes.CDLL(None).fallocate64
+    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    return fallocate
+
+
+def render_time_limit(limit_s: float) -> str:
+    return f"stopped at its time limit of {render_duration(limit_s)}"
+
+
+def render_memory_limit(limit_bytes: int) -> str:
+    return f"used more than the {render_bytes(limit_bytes)} of memory it asked for"
+
+
+def render_exit(code: int) -> str:
+    """How it ended; a negative code is a signal's number."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = " (perhaps the machine ran out of memory)" if -code == signal.SIGKILL else ""
+    return f"ended with {name}{hint}"
