@@ -7,15 +7,14 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from foretell.core.errors import Mistake, NotFoundError, OutputError, SpecError
+from foretell.cli._output import note
+from foretell.core.errors import Mistake, NotFoundError, SpecError
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from foretell.core.app import Submission
 
 T = TypeVar("T")
@@ -295,79 +294,3 @@ def parse_optional(name: str, parse: Callable[[str], T], text: str | None) -> T 
         SpecError: if it cannot be read.
     """
     return None if text is None else parse_option(name, parse, text)
-
-
-def open_console(*, stderr: bool = False) -> "Console":
-    from rich.console import Console
-
-    return Console(stderr=stderr, soft_wrap=False, highlight=False)
-
-
-def show(renderables: "Iterable[RenderableType]") -> None:
-    """Print for people."""
-    console = open_console()
-    for renderable in renderables:
-        console.print(renderable)
-
-
-def show_json(record: Any) -> None:
-    """Print for programs."""
-    from foretell.render.records import render_json
-
-    typer.echo(render_json(record))
-
-
-def note(text: str) -> None:
-    """Say something beside the result."""
-    open_console(stderr=True).print(clean_text(text), markup=False, style="dim")
-
-
-def say(text: str) -> None:
-    """Print a result that is a sentence."""
-    typer.echo(clean_text(text))
-
-
-def clean_text(text: object) -> str:
-    """Text whose names and values may come from anywhere: what would control the terminal is spelled out."""
-    from foretell.render.phrases import clean_line
-
-    return "\n".join(clean_line(line) for line in str(text).split("\n"))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file.
-
-    Raises:
-        OutputError: if it cannot be written.
-    """
-    make_folder(path.parent)
-    try:
-        path.write_text(text, "utf-8")
-    except OSError as exc:
-        raise OutputError(f"{path}: cannot be written ({exc.strerror}); choose another place") from exc
-
-
-def check_plot(path: Path | None) -> None:
-    """Whether a plot can be written by that name: asked before there is anything to draw.
-
-    Raises:
-        OutputError: if its name ends otherwise, or is that of a folder.
-    """
-    if path is None:
-        return
-    if path.suffix.lower() not in (".png", ".svg"):
-        raise OutputError(f"{str(path)!r} is no plot we can write; its name must end in .png or .svg")
-    if path.is_dir():
-        raise OutputError(f"{str(path)!r} is a folder; name a file for the plot, as in {path / 'plot.png'}")
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and those above it.
-
-    Raises:
-        OutputError: if it cannot be made.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        raise OutputError(f"{path}: this folder cannot be made ({exc.strerror}); choose another place") from exc

@@ -5,29 +5,27 @@ import sys
 
 import typer
 
-from foretell.cli import (
-    build,
-    check,
-    consumption,
-    device,
-    explain,
-    generate,
-    history,
-    init,
-    machine,
-    observe,
-    predict,
-    recommend,
-    report,
-    run,
-    runs,
-    sites,
-    status,
-    store,
-    verify,
-    workload,
-)
-from foretell.cli._common import clean_text
+from foretell.cli import build_command as build
+from foretell.cli import check_command as check
+from foretell.cli import consumption_command as consumption
+from foretell.cli import device_command as device
+from foretell.cli import explain_command as explain
+from foretell.cli import generate_command as generate
+from foretell.cli import history_command as history
+from foretell.cli import init_command as init
+from foretell.cli import machine_command as machine
+from foretell.cli import observe_command as observe
+from foretell.cli import predict_command as predict
+from foretell.cli import recommend_command as recommend
+from foretell.cli import report_command as report
+from foretell.cli import run_command as run
+from foretell.cli import runs_command as runs
+from foretell.cli import sites_command as sites
+from foretell.cli import status_command as status
+from foretell.cli import store_command as store
+from foretell.cli import verify_command as verify
+from foretell.cli import workload_command as workload
+from foretell.cli._output import clean_text
 from foretell.core.errors import ForetellError
 
 app = typer.Typer(

@@ -48,9 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _record(child: Child) -> None:
     try:
-        from foretell.measure.job_recorder import (
-            JobRecorder,  # the command runs already, and need not wait for all this
-        )
+        from foretell.measure.job_recorder import JobRecorder
 
         JobRecorder(child).record()
     except Exception as exc:  # the command matters more than what we know of it

@@ -5,16 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli._common import (
-    JsonOption,
-    SiteFileOption,
-    find_site_files,
-    find_site_folder,
-    note,
-    show,
-    show_json,
-    write_text,
-)
+from foretell.cli._common import JsonOption, SiteFileOption, find_site_files, find_site_folder
+from foretell.cli._output import note, show, show_json, write_text
 from foretell.core.errors import Mistake, OutputError, SpecError
 
 if TYPE_CHECKING:

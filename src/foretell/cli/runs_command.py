@@ -5,18 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli._common import (
-    AppArgument,
-    JsonOption,
-    StoreOption,
-    find_app,
-    find_store,
-    note,
-    parse_option,
-    say,
-    show,
-    show_json,
-)
+from foretell.cli._common import AppArgument, JsonOption, StoreOption, find_app, find_store, parse_option
+from foretell.cli._output import note, say, show, show_json
 from foretell.core.errors import Mistake, SpecError
 
 if TYPE_CHECKING:

@@ -13,17 +13,12 @@ from foretell.cli._common import (
     UnusedStoreOption,
     find_kept_folder,
     find_store,
-    make_folder,
-    note,
     note_unused_store,
-    open_console,
     parse_option,
     parse_optional,
     parse_settings,
-    show,
-    show_json,
-    write_text,
 )
+from foretell.cli._output import make_folder, note, open_console, show, show_json, write_text
 from foretell.core.errors import OutputError
 
 if TYPE_CHECKING:

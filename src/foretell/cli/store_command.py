@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli._common import JsonOption, note, show_json
+from foretell.cli._common import JsonOption
+from foretell.cli._output import note, show_json
 
 app = typer.Typer(help="Make a store for yourself, or for a group.", no_args_is_help=True)
 

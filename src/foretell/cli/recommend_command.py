@@ -21,14 +21,11 @@ from foretell.cli._common import (
     find_app,
     find_site_files,
     find_store,
-    note,
     parse_option,
     parse_optional,
     parse_settings,
-    show,
-    show_json,
 )
-from foretell.cli._generated import ForceOption, write_generated
+from foretell.cli._output import ForceOption, note, show, show_json, write_generated
 from foretell.core.errors import OutputError
 
 EXAMPLES = "Example: foretell recommend myapp --set epochs=100 --site osc --max-time 2h --max-cost 5"

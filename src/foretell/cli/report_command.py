@@ -15,10 +15,8 @@ from foretell.cli._common import (
     find_site_files,
     find_store,
     parse_settings,
-    say,
-    show_json,
 )
-from foretell.cli._generated import ForceOption, write_generated
+from foretell.cli._output import ForceOption, say, show_json, write_generated
 
 EXAMPLES = "Example: foretell report myapp --site osc --set epochs=100 --output report.html"
 

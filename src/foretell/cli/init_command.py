@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli._common import APP_FILE, JsonOption, note, say, show_json, write_text
+from foretell.cli._common import APP_FILE, JsonOption
+from foretell.cli._output import note, say, show_json, write_text
 from foretell.core.errors import Mistake, OutputError, SpecError
 
 if TYPE_CHECKING:

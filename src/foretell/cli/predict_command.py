@@ -18,9 +18,8 @@ from foretell.cli._common import (
     parse_option,
     parse_optional,
     parse_settings,
-    show,
-    show_json,
 )
+from foretell.cli._output import show, show_json
 from foretell.core.errors import Mistake, SpecError
 
 if TYPE_CHECKING:

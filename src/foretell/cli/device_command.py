@@ -4,17 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli._common import (
-    JsonOption,
-    UnusedStoreOption,
-    find_kept_folder,
-    note,
-    note_unused_store,
-    open_console,
-    parse_option,
-    show,
-    show_json,
-)
+from foretell.cli._common import JsonOption, UnusedStoreOption, find_kept_folder, note_unused_store, parse_option
+from foretell.cli._output import note, open_console, show, show_json
 
 if TYPE_CHECKING:
     from foretell.steps.step_results import LearnedDevice

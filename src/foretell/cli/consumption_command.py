@@ -9,18 +9,14 @@ from foretell.cli._common import (
     JsonOption,
     LevelOption,
     UnusedStoreOption,
-    check_plot,
     find_kept_folder,
-    make_folder,
-    note,
     note_unused_store,
     parse_option,
     parse_optional,
     parse_settings,
-    show,
-    show_json,
 )
-from foretell.cli.workload import (
+from foretell.cli._output import check_plot, make_folder, note, show, show_json
+from foretell.cli.workload_command import (
     AccumulationOption,
     ArgumentOption,
     BatchOption,

@@ -5,19 +5,8 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli._common import (
-    JsonOption,
-    StoreOption,
-    check_plot,
-    find_kept_folder,
-    find_store,
-    make_folder,
-    note,
-    parse_option,
-    parse_optional,
-    show,
-    show_json,
-)
+from foretell.cli._common import JsonOption, StoreOption, find_kept_folder, find_store, parse_option, parse_optional
+from foretell.cli._output import check_plot, make_folder, note, show, show_json
 
 EXAMPLES = (
     "Examples: foretell observe -- torchrun --nproc-per-node 2 train.py | foretell observe --pid 4711 --duration 30s | "

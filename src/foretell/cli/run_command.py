@@ -24,13 +24,10 @@ from foretell.cli._common import (
     find_app,
     find_site_files,
     find_store,
-    note,
     parse_optional,
     parse_settings,
-    show,
-    show_json,
 )
-from foretell.cli._display import Display
+from foretell.cli._output import Display, note, show, show_json
 
 if TYPE_CHECKING:
     from foretell.advice.execution import JobRequest

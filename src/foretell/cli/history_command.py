@@ -6,19 +6,8 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli._common import (
-    JsonOption,
-    SiteFileOption,
-    StoreOption,
-    find_site_files,
-    find_store,
-    make_folder,
-    note,
-    open_console,
-    parse_optional,
-    show,
-    show_json,
-)
+from foretell.cli._common import JsonOption, SiteFileOption, StoreOption, find_site_files, find_store, parse_optional
+from foretell.cli._output import make_folder, note, open_console, show, show_json
 
 app = typer.Typer(help="Learn from a cluster's own accounting, and show what requests wasted.", no_args_is_help=True)
 SinceOption = Annotated[str | None, typer.Option(metavar="DATE", help="From this day on, such as 2025-01-31.")]

@@ -1,6 +1,7 @@
 """The commands ``foretell status`` and ``foretell cancel``."""
 
-from foretell.cli._common import AppArgument, JsonOption, StoreOption, find_app, find_store, show, show_json
+from foretell.cli._common import AppArgument, JsonOption, StoreOption, find_app, find_store
+from foretell.cli._output import show, show_json
 
 STATUS_EXAMPLES = "Examples: foretell status | foretell status myapp --json"
 CANCEL_EXAMPLES = "Example: foretell cancel myapp"

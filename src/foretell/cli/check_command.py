@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli._common import APP_FILE, JsonOption, find_app_file, note, say, show_json
+from foretell.cli._common import APP_FILE, JsonOption, find_app_file
+from foretell.cli._output import note, say, show_json
 from foretell.core.errors import NotFoundError, SpecError
 
 if TYPE_CHECKING:

@@ -4,18 +4,8 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli._common import (
-    AppArgument,
-    JsonOption,
-    SetOption,
-    StoreOption,
-    find_app,
-    find_store,
-    open_console,
-    parse_settings,
-    show,
-    show_json,
-)
+from foretell.cli._common import AppArgument, JsonOption, SetOption, StoreOption, find_app, find_store, parse_settings
+from foretell.cli._output import open_console, show, show_json
 
 EXAMPLES = "Example: foretell verify --set epochs=40 --set batch_size=64"
 

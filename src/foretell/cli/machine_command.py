@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli._common import JsonOption, note, show, show_json, write_text
+from foretell.cli._common import JsonOption
+from foretell.cli._output import note, show, show_json, write_text
 
 app = typer.Typer(help="Show this machine, and measure how fast it is.", no_args_is_help=True)
 

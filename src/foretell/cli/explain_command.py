@@ -13,13 +13,10 @@ from foretell.cli._common import (
     StoreOption,
     find_app,
     find_store,
-    make_folder,
-    note,
     parse_option,
     parse_settings,
-    show,
-    show_json,
 )
+from foretell.cli._output import make_folder, note, show, show_json
 
 EXAMPLES = "Examples: foretell explain | foretell explain myapp --set epochs=100 --cores 48 --plot drivers.png"
 

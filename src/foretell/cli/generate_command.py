@@ -18,10 +18,8 @@ from foretell.cli._common import (
     find_store,
     parse_option,
     parse_optional,
-    show,
-    show_json,
 )
-from foretell.cli._display import Display
+from foretell.cli._output import Display, show, show_json
 
 if TYPE_CHECKING:
     from foretell.campaigns.campaign_plan import CampaignResult

@@ -5,19 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli._common import (
-    AppArgument,
-    JsonOption,
-    StoreOption,
-    find_app,
-    find_store,
-    find_work_folder,
-    make_folder,
-    note,
-    open_console,
-    show,
-    show_json,
-)
+from foretell.cli._common import AppArgument, JsonOption, StoreOption, find_app, find_store, find_work_folder
+from foretell.cli._output import make_folder, note, open_console, show, show_json
 
 if TYPE_CHECKING:
     from foretell.core.model_card import ModelCard
