@@ -6,10 +6,10 @@ import pytest
 from benchmarks.consumption.comparison import judge, measure_noise, summarise
 from benchmarks.consumption.data import read_rows
 from benchmarks.consumption.transfer import Point, find_savings
+from tests.contracts.consumption import build_jobs
 
 from foretell.core.cycles import Metric
 from foretell.distributed.consumption import Consumed
-from foretell.testing.consumption import build_jobs
 
 
 def test_the_card_tells_how_many_were_measured() -> None:

@@ -12,7 +12,7 @@ from benchmarks.ets import comparison, methods
 from benchmarks.ets.comparison import Plan, compare, split_traces
 from benchmarks.ets.table import Answer, build_row, score
 from benchmarks.ets.traces import Trace
-from tests.models.operators.made_up import make_workload, measure
+from tests.steps.synthetic_steps import make_workload, measure
 
 from foretell.core.devices import Device
 from foretell.core.workload import MeasuredStep, Workload

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.cli.test_workload import assert_refused
-from tests.trained import PretendedGroup, pretend, save_law
+from tests.trained_models import PretendedGroup, pretend, save_law
 
 Run = Callable[..., Any]
 

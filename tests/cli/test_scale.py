@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from tests.cli.test_workload import assert_refused
-from tests.placed import TWO_NODES, measure
+from tests.measured_steps import TWO_NODES, measure
 
 from foretell.distributed.placed_steps import TimedStep, render_placement
 

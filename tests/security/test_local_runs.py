@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.contracts.runners import wait_for
 from tests.security.conftest import User, Users
-
-from foretell.testing.runners import wait_for
 
 _APP = """
 name: demo

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Outcome
 from tests.fake_slurm.cluster import FakeSlurm
-from tests.runners.slurm.campaigns import Sweep
+from tests.schedulers.slurm.campaigns import Sweep
 from tests.security.conftest import User, Users
 
 import foretell as package

@@ -7,11 +7,11 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contracts.stores import build_app, build_owner, build_run, build_spec
 
 from foretell.core.errors import MissingExtraError, StoreError
 from foretell.stores import open_store
 from foretell.stores._engine import parse_address
-from foretell.testing.stores import build_app, build_owner, build_run, build_spec
 
 
 @pytest.mark.parametrize(

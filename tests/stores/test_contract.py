@@ -2,9 +2,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.contracts.stores import SharedStoreContract, StoreContract
 
 from foretell.stores import RunStore, open_store
-from foretell.testing.stores import SharedStoreContract, StoreContract
 
 
 class TestMemory(StoreContract):

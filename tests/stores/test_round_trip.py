@@ -3,11 +3,11 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.contracts.stores import build_owner
 
 from foretell.core.app import Scale
 from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.stores import RunStore, open_store
-from foretell.testing.stores import build_owner
 
 _anything = st.text(st.characters())  # half characters and NUL included
 _plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

@@ -8,13 +8,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from tests.contracts.stores import build_run
 
 from foretell.core.errors import StoreError
 from foretell.stores import open_store
 from foretell.stores._engine import build_engine, parse_address
 from foretell.stores._migrate import HEAD, VERSION_TABLE
 from foretell.stores._tables import metadata
-from foretell.testing.stores import build_run
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -1,1 +1,0 @@
-"""Models of what distributed training consumes."""

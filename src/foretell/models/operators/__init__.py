@@ -1,1 +1,0 @@
-"""Models that learn from the operators of training steps."""

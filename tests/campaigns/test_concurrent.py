@@ -1,0 +1,231 @@
+"""Campaigns are not alone: other processes make the same runs, others use the machine, the store goes away."""
+
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from tests.contracts.runners import wait_for
+
+import foretell
+from foretell.apps.sweep import build_sweep
+from foretell.campaigns import waiting as quiet
+from foretell.core.errors import StoreError
+from foretell.core.run import Run, State, Usage
+from foretell.measure.machine import build_owner
+from foretell.measure.procfs import find_stat
+
+
+def load(folder, text):
+    (folder / "foretell.yaml").write_text(text)
+    return foretell.load_app(folder / "foretell.yaml")
+
+
+@pytest.fixture
+def app(tmp_path):
+    return load(tmp_path, "name: o\ncommand: [echo, '{n}']\nparameters: {n: {values: [1, 2, 3]}}\n")
+
+
+@pytest.fixture
+def other():
+    """Another process that lives."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield replace(build_owner(), token="them", pid=process.pid, started_at=find_stat(process.pid).started_s)
+        process.kill()
+
+
+def take(app, owner, *numbers):
+    with foretell.open_store(f"{app.directory}/.foretell/store.db") as store:
+        for spec in build_sweep(app):
+            assert spec.parameters["n"] not in numbers or store.claim(spec, owner)
+
+
+def finish(app, owner, number, state=State.COMPLETED):
+    with foretell.open_store(f"{app.directory}/.foretell/store.db") as store:
+        (spec,) = (spec for spec in build_sweep(app) if spec.parameters["n"] == number)
+        assert store.finish(Run(spec=spec, state=state, usage=Usage(elapsed_s=1.0)), owner)
+
+
+def test_without_wait_it_says_that_another_process_makes_them(app, other):
+    take(app, other, 1, 2)
+    result = foretell.generate(app)
+    assert (result.completed, result.running_elsewhere) == (1, 2)
+
+
+def test_with_wait_it_stays_until_others_have_made_theirs(app, other):
+    take(app, other, 1, 2)
+    notes, results = [], []
+
+    def wait():
+        results.append(foretell.generate(app, wait=True, on_progress=lambda progress: notes.append(progress.note)))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    wait_for(lambda: any("another process is making 2" in note for note in notes))
+    finish(app, other, 1)
+    wait_for(lambda: any("another process is making 1" in note for note in notes))
+    assert waiting.is_alive()
+    finish(app, other, 2, State.FAILED)
+    waiting.join(60)
+    (result,) = results
+    assert (result.completed, result.elsewhere_completed, result.elsewhere_failed) == (1, 1, 1)
+    assert result.running_elsewhere == 0
+
+
+def test_with_wait_it_makes_what_others_leave_behind(app, other):
+    take(app, replace(other, started_at=1.0), 1, 2)  # no process started then
+    assert foretell.generate(app, wait=True).completed == 3
+
+
+class Load:
+    """What others use of the machine, as the test says."""
+
+    cores = 0.0
+
+
+@pytest.fixture
+def others(monkeypatch):
+    load = Load()
+    monkeypatch.setattr(quiet, "current_load", lambda: load.cores)
+    monkeypatch.setattr(quiet, "_PAUSE_S", 0.05)
+    return load
+
+
+def test_a_campaign_waits_for_a_quiet_machine(app, others):
+    others.cores = 1.8
+    notes = []
+
+    def heed(progress):
+        if progress.note and not progress.running:
+            notes.append((progress.note, foretell.list_runs(app).total))
+            others.cores = 0.0
+
+    assert foretell.generate(app, wait_quiet_s=60, on_progress=heed).completed == 3
+    assert len(notes) == 1
+    assert "1.8 cores" in notes[0][0]
+    assert notes[0][1] == 0
+
+
+def test_but_not_for_ever_nor_when_there_is_nothing_to_run(app, others):
+    others.cores = 1.8
+    assert foretell.generate(app, wait_quiet_s=0.2).completed == 3
+    notes = []
+    foretell.generate(app, wait_quiet_s=60, on_progress=lambda progress: notes.append(progress.note))
+    assert not any("waiting" in note for note in notes)
+
+
+@pytest.fixture
+def disturbed(monkeypatch, others):
+    """Every run of the first round was disturbed; the second is quieter."""
+    from foretell.schedulers.local_job import Job
+
+    judge, seen = Job._run_command, set()
+
+    def report(job):
+        run = judge(job)
+        load, _ = (0.05 if run.id in seen else 1.5), seen.add(run.id)
+        return replace(run, machine=replace(run.machine, load=load))
+
+    monkeypatch.setattr(Job, "_run_command", report)
+    return others
+
+
+def test_disturbed_runs_are_measured_again_in_quiet(app, disturbed):
+    result = foretell.generate(app, wait_quiet_s=1)
+    assert (result.completed, result.repeated, result.disturbed) == (3, 3, 0)
+    assert {run.machine.load for run in foretell.list_runs(app).runs} == {0.05}
+
+
+def test_they_stay_as_they_are_while_it_is_not_quiet(app, disturbed):
+    disturbed.cores = 1.8
+    result = foretell.generate(app, wait_quiet_s=0.1)
+    assert (result.completed, result.repeated, result.disturbed) == (3, 0, 3)
+
+
+def test_they_are_not_lost_when_measuring_again_is_interrupted(app, disturbed):
+    def leave(progress):
+        if "once more" in progress.note:
+            raise KeyboardInterrupt
+
+    result = foretell.generate(app, wait_quiet_s=1, on_progress=leave)
+    assert result.stopped
+    assert foretell.list_runs(app, states=[State.COMPLETED]).total == 3
+
+
+def test_ctrl_c_says_what_became_of_local_runs(tmp_path):
+    app = load(tmp_path, "name: c\ncommand: [sleep, 60]\nrepetitions: 4\n")
+
+    def leave(progress):
+        if progress.running:
+            raise KeyboardInterrupt
+
+    result = foretell.generate(app, jobs=1, on_progress=leave)
+    assert (result.submitted, result.held_back) == (0, 0)
+    assert result.stopped.startswith("1 under way was stopped; run the same command again")
+
+
+def test_what_a_budget_left_is_told(tmp_path):
+    app = load(tmp_path, "name: b\ncommand: [sleep, 0.1]\nrepetitions: 100\n")
+    result = foretell.generate(app, budget_s=0.5, jobs=1)
+    assert result.left == 100 - result.completed > 0
+    assert result.left_s == pytest.approx(0.1 * result.left, rel=0.5)
+
+
+class TestStoreThatIsAway:
+    @pytest.fixture
+    def away(self, monkeypatch):
+        """Whether the server answers, as the test says."""
+        from foretell.stores.sql import SqlStore
+
+        state, finish_all = {"away": 0}, SqlStore.finish_all
+
+        def fail_first(store, runs, owner):
+            if state["away"]:
+                state["away"] -= 1
+                raise StoreError("store pg: no server answers there.", transient=True)
+            return finish_all(store, runs, owner)
+
+        monkeypatch.setattr(SqlStore, "finish_all", fail_first)
+        return state
+
+    def test_a_campaign_waits_for_it(self, app, away, monkeypatch):
+        monkeypatch.setattr(time, "sleep", lambda _: None)
+        away["away"] = 20
+        notes = []
+        result = foretell.generate(app, on_progress=lambda progress: notes.append(progress.note))
+        assert result.completed == 3
+        assert sum("no server answers" in note for note in notes) == 1
+
+    def test_ctrl_c_still_ends_it(self, app, away):
+        def leave(progress):
+            if "no server answers" in progress.note:
+                raise KeyboardInterrupt
+
+        away["away"] = 10**6
+        result = foretell.generate(app, on_progress=leave)
+        assert result.stopped
+        away["away"] = 0
+        again = foretell.generate(app)
+        assert result.completed + again.recovered + again.completed == 3
+        assert foretell.list_runs(app, states=[State.COMPLETED]).total == 3
+
+
+@pytest.mark.postgres
+def test_a_campaign_outlives_a_restart_of_the_server(tmp_path, restartable_postgres):
+    app = load(tmp_path, "name: r\ncommand: [sleep, 0.2]\nrepetitions: 12\n")
+    code = (
+        "import sys, foretell; app = foretell.load_app(sys.argv[1]); "
+        "result = foretell.generate(app, store=sys.argv[2], wait=True); print(result.completed, *result.notes)"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "foretell.yaml"), restartable_postgres.url]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: bool(list(tmp_path.glob(".foretell/runs/r/*/run.json"))))
+        restartable_postgres.stop("fast")
+        time.sleep(2)
+        restartable_postgres.start()
+        out = process.communicate()[0]
+    assert out.startswith("12 ")
+    assert "Trying until it answers" in out
+    assert foretell.list_runs(app, store=restartable_postgres.url, states=[State.COMPLETED]).total == 12

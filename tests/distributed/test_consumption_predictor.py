@@ -1,0 +1,172 @@
+"""Predictions of consumption: the law is found again, bounds hold, doubts are told, and it can be kept."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.contracts.consumption import SETTINGS, build_jobs, build_workload
+from tests.trained_models import CORE, learn_law, save_law
+
+from foretell.core.cycles import Resource
+from foretell.core.errors import NotEnoughRunsError, NotFoundError, StoreError
+from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strategy
+from foretell.distributed.consumption_files import save_model
+from foretell.distributed.consumption_predictor import (
+    ConsumptionPredictor,
+    find_consumption_model,
+    find_kind,
+    learn_consumption_model,
+    load_consumption_model,
+    tell_operators,
+)
+
+Law = tuple[list[Case], list[MeasuredJob], ConsumptionPredictor]
+
+
+@pytest.fixture(scope="module")
+def law() -> Law:
+    return learn_law()
+
+
+def test_the_law_is_found_again(law: Law) -> None:
+    cases, jobs, predictor = law
+    told = [predictor.predict(case.workload, case.setting, case.operator_s) for case in cases]
+    errors = [abs(one.iteration.value / job.iteration_s - 1) for one, job in zip(told, jobs, strict=True)]
+    assert np.median(errors) < 0.05
+    assert all(set(one.cycles) == {Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE} for one in told)
+    assert not any(one.doubts for one in told)
+
+
+def test_bounds_hold_jobs_it_has_not_seen(law: Law) -> None:
+    predictor = law[2]
+    cases, jobs = build_jobs(seed=5)
+    inside = [predictor.predict(case.workload, case.setting, case.operator_s).iteration for case in cases]
+    held = [one.low <= job.iteration_s <= one.high for one, job in zip(inside, jobs, strict=True)]
+    assert np.mean(held) >= 0.8
+    assert all(one.low <= one.value <= one.high for one in inside)
+
+
+def test_a_higher_level_has_wider_bounds(law: Law) -> None:
+    case = law[0][0]
+    low, high = (law[2].predict(case.workload, case.setting, case.operator_s, level=level) for level in (0.5, 0.99))
+    assert high.iteration.high >= low.iteration.high
+    assert high.iteration.low <= low.iteration.low
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        (replace(SETTINGS[0], device="H100"), "No distributed training on H100 was measured"),
+        (replace(SETTINGS[0], workers=16), "16 workers with allreduce; measured: 2."),
+        (replace(SETTINGS[1], servers=4), "4 servers with ps; measured: 1."),
+        (
+            replace(SETTINGS[0], link_bytes_per_s=1e10),
+            "A link of 80 Gb/s with allreduce; measured: 200 Mb/s.",
+        ),
+        (replace(SETTINGS[0], link_bytes_per_s=None), "No link was named, and no training without one was measured"),
+        (replace(SETTINGS[1], synchronous=False), "No asynchronous ps training was measured, only allreduce, ps"),
+    ],
+)
+def test_what_was_not_measured_is_told_and_makes_bounds_wider(law: Law, setting: Setting, expected: str) -> None:
+    case, predictor = law[0][0], law[2]
+    usual = predictor.predict(case.workload, SETTINGS[0], case.operator_s).iteration
+    told = predictor.predict(case.workload, setting, case.operator_s)
+    assert any(expected in doubt for doubt in told.doubts)
+    assert told.iteration.high / told.iteration.value > usual.high / usual.value
+
+
+def test_a_predictor_is_kept_and_found(law: Law, tmp_path: Path) -> None:
+    path = save_law(tmp_path, "lab")
+    case = law[0][3]
+    loaded = load_consumption_model(path)
+    found = find_consumption_model("lab", learned=tmp_path / "consumption")
+    told, again = (each.predict(case.workload, case.setting, case.operator_s) for each in (loaded, found))
+    assert told.iteration == again.iteration
+    assert told.iteration.value == pytest.approx(
+        law[2].predict(case.workload, case.setting, case.operator_s).iteration.value
+    )
+    assert found.known == law[2].known
+
+
+def test_a_name_nobody_learned_is_told(tmp_path: Path) -> None:
+    save_law(tmp_path, "lab")
+    with pytest.raises(NotFoundError, match=r"'lap'.*lab.*foretell consumption learn"):
+        find_consumption_model("lap", learned=tmp_path / "consumption")
+
+
+def test_few_jobs_are_too_few(law: Law) -> None:
+    cases, jobs, predictor = law
+    with pytest.raises(NotEnoughRunsError):
+        learn_consumption_model(cases[:2], jobs[:2])
+    with pytest.raises(NotEnoughRunsError):
+        predictor.transfer(cases[:2], jobs[:2])
+
+
+def test_carried_over_the_new_setting_is_known(law: Law) -> None:
+    cases, jobs, predictor = law
+    setting = Setting(strategy=Strategy.ALLREDUCE, workers=8, link_bytes_per_s=2.5e7, device="lab")
+    moved = predictor.transfer(
+        [replace(case, setting=setting) for case in cases[:4]], [replace(job, setting=setting) for job in jobs[:4]]
+    )
+    assert moved.known.devices == ("lab", "made up")
+    assert moved.known.jobs == len(jobs) + 4
+    assert not list(moved.known.doubt(setting))
+    assert list(predictor.known.doubt(setting))
+    assert not list(predictor.known.join(moved.known).doubt(setting))
+
+
+def test_operators_are_told_by_times_or_by_figures(tmp_path: Path) -> None:
+    workload = build_workload(layers=2, width=256, batch=32)
+    shipped = tell_operators(workload, "T4", figures=None, learned=tmp_path)
+    assert (shipped.gpu, shipped.guess) == (True, "")
+    assert shipped.busy_s is not None
+    assert (shipped.busy_s <= shipped.operator_s).all()
+    assert (shipped.operator_s >= 0).all()
+    told = tell_operators(workload, "core", figures=CORE, learned=tmp_path)
+    assert not told.gpu
+    assert "Times of core were not measured: operators are told by its figures" in told.guess
+    assert told.operator_s.sum() >= workload.flops / CORE.peak_flops
+    faster = replace(CORE, name="X1", kind="gpu", peak_flops=1e14, bandwidth_bytes=2e12)
+    alike = tell_operators(workload, "X1", figures=faster, learned=tmp_path)
+    assert alike.gpu
+    assert "operators are told by those of" in alike.guess
+    assert alike.busy_s is not None
+    assert alike.busy_s.sum() < shipped.busy_s.sum()
+    with pytest.raises(NotFoundError, match="T9"):
+        tell_operators(workload, "T9", figures=None, learned=tmp_path)
+    assert find_kind("T4", figures=None, learned=tmp_path) == "gpu"
+    assert find_kind("core", figures=CORE, learned=tmp_path) == "cpu"
+
+
+def test_the_farther_outside_the_wider_are_bounds(law: Law) -> None:
+    case, predictor = law[0][0], law[2]
+    widths = [
+        np.log(told.high / told.value)
+        for workers in (2, 16, 256)
+        if (told := predictor.predict(case.workload, replace(SETTINGS[0], workers=workers), case.operator_s).iteration)
+    ]
+    assert widths == sorted(widths)
+    assert len(set(widths)) == 3
+
+
+def test_a_kept_model_is_for_all_whom_other_files_are_for(law: Law, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    law[2].save(tmp_path / "model.safetensors")
+    assert (tmp_path / "model.safetensors").stat().st_mode == plain.stat().st_mode
+
+
+def test_a_burst_is_no_more_than_a_device_or_a_link(law: Law) -> None:
+    cases, _, predictor = law
+    for case in cases[:5]:
+        told = predictor.predict(case.workload, case.setting, case.operator_s, level=0.999).cycles
+        assert told[Resource.COMPUTE].burst_amount.high <= 1.0
+        assert told[Resource.TRANSMIT].burst_amount.high <= (case.setting.link_bytes_per_s or np.inf)
+
+
+def test_a_file_that_does_not_say_what_it_covers_is_refused(law: Law, tmp_path: Path) -> None:
+    path = tmp_path / "half.safetensors"
+    save_model(path, law[2].model, {})
+    with pytest.raises(StoreError, match="learn it again"):
+        load_consumption_model(path)

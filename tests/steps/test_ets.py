@@ -1,0 +1,124 @@
+"""ETS: windows over the operators in their order."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.steps.synthetic_steps import make_operator, make_workload, measure
+
+from foretell.core.errors import MissingExtraError
+from foretell.core.workload import MeasuredStep, Operator, StepPhase, Workload
+from foretell.steps import ets
+from foretell.steps.ets import WINDOW, EtsModel
+from foretell.steps.operator_encoding import read_times
+
+torch = pytest.importorskip("torch")
+
+
+def make_model(epochs: int = 3) -> EtsModel:
+    return EtsModel(epochs=epochs, hidden=8, sample=500, max_minutes=None)
+
+
+def law(operator: Operator) -> tuple[float, float]:
+    return (2e-3 if operator.kind == "conv2d" else 1e-3), 1e-4
+
+
+def in_turn(seed: int) -> MeasuredStep:
+    """The gap is longer the more the next operator moves: nobody knows it who looks at one operator alone."""
+    sizes = np.random.default_rng(seed).integers(0, 8, size=30)
+    operators = tuple(make_operator(moved=float(4.0**size), shape=(2, 2**size)) for size in sizes)
+    kernel, gap = np.full(30, 1e-3), np.append(1e-3 * (1 + sizes[1:]), 0.0)
+    start = np.cumsum(kernel + gap) - kernel - gap
+    return MeasuredStep(
+        workload=Workload(name=f"model {seed % 10}", operators=operators, batch=8),
+        device="made up",
+        iteration_s=float((kernel + gap).sum()),
+        kernel_s=kernel,
+        span_s=kernel,
+        start_s=start,
+        launch_s=start,
+    )
+
+
+def test_gap_is_learned_from_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ets, "LEARNING_RATE", 1e-2)  # few steps, so larger and more of them
+    monkeypatch.setattr(ets, "BATCH", 32)
+    model = make_model(epochs=15).fit([in_turn(seed) for seed in range(80)])
+    step = in_turn(1000)
+    (times,) = model.predict([step.workload])
+    gaps = read_times(step).gap_s
+    assert np.corrcoef(times.gap_s[:-1], gaps[:-1])[0, 1] > 0.9
+    assert times.iteration_s == pytest.approx(step.iteration_s, rel=0.1)
+
+
+@pytest.mark.parametrize("length", [1, WINDOW - 1, WINDOW, WINDOW + 1, 31])
+def test_windows_reach_every_place(length: int) -> None:
+    windows = ets._lay_windows([np.arange(length), np.arange(5)])
+    assert set(windows.places[windows.mask].tolist()) == set(range(length + 5))
+    assert (windows.owner[windows.places] == windows.step[:, None]).all()
+    assert (windows.places.max(axis=1) - windows.places.min(axis=1) < WINDOW).all()
+
+
+def test_equal_windows_are_asked_once() -> None:
+    workload = Workload(name="a", operators=(make_operator(),) * 60)
+    model = make_model(epochs=1).fit([measure(workload, law)] * 4)
+    (times,) = model.predict([workload])
+    assert np.ptp(times.kernel_s[WINDOW:-WINDOW:4]) == pytest.approx(0, abs=1e-12)
+
+
+def test_unrecorded_operators_are_left_out() -> None:
+    def hidden(operator: Operator) -> bool:
+        return operator.kind == "linear" and operator.phase is StepPhase.BACKWARD
+
+    model = make_model().fit([measure(make_workload(seed), law, hidden=hidden) for seed in range(20)])
+    assert model.unrecorded_ == {("linear", StepPhase.BACKWARD)}
+    workload = make_workload(99)
+    (times,) = model.predict([workload])
+    left_out = np.array([hidden(operator) for operator in workload.operators])
+    assert left_out.any()
+    assert (times.kernel_s[left_out] == 0).all()
+    assert (times.kernel_s[~left_out] > 0).all()
+    assert times.kernel_s.sum() + times.gap_s.sum() == pytest.approx(times.iteration_s)
+
+
+def test_unknown_kind_and_short_steps_are_answered_for() -> None:
+    model = make_model().fit([measure(make_workload(seed), law) for seed in range(20)])
+    strange = make_operator("never_seen")
+    short = Workload(name="short", operators=(strange,), settings={"optimizer": "new"})
+    long = replace(make_workload(5), operators=(*make_workload(5).operators, strange))
+    told = model.predict([short, Workload(name="empty", operators=()), long])
+    assert [len(times.kernel_s) for times in told] == [1, 0, 25]
+    assert all(np.isfinite(times.iteration_s) for times in told)
+    assert all((times.gap_s >= 0).all() for times in told)
+    assert model.predict([]) == []
+
+
+def test_steps_are_answered_for_one_by_one_as_together() -> None:
+    model = make_model().fit([measure(make_workload(seed), law) for seed in range(20)])
+    workloads = [make_workload(seed) for seed in (50, 51)]
+    together = [times.iteration_s for times in model.predict(workloads)]
+    assert [model.predict([workload])[0].iteration_s for workload in workloads] == pytest.approx(together)
+
+
+def test_same_seed_gives_the_same_answers_and_leaves_torch_alone() -> None:
+    steps = [measure(make_workload(seed), law) for seed in range(10)]
+    state, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    first, second = (make_model().fit(steps).predict([make_workload(70)])[0].iteration_s for _ in range(2))
+    assert first == second
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+def test_models_set_aside_are_not_learned_from() -> None:
+    steps = [measure(replace(make_workload(seed), name=f"model {seed % 5}"), law) for seed in range(20)]
+    aside = ets._set_aside(steps, np.random.default_rng(0))
+    names = np.array([step.workload.name for step in steps])
+    assert set(names[aside]).isdisjoint(names[~aside])
+    assert aside.any()
+
+
+def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"foretell\[torch\]"):
+        make_model().fit([measure(make_workload(1), law)])
