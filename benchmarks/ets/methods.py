@@ -1,7 +1,6 @@
 """Which ways to predict a training step are compared, and what one of them may know beside."""
 
 import importlib
-import importlib.util
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -10,15 +9,14 @@ from foretell.core.workload import MeasuredStep
 from foretell.steps._base import StepModel
 
 METHODS = {
-    "replay": "ReplayModel",
-    "ets": "EtsModel",
-    "regression": "OperatorRegressionModel",
-    "roofline": "RooflineModel",
-    "paleo": "PaleoModel",
-    "totals": "TotalsModel",
+    "replay": "foretell.steps.replay:ReplayModel",
+    "ets": "foretell.steps.ets:EtsModel",
+    "regression": "foretell.steps.baselines:OperatorRegressionModel",
+    "roofline": "foretell.steps.baselines:RooflineModel",
+    "paleo": "foretell.steps.baselines:PaleoModel",
+    "totals": "foretell.steps.baselines:TotalsModel",
 }
 _WITH_DEVICE = frozenset({"replay"})  # methods that start from a device's figures
-_PACKAGE = "foretell.models.operators"
 
 
 @runtime_checkable
@@ -41,7 +39,7 @@ class Transferable(Protocol):
 
 def list_methods() -> list[str]:
     """The methods that are there."""
-    return [name for name in METHODS if importlib.util.find_spec(f"{_PACKAGE}.{name}")]
+    return list(METHODS)
 
 
 def choose_methods(text: str | None) -> list[str]:
@@ -64,7 +62,8 @@ def make_model(name: str, gpu: str) -> StepModel:
     Raises:
         NotFoundError: if the method needs figures of the GPU and there are none.
     """
-    kind = getattr(importlib.import_module(f"{_PACKAGE}.{name}"), METHODS[name])
+    module, _, class_name = METHODS[name].partition(":")
+    kind = getattr(importlib.import_module(module), class_name)
     model = kind(get_device(gpu)) if name in _WITH_DEVICE else kind()
     assert isinstance(model, StepModel)
     return model

@@ -31,8 +31,9 @@ DEATHS = {
 PROGRAM = """
 import os, signal, sys
 import foretell
-from foretell.api import claims
-from foretell.runners.slurm import following, submitting
+from foretell.campaigns import claims
+from foretell.schedulers.slurm import submit as submitting
+from foretell.schedulers.slurm import tracking as following
 die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-RECORDED = Path(__file__).parents[1] / "probes" / "slurm" / "recorded"
+RECORDED = Path(__file__).parents[1] / "schedulers" / "slurm" / "recorded"
 PROGRAM = """#!/bin/sh
 case "$0 $*" in
   *sinfo*) cat {texts}/nodes.txt;;

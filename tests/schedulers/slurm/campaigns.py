@@ -143,7 +143,7 @@ def wait_for(is_so: Callable[[], object]) -> None:
 
 def start_python(program: str, *words: str) -> subprocess.Popen[str]:
     """Another process with this environment, that has :mod:`foretell`."""
-    quick = "from foretell.runners.slurm import runner; runner._SHORTEST_S = 0.3\n"
+    quick = "from foretell.schedulers.slurm import runner; runner._SHORTEST_S = 0.3\n"
     return subprocess.Popen(
         [sys.executable, "-c", quick + textwrap.dedent(program), *words],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
