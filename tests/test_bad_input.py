@@ -6,8 +6,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -24,7 +26,7 @@ ROWS = "n,word,seconds\n" + "".join(f"{n},{'ab'[n % 2]},{n / 10}\n" for n in ran
 IMPORT = ["runs", "import", "past.csv", "--app", "past", "--elapsed", "seconds"]
 
 
-def assert_refused(outcome, *expected, code=(1, 2)):
+def assert_refused(outcome: Any, *expected: str, code: tuple[int, ...] = (1, 2)) -> None:
     assert outcome.code in code, outcome.out
     assert "Traceback" not in outcome.err
     text = " ".join(re.sub("[│╭╮╰╯─]", " ", outcome.err).split())
@@ -32,12 +34,12 @@ def assert_refused(outcome, *expected, code=(1, 2)):
         assert part in text
 
 
-def dump_store(folder):
+def dump_store(folder: Path) -> list[str]:
     with closing(sqlite3.connect(folder / ".foretell" / "store.db")) as connection:
         return list(connection.iterdump())
 
 
-def assert_answered(outcome):
+def assert_answered(outcome: Any) -> None:
     """Taken or refused, but never with a traceback; a refusal says something."""
     assert outcome.code in (0, 1, 2)
     assert "Traceback" not in outcome.err
@@ -45,7 +47,7 @@ def assert_answered(outcome):
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory, foretell):
+def stored(tmp_path_factory: pytest.TempPathFactory, foretell: Callable[..., Any]) -> Path:
     """A folder with an app file and imported runs; look, but do not write."""
     folder = tmp_path_factory.mktemp("stored")
     (folder / "foretell.yaml").write_text(APP)
@@ -55,7 +57,7 @@ def stored(tmp_path_factory, foretell):
 
 
 @pytest.fixture
-def folder(stored, tmp_path):
+def folder(stored: Path, tmp_path: Path) -> Path:
     return shutil.copytree(stored, tmp_path / "folder")
 
 
@@ -134,7 +136,9 @@ def folder(stored, tmp_path):
         ("init --force", ["--command"]),
     ],
 )
-def test_a_mistake_at_the_command_line(words, expected, foretell, folder):
+def test_a_mistake_at_the_command_line(
+    words: str, expected: list[str], foretell: Callable[..., Any], folder: Path
+) -> None:
     before = dump_store(folder)
     outcome = foretell(*words.split(), folder=folder)
     assert_refused(outcome, *expected)
@@ -142,22 +146,22 @@ def test_a_mistake_at_the_command_line(words, expected, foretell, folder):
     assert dump_store(folder) == before
 
 
-def test_no_command_is_no_mistake_but_help(foretell, tmp_path):
+def test_no_command_is_no_mistake_but_help(foretell: Callable[..., Any], tmp_path: Path) -> None:
     assert "Usage" in foretell(folder=tmp_path).out
 
 
 @pytest.mark.parametrize("words", ["check", "generate", "build", "predict --set n=1", "runs list", "report"])
-def test_no_app_file(words, foretell, tmp_path):
+def test_no_app_file(words: str, foretell: Callable[..., Any], tmp_path: Path) -> None:
     assert_refused(foretell(*words.split(), folder=tmp_path), "foretell.yaml", "foretell init")
 
 
 @pytest.mark.parametrize("command", ["'open", "", "   "])
-def test_init_with_no_command(command, foretell, tmp_path):
+def test_init_with_no_command(command: str, foretell: Callable[..., Any], tmp_path: Path) -> None:
     assert_refused(foretell("init", "--command", command, folder=tmp_path), "--command")
     assert not (tmp_path / "foretell.yaml").exists()
 
 
-def test_every_mistake_of_an_app_file_at_once(foretell, tmp_path):
+def test_every_mistake_of_an_app_file_at_once(foretell: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "foretell.yaml").write_text(
         "name: a b\ncommand: run {x}\nrepetitions: 0\ntime_limit: soon\ncolour: red\n"
     )
@@ -178,7 +182,7 @@ def test_every_mistake_of_an_app_file_at_once(foretell, tmp_path):
         ("\0\0\0", ["no column 'seconds'"]),
     ],
 )
-def test_tables_that_are_none(table, expected, foretell, folder):
+def test_tables_that_are_none(table: str, expected: Any, foretell: Callable[..., Any], folder: Path) -> None:
     (folder / "past.csv").write_text(table)
     outcome = foretell("runs", "import", "past.csv", "--app", "new", "--elapsed", "seconds", folder=folder)
     if expected:
@@ -188,7 +192,7 @@ def test_tables_that_are_none(table, expected, foretell, folder):
     assert foretell("runs", "list", "past", "--json", folder=folder).record["total"] == 12
 
 
-def test_rows_that_cannot_be_used_are_named(foretell, folder):
+def test_rows_that_cannot_be_used_are_named(foretell: Callable[..., Any], folder: Path) -> None:
     (folder / "past.csv").write_text("n,seconds\n1,5\n2,-5\n1e999,7\n4,\n")
     record = foretell(*IMPORT, "--json", folder=folder).record
     assert (record["read"], record["added"]) == (4, 1)
@@ -196,7 +200,7 @@ def test_rows_that_cannot_be_used_are_named(foretell, folder):
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a b", "", "a\0b", "x" * 5000, "..", "ünï", "'; DROP TABLE runs; --"])
-def test_odd_app_names(name, foretell, folder):
+def test_odd_app_names(name: Any, foretell: Callable[..., Any], folder: Path) -> None:
     outcome = foretell("runs", "import", "past.csv", "--app", name, "--elapsed", "seconds", folder=folder)
     assert_answered(outcome)
     assert_answered(foretell("runs", "list", name, folder=folder))
@@ -205,7 +209,7 @@ def test_odd_app_names(name, foretell, folder):
 
 @pytest.mark.parametrize("option", ["--store", "--output", "--from", "--site-file"])
 @pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "\udcff\udcfe", "\n"])
-def test_odd_paths(option, path, foretell, folder):
+def test_odd_paths(option: str, path: Any, foretell: Callable[..., Any], folder: Path) -> None:
     commands = {"--store": "runs list past", "--output": "runs export past", "--from": "predict past"}
     words = commands.get(option, "sites list").split()
     assert_answered(foretell(*words, option, path, folder=folder))
@@ -219,7 +223,7 @@ YAML_VALUES = st.recursive(
 )
 
 
-def render_csv(rows):
+def render_csv(rows: Iterable[Iterable[str]]) -> bytes:
     return "\n".join(map(",".join, rows)).encode("utf-8", "surrogatepass")
 
 
@@ -228,13 +232,15 @@ KEYS += ["repetitions", "time_limit", "phases", "estimate", "other"]
 
 
 @pytest.fixture(scope="module")
-def scratch(stored, tmp_path_factory):
+def scratch(stored: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shutil.copytree(stored, tmp_path_factory.mktemp("scratch") / "folder")
 
 
 @SOON
 @given(st.binary(max_size=200) | st.dictionaries(st.sampled_from(KEYS), YAML_VALUES).map(lambda d: repr(d).encode()))
-def test_any_app_file_is_taken_or_refused(foretell, tmp_path_factory, content):
+def test_any_app_file_is_taken_or_refused(
+    foretell: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory, content: Any
+) -> None:
     folder = tmp_path_factory.getbasetemp() / "any-app"
     folder.mkdir(exist_ok=True)
     (folder / "foretell.yaml").write_bytes(content)
@@ -244,7 +250,7 @@ def test_any_app_file_is_taken_or_refused(foretell, tmp_path_factory, content):
 
 @SOON
 @given(st.binary(max_size=300) | st.lists(st.lists(WORDS), max_size=6).map(render_csv))
-def test_any_table_is_taken_or_refused(foretell, scratch, content):
+def test_any_table_is_taken_or_refused(foretell: Callable[..., Any], scratch: Path, content: Any) -> None:
     (scratch / "any.csv").write_bytes(content)
     words = ["runs", "import", "any.csv", "--app", "any", "--elapsed", "seconds"]
     assert_answered(foretell(*words, folder=scratch))
@@ -255,44 +261,44 @@ def test_any_table_is_taken_or_refused(foretell, scratch, content):
 
 @SOON
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: f'[site]\nname = "{text}"\n'.encode()))
-def test_any_site_file_is_taken_or_refused(foretell, scratch, content):
+def test_any_site_file_is_taken_or_refused(foretell: Callable[..., Any], scratch: Path, content: Any) -> None:
     (scratch / "any.toml").write_bytes(content)
     assert_answered(foretell("sites", "list", "--site-file", "any.toml", folder=scratch))
 
 
 @SOON
 @given(st.sampled_from(["--level", "--risk", "--cores", "--store", "--set", "--from"]), WORDS)
-def test_any_option_is_taken_or_refused(foretell, scratch, option, word):
+def test_any_option_is_taken_or_refused(foretell: Callable[..., Any], scratch: Path, option: Any, word: Any) -> None:
     assert_answered(foretell("predict", "past", f"{option}={word}", folder=scratch))
 
 
 @SOON
 @given(st.dictionaries(st.sampled_from(["n", "word", "other"]), WORDS, min_size=1))
-def test_any_parameter_value_is_taken_or_refused(built_past, foretell, values):
+def test_any_parameter_value_is_taken_or_refused(built_past: Path, foretell: Callable[..., Any], values: Any) -> None:
     words = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
     assert_answered(foretell("predict", "past", *words, "--json", folder=built_past))
     assert_answered(foretell("recommend", "past", *words, folder=built_past))
 
 
 @pytest.fixture(scope="module")
-def built_past(stored, tmp_path_factory, foretell):
+def built_past(stored: Path, tmp_path_factory: pytest.TempPathFactory, foretell: Callable[..., Any]) -> Path:
     folder = shutil.copytree(stored, tmp_path_factory.mktemp("built") / "folder")
     assert foretell("build", "past", folder=folder).code == 0
     return folder
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1e308", "1e308", "1" * 400, "", "x", "0x10", "١٢"])
-def test_odd_numbers(value, built_past, foretell):
+def test_odd_numbers(value: Any, built_past: Path, foretell: Callable[..., Any]) -> None:
     for command in ("predict", "recommend", "report"):
         assert_answered(foretell(command, "past", "--set", f"n={value}", "--set", "word=a", folder=built_past))
 
 
-def test_mistakes_of_a_configuration_at_once(built_past, foretell):
+def test_mistakes_of_a_configuration_at_once(built_past: Path, foretell: Callable[..., Any]) -> None:
     outcome = foretell("predict", "past", "--set", "n=much", "--set", "wrd=a", folder=built_past)
     assert_refused(outcome, "n", "'much'", "wrd", "word")
 
 
-def test_a_damaged_model_is_no_traceback(built_past, tmp_path, foretell):
+def test_a_damaged_model_is_no_traceback(built_past: Path, tmp_path: Path, foretell: Callable[..., Any]) -> None:
     folder = shutil.copytree(built_past, tmp_path / "folder")
     with closing(sqlite3.connect(folder / ".foretell" / "store.db")) as connection, connection:
         connection.execute("UPDATE models SET blob = X'00'")
@@ -300,7 +306,7 @@ def test_a_damaged_model_is_no_traceback(built_past, tmp_path, foretell):
     assert_refused(outcome, "stored model", "foretell build")
 
 
-def test_output_that_cannot_be_written(built_past, foretell):
+def test_output_that_cannot_be_written(built_past: Path, foretell: Callable[..., Any]) -> None:
     for words in (
         "recommend past --set n=3 --set word=a --output past.csv/below/job.sh",
         "recommend past --set n=3 --set word=a --output .",
@@ -311,7 +317,7 @@ def test_output_that_cannot_be_written(built_past, foretell):
         assert_refused(foretell(*words.split(), folder=built_past), code=(1,))
 
 
-def test_a_run_directory_that_cannot_be_made(foretell, tmp_path):
+def test_a_run_directory_that_cannot_be_made(foretell: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "foretell.yaml").write_text("name: a\ncommand: ['true']\n")
     (tmp_path / ".foretell").mkdir()
     (tmp_path / ".foretell" / "runs").write_text("in the way")
@@ -319,13 +325,13 @@ def test_a_run_directory_that_cannot_be_made(foretell, tmp_path):
     assert foretell("runs", "list", "--json", folder=tmp_path).record["total"] == 0
 
 
-def test_a_run_that_can_never_fit(foretell, tmp_path):
+def test_a_run_that_can_never_fit(foretell: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "foretell.yaml").write_text("name: a\ncommand: ['true']\nresources: {cores: [1, 100000]}\n")
     outcome = foretell("generate", folder=tmp_path)
     assert_refused(outcome, "100000 cores")
 
 
-def test_a_program_that_is_not_there(foretell, tmp_path):
+def test_a_program_that_is_not_there(foretell: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "foretell.yaml").write_text("name: a\ncommand: [no-such-program]\n")
     outcome = foretell("generate", folder=tmp_path)
     assert outcome.code == 1
@@ -341,14 +347,14 @@ def test_a_program_that_is_not_there(foretell, tmp_path):
         (["runs", "list", "past", "--limit", "0"], 2),
     ],
 )
-def test_as_a_process(words, code, folder):
+def test_as_a_process(words: list[str], code: int, folder: Path) -> None:
     done = run_process(*words, folder=folder)
     assert done.returncode == code
     assert done.stderr.strip()
     assert "Traceback" not in done.stderr
 
 
-def test_a_reader_that_leaves_early(folder):
+def test_a_reader_that_leaves_early(folder: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -359,7 +365,7 @@ def test_a_reader_that_leaves_early(folder):
     assert "Traceback" not in done.stderr
 
 
-def run_process(*words, folder, stdout=subprocess.PIPE):
+def run_process(*words: str, folder: Path, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from foretell.cli.main import main; main()", *words]
     environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
     return subprocess.run(
@@ -367,7 +373,7 @@ def run_process(*words, folder, stdout=subprocess.PIPE):
     )
 
 
-def test_duplicate_columns_in_a_frame(tmp_path):
+def test_duplicate_columns_in_a_frame(tmp_path: Path) -> None:
     frame = pd.DataFrame([[1, 2, 3]], columns=["n", "n", "seconds"])
     with pytest.raises(ImportDataError, match="named twice: 'n'"):
         package.import_runs(frame, app="x", columns=package.Columns(elapsed="seconds"), store=tmp_path / "s.db")

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,16 +13,17 @@ import foretell
 from foretell.core.errors import NotEnoughRunsError, NotFoundError, SpecError
 from foretell.core.model_card import ModelCard
 from foretell.core.prediction import Prediction, Recommendation
+from foretell.stores import RunStore
 
 
 @pytest.fixture(scope="module")
-def table():
+def table() -> pd.DataFrame:
     number = np.array([1, 2, 3, 4, 6, 8, 12, 16, 20, 24])
     return pd.DataFrame({"n": number, "fast": number % 2 == 0, "took": 5.0 + 2 * number, "peak": 10**8 * number})
 
 
 @pytest.fixture(scope="module")
-def store(table, tmp_path_factory):
+def store(table: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
     with foretell.open_store(tmp_path_factory.mktemp("api") / "store.db") as opened:
         result = foretell.import_runs(
             table, app="law", columns=foretell.Columns(elapsed="took", memory="peak"), store=opened
@@ -32,21 +35,21 @@ def store(table, tmp_path_factory):
         yield opened
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_is_there() -> None:
     assert {"load_app", "generate", "build", "predict", "recommend"} <= set(foretell.__all__) <= set(dir(foretell))
     assert all(callable(getattr(foretell, name)) for name in foretell.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
         foretell.nosuch  # noqa: B018
 
 
-def test_importing_foretell_is_light():
+def test_importing_foretell_is_light() -> None:
     heavy = {"numpy", "pandas", "sklearn", "scipy", "sqlalchemy", "matplotlib", "rich", "typer", "yaml"}
     code = f"import sys, foretell; print(*(set(sys.modules) & {heavy!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
 
-def test_predict_takes_a_frame_a_mapping_or_several(store):
+def test_predict_takes_a_frame_a_mapping_or_several(store: RunStore) -> None:
     frame = pd.DataFrame({"fast": [True, False], "n": [10, 15]})
     rows = [{"n": 10, "fast": True}, {"n": "15", "fast": "false"}]
     from_frame = foretell.predict("law", frame, store=store)
@@ -59,27 +62,27 @@ def test_predict_takes_a_frame_a_mapping_or_several(store):
     assert foretell.predict("law", frame.iloc[:0], store=store) == []
 
 
-def test_predictions_follow_the_law(store):
+def test_predictions_follow_the_law(store: RunStore) -> None:
     (prediction,) = foretell.predict("law", {"n": 14, "fast": True}, store=store)
     assert prediction.elapsed_s.value == pytest.approx(33, rel=0.1)
     assert prediction.peak_memory_bytes.value == pytest.approx(1.4e9, rel=0.1)
 
 
-def test_a_wider_level_and_a_smaller_risk_ask_for_more(store):
+def test_a_wider_level_and_a_smaller_risk_ask_for_more(store: RunStore) -> None:
     narrow, wide = (foretell.predict("law", {"n": 14, "fast": True}, store=store, level=x)[0] for x in (0.5, 0.95))
     assert wide.elapsed_s.low <= narrow.elapsed_s.low <= narrow.elapsed_s.high <= wide.elapsed_s.high
     brave, careful = (foretell.predict("law", {"n": 14, "fast": True}, store=store, risk=x)[0] for x in (0.5, 0.01))
     assert brave.request.walltime_s <= careful.request.walltime_s
 
 
-def test_recommend_picks_one_of_its_offers(store):
+def test_recommend_picks_one_of_its_offers(store: RunStore) -> None:
     recommendation = foretell.recommend("law", {"n": 14, "fast": True}, site="osc", store=store)
     assert isinstance(recommendation, Recommendation)
     assert recommendation.picked in recommendation.offers
     assert recommendation.why
 
 
-def test_errors_are_ours(store, tmp_path):
+def test_errors_are_ours(store: RunStore, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="Known: law"):
         foretell.predict("nobody", {}, store=store)
     with pytest.raises(NotFoundError, match=r"Known:.* local"):

@@ -124,7 +124,7 @@ def kill(pid: int, *, with_runs: bool) -> None:
 
 
 @pytest.mark.slow
-def test_killed_twenty_times_none_is_lost_and_none_made_twice(nursery, tmp_path):
+def test_killed_twenty_times_none_is_lost_and_none_made_twice(nursery: Nursery, tmp_path: Path) -> None:
     app, chance = describe_campaign(tmp_path, 40), random.Random(20)
     starts_when_stored: dict[int, int] = {}
     for attempt in range(20):
@@ -151,7 +151,7 @@ def test_killed_twenty_times_none_is_lost_and_none_made_twice(nursery, tmp_path)
 
 
 @pytest.mark.parametrize("campaigns", [2, 3])
-def test_campaigns_side_by_side_share_the_work(campaigns, nursery, tmp_path):
+def test_campaigns_side_by_side_share_the_work(campaigns: int, nursery: Nursery, tmp_path: Path) -> None:
     app = describe_campaign(tmp_path, 18)
     pids = [nursery.start("generate", "--json", folder=tmp_path) for _ in range(campaigns)]
     assert [nursery.wait(pid) for pid in pids] == [0] * campaigns
@@ -160,7 +160,7 @@ def test_campaigns_side_by_side_share_the_work(campaigns, nursery, tmp_path):
     assert read_states(app) == dict.fromkeys(everything, State.COMPLETED)
 
 
-def test_ctrl_c_says_how_to_go_on(nursery, tmp_path):
+def test_ctrl_c_says_how_to_go_on(nursery: Nursery, tmp_path: Path) -> None:
     app = describe_campaign(tmp_path, 30)
     pid = nursery.start("generate", folder=tmp_path)
     wait_until(lambda: read_diary(tmp_path, "ended").total() >= 3)
@@ -177,7 +177,7 @@ def test_ctrl_c_says_how_to_go_on(nursery, tmp_path):
     assert all(starts[i] == 1 for i in states)
 
 
-def test_a_ctrl_c_before_the_first_run(nursery, tmp_path):
+def test_a_ctrl_c_before_the_first_run(nursery: Nursery, tmp_path: Path) -> None:
     app = describe_campaign(tmp_path, 4)
     pid = nursery.start("generate", folder=tmp_path)
     wait_until(lambda: (tmp_path / f"err-{pid}.txt").exists())

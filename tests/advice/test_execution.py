@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fake_slurm.cluster import FakeSlurm
@@ -22,7 +23,7 @@ from foretell.advice.execution import JobRequest
 from foretell.apps.sweep import build_sweep
 from foretell.core.app import App, Submission
 from foretell.core.errors import InfeasibleError, NotFoundError
-from foretell.core.run import Machine, Run, State, Usage
+from foretell.core.run import Machine, Run, RunSpec, State, Usage
 from foretell.core.site import Billing, Site
 
 MEGABYTE = 2**20
@@ -49,7 +50,7 @@ def app(tmp_path: Path) -> App:
     return app
 
 
-def _build_run(spec) -> Run:
+def _build_run(spec: RunSpec) -> Run:
     usage = Usage(elapsed_s=5 + spec.parameters["n"] / 10, peak_memory_bytes=20 * MEGABYTE)
     return Run(spec=spec, state=State.COMPLETED, usage=usage, machine=Machine(hostname="h", cpu_model="c"))
 
@@ -73,7 +74,7 @@ def count_starts(app: App) -> int:
     return len((Path(app.directory) / "starts").read_text().split())
 
 
-def ask(site: Site, **limits) -> JobRequest:
+def ask(site: Site, **limits: Any) -> JobRequest:
     return JobRequest(configuration={"n": 5}, site=site, **limits)
 
 

@@ -1,6 +1,9 @@
 """What Foretell keeps can be kept elsewhere than beside the app file."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +23,9 @@ def folder(public_folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", [[], ["--store", "sqlite://"], ["--dry-run", "--store", "sqlite://"]])
-def test_a_read_only_app_folder_is_told_with_what_to_do(foretell, folder, unprivileged, words):
+def test_a_read_only_app_folder_is_told_with_what_to_do(
+    foretell: Callable[..., Any], folder: Path, unprivileged: Callable[[], AbstractContextManager[None]], words: Any
+) -> None:
     # An unprivileged user may not be able to read modules that are still to be imported.
     warm = folder.parent / "warm"
     warm.mkdir()
@@ -35,7 +40,7 @@ def test_a_read_only_app_folder_is_told_with_what_to_do(foretell, folder, unpriv
     assert "in the variable FORETELL_WORK_DIR" in message
 
 
-def test_all_is_kept_where_the_variable_says(foretell, folder):
+def test_all_is_kept_where_the_variable_says(foretell: Callable[..., Any], folder: Path) -> None:
     work = folder.parent / "work"
     for words in (["generate"], ["build"], ["runs", "list"], ["predict", "--set", "n=3"], ["status"]):
         outcome = foretell(*words, folder=folder, environment={"FORETELL_WORK_DIR": str(work)})
@@ -46,7 +51,7 @@ def test_all_is_kept_where_the_variable_says(foretell, folder):
     assert not (folder / ".foretell").exists()
 
 
-def test_the_variable_moves_batches_too(tmp_path, monkeypatch):
+def test_the_variable_moves_batches_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = App(name="w", directory=str(tmp_path / "app"))
     assert batch_directory(app) == tmp_path / "app/.foretell/batches/w"
     monkeypatch.setenv("FORETELL_WORK_DIR", str(tmp_path / "work"))

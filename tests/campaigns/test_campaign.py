@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 import foretell
 from foretell.apps.sweep import build_sweep
@@ -31,7 +32,7 @@ DIARY = 'echo "$PARAM_n" >> "$PARAM_app_dir/diary.txt"'
 
 
 @pytest.fixture
-def slow(tmp_path) -> App:
+def slow(tmp_path: Path) -> App:
     """Sixty runs of ``n`` seconds each, every tenth of which has been made."""
     app = load(tmp_path, 'name: slow\nshell: "sleep $PARAM_n"\nparameters: {n: {values: {from: 1, to: 60, step: 1}}}\n')
     with foretell.open_store(tmp_path / "store.db") as store:
@@ -44,7 +45,7 @@ def slow(tmp_path) -> App:
 
 
 @pytest.mark.parametrize("budget_s", [30, 120, 600])
-def test_a_budget_is_kept_cheap_runs_first(slow, tmp_path, budget_s):
+def test_a_budget_is_kept_cheap_runs_first(slow: App, tmp_path: Path, budget_s: int) -> None:
     plan = foretell.plan(slow, store=tmp_path / "store.db", budget_s=budget_s, jobs=1)
     lengths = [spec.parameters["n"] for spec in plan.specs]
     assert 0 < sum(lengths) <= budget_s * 1.05
@@ -53,14 +54,14 @@ def test_a_budget_is_kept_cheap_runs_first(slow, tmp_path, budget_s):
     assert (plan.stored, plan.left_out) == (6, 54 - len(lengths))
 
 
-def test_without_a_budget_everything_is_planned(slow, tmp_path):
+def test_without_a_budget_everything_is_planned(slow: App, tmp_path: Path) -> None:
     plan = foretell.plan(slow, store=tmp_path / "store.db")
     assert (len(plan.specs), plan.left_out) == (54, 0)
     assert plan.expected_s == pytest.approx((1830 - 210) / plan.at_once, rel=0.05)
     assert plan.core_h == pytest.approx((1830 - 210) / 3600, rel=0.05)
 
 
-def test_a_budget_ends_a_campaign_that_another_continues(tmp_path):
+def test_a_budget_ends_a_campaign_that_another_continues(tmp_path: Path) -> None:
     app = load(
         tmp_path,
         f"name: b\nshell: '{DIARY}; sleep 0.05'\nparameters: {{n: {{values: {{from: 1, to: 400, step: 1}}}}}}\n",
@@ -71,7 +72,7 @@ def test_a_budget_ends_a_campaign_that_another_continues(tmp_path):
     assert first.completed + second.completed == count_starts(tmp_path) == foretell.list_runs(app).total
 
 
-def test_failed_runs_are_made_again_once_when_asked(tmp_path):
+def test_failed_runs_are_made_again_once_when_asked(tmp_path: Path) -> None:
     app = load(
         tmp_path, f"name: f\nshell: '{DIARY}; test \"$PARAM_n\" != 2'\nparameters: {{n: {{values: [1, 2, 3]}}}}\n"
     )
@@ -84,7 +85,7 @@ def test_failed_runs_are_made_again_once_when_asked(tmp_path):
     assert {run.state for run in foretell.list_runs(app).runs} == {State.COMPLETED}
 
 
-def test_a_run_past_its_limit_is_longer_than_it(tmp_path):
+def test_a_run_past_its_limit_is_longer_than_it(tmp_path: Path) -> None:
     app = load(tmp_path, "name: t\ncommand: [sleep, 60]\ntime_limit: 300ms\n")
     assert foretell.generate(app).failures[0].state is State.TIMED_OUT
     (run,) = foretell.list_runs(app).runs
@@ -95,7 +96,7 @@ def test_a_run_past_its_limit_is_longer_than_it(tmp_path):
 def full_disk(statement: str) -> Iterator[None]:
     """Every such statement finds the disk full, as SQLite reports it."""
 
-    def fail(connection, _cursor, sql, *_):
+    def fail(connection: Connection, _cursor: object, sql: str, *_: object) -> None:
         if sql.startswith(statement):
             connection.exec_driver_sql("PRAGMA max_page_count = 1")
             connection.exec_driver_sql("CREATE TABLE too_much (x)")
@@ -108,7 +109,7 @@ def full_disk(statement: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_what_could_not_be_stored_is_picked_up(tmp_path, jobs):
+def test_what_could_not_be_stored_is_picked_up(tmp_path: Path, jobs: int) -> None:
     app = load(tmp_path, f"name: d\nshell: '{DIARY}; sleep 0.05'\nparameters: {{n: {{values: [1, 2, 3, 4]}}}}\n")
     with full_disk("UPDATE runs"), pytest.raises(StoreError, match=r"disk is full(.|\n)*picks it up"):
         foretell.generate(app, jobs=jobs)
@@ -119,18 +120,18 @@ def test_what_could_not_be_stored_is_picked_up(tmp_path, jobs):
     assert {run.state for run in foretell.list_runs(app).runs} == {State.COMPLETED}
 
 
-def test_jobs_bound_what_runs_at_once(tmp_path):
+def test_jobs_bound_what_runs_at_once(tmp_path: Path) -> None:
     app = load(tmp_path, "name: j\ncommand: [sleep, 0.1]\nrepetitions: 4\n")
     seen = []
     foretell.generate(app, jobs=1, on_progress=lambda progress: seen.append(len(progress.running)))
     assert max(seen) == 1
 
 
-def test_ctrl_c_while_a_run_is_taken_in_does_not_hang(tmp_path, monkeypatch):
+def test_ctrl_c_while_a_run_is_taken_in_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = load(tmp_path, "name: c\ncommand: ['true']\nrepetitions: 4\n")
     settle = LocalRunner._settle
 
-    def interrupted(runner, job):
+    def interrupted(runner: LocalRunner, job: object) -> None:
         monkeypatch.setattr(LocalRunner, "_settle", settle)
         raise KeyboardInterrupt
 
@@ -141,7 +142,7 @@ def test_ctrl_c_while_a_run_is_taken_in_does_not_hang(tmp_path, monkeypatch):
     assert foretell.list_runs(app, states=[State.COMPLETED]).total == 4
 
 
-def test_campaigns_side_by_side_share_the_cores(tmp_path):
+def test_campaigns_side_by_side_share_the_cores(tmp_path: Path) -> None:
     """Each of two processes starts runs as if it were alone; together they have no more than the cores."""
     cores = len(os.sched_getaffinity(0))
     folders = [tmp_path / name for name in ("a", "b")]

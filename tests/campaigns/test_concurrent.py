@@ -4,7 +4,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contracts.runners import wait_for
@@ -12,53 +15,55 @@ from tests.contracts.runners import wait_for
 import foretell
 from foretell.apps.sweep import build_sweep
 from foretell.campaigns import waiting as quiet
+from foretell.campaigns.campaign_plan import Progress
+from foretell.core.app import App
 from foretell.core.errors import StoreError
-from foretell.core.run import Run, State, Usage
+from foretell.core.run import Owner, Run, State, Usage
 from foretell.measure.machine import build_owner
 from foretell.measure.procfs import find_stat
 
 
-def load(folder, text):
+def load(folder: Path, text: str) -> App:
     (folder / "foretell.yaml").write_text(text)
     return foretell.load_app(folder / "foretell.yaml")
 
 
 @pytest.fixture
-def app(tmp_path):
+def app(tmp_path: Path) -> App:
     return load(tmp_path, "name: o\ncommand: [echo, '{n}']\nparameters: {n: {values: [1, 2, 3]}}\n")
 
 
 @pytest.fixture
-def other():
+def other() -> Iterator[Owner]:
     """Another process that lives."""
     with subprocess.Popen(["sleep", "600"]) as process:
         yield replace(build_owner(), token="them", pid=process.pid, started_at=find_stat(process.pid).started_s)
         process.kill()
 
 
-def take(app, owner, *numbers):
+def take(app: App, owner: Owner, *numbers: int) -> None:
     with foretell.open_store(f"{app.directory}/.foretell/store.db") as store:
         for spec in build_sweep(app):
             assert spec.parameters["n"] not in numbers or store.claim(spec, owner)
 
 
-def finish(app, owner, number, state=State.COMPLETED):
+def finish(app: App, owner: Owner, number: int, state: State = State.COMPLETED) -> None:
     with foretell.open_store(f"{app.directory}/.foretell/store.db") as store:
         (spec,) = (spec for spec in build_sweep(app) if spec.parameters["n"] == number)
         assert store.finish(Run(spec=spec, state=state, usage=Usage(elapsed_s=1.0)), owner)
 
 
-def test_without_wait_it_says_that_another_process_makes_them(app, other):
+def test_without_wait_it_says_that_another_process_makes_them(app: App, other: Owner) -> None:
     take(app, other, 1, 2)
     result = foretell.generate(app)
     assert (result.completed, result.running_elsewhere) == (1, 2)
 
 
-def test_with_wait_it_stays_until_others_have_made_theirs(app, other):
+def test_with_wait_it_stays_until_others_have_made_theirs(app: App, other: Owner) -> None:
     take(app, other, 1, 2)
     notes, results = [], []
 
-    def wait():
+    def wait() -> None:
         results.append(foretell.generate(app, wait=True, on_progress=lambda progress: notes.append(progress.note)))
 
     waiting = threading.Thread(target=wait)
@@ -74,7 +79,7 @@ def test_with_wait_it_stays_until_others_have_made_theirs(app, other):
     assert result.running_elsewhere == 0
 
 
-def test_with_wait_it_makes_what_others_leave_behind(app, other):
+def test_with_wait_it_makes_what_others_leave_behind(app: App, other: Owner) -> None:
     take(app, replace(other, started_at=1.0), 1, 2)  # no process started then
     assert foretell.generate(app, wait=True).completed == 3
 
@@ -86,18 +91,18 @@ class Load:
 
 
 @pytest.fixture
-def others(monkeypatch):
+def others(monkeypatch: pytest.MonkeyPatch) -> Load:
     load = Load()
     monkeypatch.setattr(quiet, "current_load", lambda: load.cores)
     monkeypatch.setattr(quiet, "_PAUSE_S", 0.05)
     return load
 
 
-def test_a_campaign_waits_for_a_quiet_machine(app, others):
+def test_a_campaign_waits_for_a_quiet_machine(app: App, others: Load) -> None:
     others.cores = 1.8
     notes = []
 
-    def heed(progress):
+    def heed(progress: Progress) -> None:
         if progress.note and not progress.running:
             notes.append((progress.note, foretell.list_runs(app).total))
             others.cores = 0.0
@@ -108,7 +113,7 @@ def test_a_campaign_waits_for_a_quiet_machine(app, others):
     assert notes[0][1] == 0
 
 
-def test_but_not_for_ever_nor_when_there_is_nothing_to_run(app, others):
+def test_but_not_for_ever_nor_when_there_is_nothing_to_run(app: App, others: Load) -> None:
     others.cores = 1.8
     assert foretell.generate(app, wait_quiet_s=0.2).completed == 3
     notes = []
@@ -117,13 +122,13 @@ def test_but_not_for_ever_nor_when_there_is_nothing_to_run(app, others):
 
 
 @pytest.fixture
-def disturbed(monkeypatch, others):
+def disturbed(monkeypatch: pytest.MonkeyPatch, others: Load) -> Load:
     """Every run of the first round was disturbed; the second is quieter."""
     from foretell.schedulers.local_job import Job
 
     judge, seen = Job._run_command, set()
 
-    def report(job):
+    def report(job: Job) -> Run:
         run = judge(job)
         load, _ = (0.05 if run.id in seen else 1.5), seen.add(run.id)
         return replace(run, machine=replace(run.machine, load=load))
@@ -132,20 +137,20 @@ def disturbed(monkeypatch, others):
     return others
 
 
-def test_disturbed_runs_are_measured_again_in_quiet(app, disturbed):
+def test_disturbed_runs_are_measured_again_in_quiet(app: App, disturbed: Load) -> None:
     result = foretell.generate(app, wait_quiet_s=1)
     assert (result.completed, result.repeated, result.disturbed) == (3, 3, 0)
     assert {run.machine.load for run in foretell.list_runs(app).runs} == {0.05}
 
 
-def test_they_stay_as_they_are_while_it_is_not_quiet(app, disturbed):
+def test_they_stay_as_they_are_while_it_is_not_quiet(app: App, disturbed: Load) -> None:
     disturbed.cores = 1.8
     result = foretell.generate(app, wait_quiet_s=0.1)
     assert (result.completed, result.repeated, result.disturbed) == (3, 0, 3)
 
 
-def test_they_are_not_lost_when_measuring_again_is_interrupted(app, disturbed):
-    def leave(progress):
+def test_they_are_not_lost_when_measuring_again_is_interrupted(app: App, disturbed: Load) -> None:
+    def leave(progress: Progress) -> None:
         if "once more" in progress.note:
             raise KeyboardInterrupt
 
@@ -154,10 +159,10 @@ def test_they_are_not_lost_when_measuring_again_is_interrupted(app, disturbed):
     assert foretell.list_runs(app, states=[State.COMPLETED]).total == 3
 
 
-def test_ctrl_c_says_what_became_of_local_runs(tmp_path):
+def test_ctrl_c_says_what_became_of_local_runs(tmp_path: Path) -> None:
     app = load(tmp_path, "name: c\ncommand: [sleep, 60]\nrepetitions: 4\n")
 
-    def leave(progress):
+    def leave(progress: Progress) -> None:
         if progress.running:
             raise KeyboardInterrupt
 
@@ -166,7 +171,7 @@ def test_ctrl_c_says_what_became_of_local_runs(tmp_path):
     assert result.stopped.startswith("1 under way was stopped; run the same command again")
 
 
-def test_what_a_budget_left_is_told(tmp_path):
+def test_what_a_budget_left_is_told(tmp_path: Path) -> None:
     app = load(tmp_path, "name: b\ncommand: [sleep, 0.1]\nrepetitions: 100\n")
     result = foretell.generate(app, budget_s=0.5, jobs=1)
     assert result.left == 100 - result.completed > 0
@@ -175,13 +180,13 @@ def test_what_a_budget_left_is_told(tmp_path):
 
 class TestStoreThatIsAway:
     @pytest.fixture
-    def away(self, monkeypatch):
+    def away(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         """Whether the server answers, as the test says."""
         from foretell.stores.sql import SqlStore
 
         state, finish_all = {"away": 0}, SqlStore.finish_all
 
-        def fail_first(store, runs, owner):
+        def fail_first(store: SqlStore, runs: Iterable[Run], owner: Owner) -> Any:
             if state["away"]:
                 state["away"] -= 1
                 raise StoreError("store pg: no server answers there.", transient=True)
@@ -190,7 +195,7 @@ class TestStoreThatIsAway:
         monkeypatch.setattr(SqlStore, "finish_all", fail_first)
         return state
 
-    def test_a_campaign_waits_for_it(self, app, away, monkeypatch):
+    def test_a_campaign_waits_for_it(self, app: App, away: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "sleep", lambda _: None)
         away["away"] = 20
         notes = []
@@ -198,8 +203,8 @@ class TestStoreThatIsAway:
         assert result.completed == 3
         assert sum("no server answers" in note for note in notes) == 1
 
-    def test_ctrl_c_still_ends_it(self, app, away):
-        def leave(progress):
+    def test_ctrl_c_still_ends_it(self, app: App, away: dict[str, int]) -> None:
+        def leave(progress: Progress) -> None:
             if "no server answers" in progress.note:
                 raise KeyboardInterrupt
 
@@ -213,7 +218,7 @@ class TestStoreThatIsAway:
 
 
 @pytest.mark.postgres
-def test_a_campaign_outlives_a_restart_of_the_server(tmp_path, restartable_postgres):
+def test_a_campaign_outlives_a_restart_of_the_server(tmp_path: Path, restartable_postgres: Any) -> None:
     app = load(tmp_path, "name: r\ncommand: [sleep, 0.2]\nrepetitions: 12\n")
     code = (
         "import sys, foretell; app = foretell.load_app(sys.argv[1]); "

@@ -1,7 +1,9 @@
 """What a plan says of runs on a cluster, and two campaigns there at once."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fake_slurm.cluster import FakeSlurm
@@ -74,12 +76,12 @@ def test_two_that_start_together_both_wait_for_all(
     sweep.hold()
     submit, others = SqlStore.open_batch, []
 
-    def come_late(store, batch, specs, *, retry=()):
+    def come_late(store: SqlStore, batch: Any, specs: Any, *, retry: Any = ()) -> Any:
         if not others:
             others.append(foretell.generate(sweep.app))
         return submit(store, batch, specs, retry=retry)
 
-    def start_first(store, batch, specs, *, retry=()):
+    def start_first(store: SqlStore, batch: Any, specs: Any, *, retry: Any = ()) -> Any:
         monkeypatch.setattr(SqlStore, "open_batch", submit)
         return come_late(store, batch, specs, retry=retry)
 
@@ -97,7 +99,9 @@ def test_two_that_start_together_both_wait_for_all(
 
 
 @pytest.mark.parametrize("name", ["test-only", "wait", "wrap", "parsable", "help", "usage", "version"])
-def test_options_with_which_sbatch_submits_nothing_are_refused(foretell, tmp_path: Path, name: str) -> None:
+def test_options_with_which_sbatch_submits_nothing_are_refused(
+    foretell: Callable[..., Any], tmp_path: Path, name: str
+) -> None:
     Sweep.build(tmp_path)
     outcome = foretell("generate", "--runner", "slurm", "--option", name, folder=tmp_path)
     assert outcome.code == 1

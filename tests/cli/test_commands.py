@@ -2,17 +2,21 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+
+from foretell.core.run import Run
 
 ESTIMATE = {"value", "low", "high", "level"}
 PREDICTION = {"parameters", "allocation", "elapsed_s", "peak_memory_bytes", "request", "basic", "custom", "doubts"}
 RUN = {"n", "cores", "elapsed_s", "peak_memory_bytes", "state", "exit_code", "reason", "scale", "app", "id"}
 
 
-def test_init_writes_a_file_that_check_accepts(tmp_path, foretell):
+def test_init_writes_a_file_that_check_accepts(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     outcome = foretell("init", "--command", "sh -c true --epochs 100", "--name", "mine", "--json", folder=tmp_path)
     assert outcome.code == 0, outcome.err
     assert outcome.record == {"app": "mine", "file": "foretell.yaml", "notes": []}
@@ -22,7 +26,7 @@ def test_init_writes_a_file_that_check_accepts(tmp_path, foretell):
     assert (checked.record["ok"], checked.record["app"]) == (True, "mine")
 
 
-def test_init_says_what_of_the_command_does_not_follow_resources(tmp_path, foretell):
+def test_init_says_what_of_the_command_does_not_follow_resources(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     typed = ["init", "--command", "srun -N 2 -n 64 ./solve --n 4", "--force"]
     outcome = foretell(*typed, folder=tmp_path)
     assert "Note: '-N 2' and '-n 64' stay as they were typed: changing resources does not" in " ".join(
@@ -32,7 +36,7 @@ def test_init_says_what_of_the_command_does_not_follow_resources(tmp_path, foret
     assert note.startswith("'-N 2' and '-n 64' stay")
 
 
-def test_init_replaces_nothing_unasked(tmp_path, foretell):
+def test_init_replaces_nothing_unasked(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     (tmp_path / "foretell.yaml").write_text("mine")
     outcome = foretell("init", "--command", "true", folder=tmp_path)
     assert outcome.code == 1
@@ -40,7 +44,7 @@ def test_init_replaces_nothing_unasked(tmp_path, foretell):
     assert (tmp_path / "foretell.yaml").read_text() == "mine"
 
 
-def test_check_lists_mistakes_as_json(tmp_path, foretell):
+def test_check_lists_mistakes_as_json(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     (tmp_path / "foretell.yaml").write_text("name: x\ncommand: [run, '{n}']\nrepetitions: many\n")
     outcome = foretell("check", "--json", folder=tmp_path)
     assert outcome.code == 1
@@ -48,7 +52,7 @@ def test_check_lists_mistakes_as_json(tmp_path, foretell):
     assert {mistake["line"] for mistake in outcome.record["mistakes"]} == {2, 3}
 
 
-def test_check_counts_what_is_excluded_and_what_cannot_run_here(tmp_path, foretell):
+def test_check_counts_what_is_excluded_and_what_cannot_run_here(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     (tmp_path / "foretell.yaml").write_text(
         "name: x\nshell: 'true'\nparameters: {n: {values: [1, 2, 3]}}\n"
         "resources: {cores: [1, 100000]}\nrepetitions: 2\nwhere: n != 3 or cores > 1\n"
@@ -66,13 +70,15 @@ def test_check_counts_what_is_excluded_and_what_cannot_run_here(tmp_path, forete
     assert "2 by where in the app file" in dry.out
 
 
-def test_check_of_an_app_for_a_cluster_does_not_judge_it_by_this_machine(tmp_path, foretell):
+def test_check_of_an_app_for_a_cluster_does_not_judge_it_by_this_machine(
+    tmp_path: Path, foretell: Callable[..., Any]
+) -> None:
     (tmp_path / "foretell.yaml").write_text("name: x\nshell: 'true'\nresources: {cores: 100000}\nrunner: slurm\n")
     assert foretell("check", "--json", folder=tmp_path).record["impossible_here"] == {}
 
 
 @pytest.mark.parametrize("command", ["predict", "explain", "recommend", "verify", "run"])
-def test_a_configuration_that_the_app_file_excludes_is_refused(run, workspace, command):
+def test_a_configuration_that_the_app_file_excludes_is_refused(run: Run, workspace: Path, command: str) -> None:
     with (workspace / "foretell.yaml").open("a") as file:
         file.write("where: n % 2 == 0\n")
     refused = run(command, "--set", "n=27")
@@ -81,7 +87,7 @@ def test_a_configuration_that_the_app_file_excludes_is_refused(run, workspace, c
     assert "n=27" in refused.err
 
 
-def test_recommend_leaves_out_what_the_app_file_excludes(run, workspace):
+def test_recommend_leaves_out_what_the_app_file_excludes(run: Run, workspace: Path) -> None:
     with (workspace / "foretell.yaml").open("a") as file:
         file.write("where: n < 30 or cores > 1\n")
     assert run("recommend", "--set", "n=26", "--site", "osc").code == 0
@@ -91,7 +97,7 @@ def test_recommend_leaves_out_what_the_app_file_excludes(run, workspace):
 
 
 @pytest.mark.parametrize("command", ["predict", "recommend"])
-def test_a_configuration_that_only_failed_has_a_warning(run, command):
+def test_a_configuration_that_only_failed_has_a_warning(run: Run, command: str) -> None:
     said = "this configuration failed once and never completed: no five today"
     failed, fine = (run(command, "--set", f"n={n}", "--json").record for n in (5, 6))
     doubts = [
@@ -102,7 +108,7 @@ def test_a_configuration_that_only_failed_has_a_warning(run, command):
     assert said in " ".join(re.sub("[│╮╯]", " ", run(command, "--set", "n=5").out).split())
 
 
-def test_generate_tells_what_it_did(built):
+def test_generate_tells_what_it_did(built: Path) -> None:
     result = json.loads((built / "generate.json").read_text())
     assert result.keys() >= {"app", "completed", "failed", "recovered", "elapsed_s", "failures", "stopped"}
     assert (result["completed"], result["failed"]) == (9, 2)
@@ -111,7 +117,7 @@ def test_generate_tells_what_it_did(built):
     assert failures[40]["state"] == "timed_out"
 
 
-def test_dry_run_runs_nothing(workspace, foretell):
+def test_dry_run_runs_nothing(workspace: Path, foretell: Callable[..., Any]) -> None:
     outcome = foretell("generate", "--dry-run", "--store", "new.db", "--jobs", "1", "--json", folder=workspace)
     assert outcome.code == 0, outcome.err
     assert outcome.record.keys() >= {"app", "specs", "runs", "stored", "failed", "left_out", "at_once", "expected_s"}
@@ -119,13 +125,15 @@ def test_dry_run_runs_nothing(workspace, foretell):
     assert not (workspace / "new.db").exists()
 
 
-def test_what_is_stored_is_not_made_again(run):
+def test_what_is_stored_is_not_made_again(run: Run) -> None:
     outcome = run("generate", "--json")
     assert (outcome.record["completed"], outcome.record["failed"]) == (0, 0)
 
 
-def test_with_nothing_to_run_only_that_is_said_and_no_models_are_loaded(run, monkeypatch):
-    def refuse(*_):
+def test_with_nothing_to_run_only_that_is_said_and_no_models_are_loaded(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
         raise AssertionError("not needed")
 
     monkeypatch.setattr("foretell.campaigns.campaign.preload", refuse)
@@ -139,7 +147,7 @@ def test_with_nothing_to_run_only_that_is_said_and_no_models_are_loaded(run, mon
     ]
 
 
-def test_completed_runs_that_lack_something_are_counted_and_shown(tmp_path, foretell):
+def test_completed_runs_that_lack_something_are_counted_and_shown(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     (tmp_path / "foretell.yaml").write_text(
         "name: x\nshell: 'seq 100000'\nrepetitions: 2\nlog_limit: 64KB\n"
         "phases: {cnt: {pattern: '^(\\d+)$', combine: sum}}\n"
@@ -151,7 +159,7 @@ def test_completed_runs_that_lack_something_are_counted_and_shown(tmp_path, fore
     assert "phase 'cnt': the output was cut to 64 KB; raise 'log_limit'" in " ".join(shown.out.split())
 
 
-def test_failed_runs_do_not_teach_and_timed_out_ones_are_longer_than(built):
+def test_failed_runs_do_not_teach_and_timed_out_ones_are_longer_than(built: Path) -> None:
     card = json.loads((built / "build.json").read_text())
     assert card.keys() >= {"app", "policy", "judgements", "uses_custom", "notes", "columns", "plots"}
     judgement = card["judgements"]["elapsed_s"]
@@ -161,19 +169,19 @@ def test_failed_runs_do_not_teach_and_timed_out_ones_are_longer_than(built):
     assert {"mae", "mape", "upp", "ov_mape", "wtm", "retry_cost"} <= judgement["expected"].keys()
 
 
-def test_unknown_candidates_are_named_with_the_known(run):
+def test_unknown_candidates_are_named_with_the_known(run: Run) -> None:
     outcome = run("build", "--candidates", "all")
     assert outcome.code > 0
     assert "no list of candidates named 'all'. Known: default, harp" in " ".join(outcome.err.split())
 
 
-def test_build_writes_plots(built):
+def test_build_writes_plots(built: Path) -> None:
     written = {Path(path).name for path in json.loads((built / "build.json").read_text())["plots"]}
     assert {"tiny-elapsed_s.png", "tiny-elapsed_s.svg"} <= written
     assert all((built / ".foretell" / "plots" / name).stat().st_size > 0 for name in written)
 
 
-def test_rows_that_the_app_excludes_are_named(run, workspace):
+def test_rows_that_the_app_excludes_are_named(run: Run, workspace: Path) -> None:
     app, table = workspace / "foretell.yaml", workspace / "asked.csv"
     app.write_text(f"{app.read_text()}where: n < 30\n")
     table.write_text("n\n22\n50\n26\n")
@@ -183,7 +191,7 @@ def test_rows_that_the_app_excludes_are_named(run, workspace):
     assert " in row " not in run("predict", "--set", "n=50").err
 
 
-def test_predict(run):
+def test_predict(run: Run) -> None:
     outcome = run("predict", "--set", "n=26", "--level", "80%", "--json")
     (prediction,) = outcome.record
     assert prediction.keys() >= PREDICTION
@@ -198,13 +206,13 @@ def test_predict(run):
     assert len(tries) > 1
 
 
-def test_predict_says_when_it_was_never_measured(run):
+def test_predict_says_when_it_was_never_measured(run: Run) -> None:
     (inside,), (outside,) = (run("predict", "--set", f"n={n}", "--json").record for n in (26, 5000))
     assert outside["doubts"]
     assert not any("n" in doubt.split() for doubt in inside["doubts"])
 
 
-def test_predict_by_name_from_another_folder(workspace, tmp_path, foretell):
+def test_predict_by_name_from_another_folder(workspace: Path, tmp_path: Path, foretell: Callable[..., Any]) -> None:
     store = str(workspace / ".foretell" / "store.db")
     outcome = foretell("predict", "tiny", "--set", "n=26", "--json", "--store", store, folder=tmp_path)
     assert outcome.code == 0, outcome.err
@@ -214,7 +222,7 @@ def test_predict_by_name_from_another_folder(workspace, tmp_path, foretell):
     assert by_environment.record == outcome.record
 
 
-def test_recommend_here_writes_a_shell_script(run, workspace):
+def test_recommend_here_writes_a_shell_script(run: Run, workspace: Path) -> None:
     outcome = run("recommend", "--set", "n=26", "--json")
     assert outcome.code == 0, outcome.err
     assert outcome.record.keys() == {"app", "picked", "why", "offers", "rejections", "script"}
@@ -222,7 +230,7 @@ def test_recommend_here_writes_a_shell_script(run, workspace):
     assert (workspace / "job.sh").read_text().startswith("#!")
 
 
-def test_recommend_for_a_cluster_writes_a_job_script(run, workspace):
+def test_recommend_for_a_cluster_writes_a_job_script(run: Run, workspace: Path) -> None:
     words = ["recommend", "--set", "n=26", "--site", "osc", "--max-time", "2h", "--max-cost", "5", "--account", "PAS1"]
     outcome = run(*words, "--json")
     assert outcome.code == 0, outcome.err
@@ -234,7 +242,7 @@ def test_recommend_for_a_cluster_writes_a_job_script(run, workspace):
     assert re.search(r"^#SBATCH --time=\d\d:\d\d:00$", script, re.MULTILINE)
 
 
-def test_recommend_within_impossible_limits(run, workspace):
+def test_recommend_within_impossible_limits(run: Run, workspace: Path) -> None:
     outcome = run("recommend", "--set", "n=26", "--site", "osc", "--max-time", "1ms")
     assert outcome.code == 1
     assert "--max-time" in outcome.err or "limit" in outcome.err
@@ -250,7 +258,7 @@ def test_recommend_within_impossible_limits(run, workspace):
         (["report", "--set", "n=26"], "tiny-report.html"),
     ],
 )
-def test_a_file_of_the_users_own_is_kept(run, workspace, words, name):
+def test_a_file_of_the_users_own_is_kept(run: Run, workspace: Path, words: list[str], name: str) -> None:
     own = "#!/bin/bash\n#SBATCH --time=1\nmy work\n"
     (workspace / name).write_text(own)
     kept = run(*words)
@@ -267,7 +275,9 @@ def test_a_file_of_the_users_own_is_kept(run, workspace, words, name):
     ("words", "name"),
     [(["recommend", "--set", "n=26"], "job.sh"), (["report", "--set", "n=26"], "tiny-report.html")],
 )
-def test_what_foretell_wrote_is_replaced_until_it_is_edited(run, workspace, words, name):
+def test_what_foretell_wrote_is_replaced_until_it_is_edited(
+    run: Run, workspace: Path, words: list[str], name: str
+) -> None:
     assert run(*words).code == 0
     assert run(*words).code == 0
     with (workspace / name).open("a") as file:
@@ -276,7 +286,7 @@ def test_what_foretell_wrote_is_replaced_until_it_is_edited(run, workspace, word
     assert (workspace / name).read_text().endswith("# mine\n")
 
 
-def test_a_recommendation_is_printed_although_its_script_is_not_written(run, workspace):
+def test_a_recommendation_is_printed_although_its_script_is_not_written(run: Run, workspace: Path) -> None:
     (workspace / "job.sbatch").write_text("mine")
     words = ["recommend", "--set", "n=26", "--site", "osc"]
     assert "ask for" in run(*words).out
@@ -285,7 +295,7 @@ def test_a_recommendation_is_printed_although_its_script_is_not_written(run, wor
     assert record["script"] is None
 
 
-def test_verify_keeps_its_run(run):
+def test_verify_keeps_its_run(run: Run) -> None:
     outcome = run("verify", "--set", "n=22", "--json")
     assert outcome.code == 0, outcome.err
     assert outcome.record.keys() == {"prediction", "run", "time_inside", "memory_inside"}
@@ -298,13 +308,13 @@ def test_verify_keeps_its_run(run):
     assert told in run("recommend", "--set", "n=22", "--json").record["picked"]["prediction"]["doubts"]
 
 
-def test_verify_of_a_run_that_fails(run):
+def test_verify_of_a_run_that_fails(run: Run) -> None:
     outcome = run("verify", "--set", "n=5")
     assert outcome.code == 1
     assert "did not complete" in outcome.out
 
 
-def test_report_is_one_page(run, workspace):
+def test_report_is_one_page(run: Run, workspace: Path) -> None:
     outcome = run("report", "--set", "n=26", "--site", "osc", "--json")
     assert outcome.record == {"app": "tiny", "file": "tiny-report.html"}
     page = (workspace / "tiny-report.html").read_text()
@@ -312,7 +322,7 @@ def test_report_is_one_page(run, workspace):
     assert not re.search(r"<(script|link|img|iframe)\b[^>]*https?://", page)
 
 
-def test_runs_can_be_listed_and_shown(run):
+def test_runs_can_be_listed_and_shown(run: Run) -> None:
     page = run("runs", "list", "--limit", "3", "--json").record
     assert (page["total"], len(page["runs"])) == (11, 3)
     failed = run("runs", "list", "--state", "failed", "--state", "timed_out", "--json").record
@@ -323,7 +333,7 @@ def test_runs_can_be_listed_and_shown(run):
     assert "no five today" in run("runs", "show", run_id[:9]).out
 
 
-def test_exported_runs_can_be_imported(run, workspace):
+def test_exported_runs_can_be_imported(run: Run, workspace: Path) -> None:
     assert run("runs", "export", "--output", "runs.csv", "--state", "completed").code == 0
     frame = pd.read_csv(workspace / "runs.csv")
     assert len(frame) == 9
@@ -337,13 +347,13 @@ def test_exported_runs_can_be_imported(run, workspace):
     assert (first["added"], second["added"], second["already_there"]) == (9, 0, 9)
 
 
-def test_export_prints_csv_or_json(run, workspace):
+def test_export_prints_csv_or_json(run: Run, workspace: Path) -> None:
     (workspace / "out.csv").write_text(run("runs", "export").out)
     assert len(pd.read_csv(workspace / "out.csv")) == 11
     assert len(run("runs", "export", "--json").record) == 11
 
 
-def test_delete_asks_first(run):
+def test_delete_asks_first(run: Run) -> None:
     assert run("runs", "delete", "--state", "failed").code != 0
     assert run("runs", "list", "--json").record["total"] == 11
     deleted = run("runs", "delete", "--state", "failed", "--yes", "--json").record
@@ -351,7 +361,7 @@ def test_delete_asks_first(run):
     assert run("runs", "list", "--json").record["total"] == 10
 
 
-def test_delete_takes_ids_or_how_they_begin(run):
+def test_delete_takes_ids_or_how_they_begin(run: Run) -> None:
     first, second, *_ = (one["id"] for one in run("runs", "list", "--json").record["runs"])
     done = run("runs", "delete", first[:10], second, first, "--yes", "--json").record
     assert set(done["ids"]) == {first, second}
@@ -360,13 +370,13 @@ def test_delete_takes_ids_or_how_they_begin(run):
 
 
 @pytest.mark.parametrize("words", [[], ["--yes"], ["3f2a", "--failed"], ["3f2a", "--app", "tiny"]])
-def test_delete_wants_ids_or_else_a_kind_of_runs(run, words):
+def test_delete_wants_ids_or_else_a_kind_of_runs(run: Run, words: Any) -> None:
     outcome = run("runs", "delete", *words)
     assert outcome.code == 1
     assert "ids of runs, or else --app" in outcome.err
 
 
-def test_sites(tmp_path, foretell):
+def test_sites(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     sites = foretell("sites", "list", "--json", folder=tmp_path).record
     assert {"local", "osc", "tacc"} <= {site["name"] for site in sites}
     site = foretell("sites", "show", "osc", "--json", folder=tmp_path).record
@@ -392,7 +402,7 @@ def test_sites(tmp_path, foretell):
         "sites show local",
     ],
 )
-def test_output_fits_the_terminal(words, run):
+def test_output_fits_the_terminal(words: str, run: Run) -> None:
     outcome = run(*words.split())
     assert outcome.code == 0, outcome.err
     lines = f"{outcome.out}\n{outcome.err}".splitlines()
@@ -409,7 +419,7 @@ parameters:
 """
 
 
-def test_nothing_from_a_file_or_a_run_controls_the_terminal(tmp_path, foretell):
+def test_nothing_from_a_file_or_a_run_controls_the_terminal(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     (tmp_path / "foretell.yaml").write_text(_HOSTILE)
     made = foretell("generate", folder=tmp_path)
     (run,) = foretell("runs", "list", "--json", folder=tmp_path).record["runs"]
@@ -423,6 +433,6 @@ def test_nothing_from_a_file_or_a_run_controls_the_terminal(tmp_path, foretell):
     assert "owned" not in made.out
 
 
-def test_the_table_of_failures_has_the_last_line_that_was_printed(tmp_path, foretell):
+def test_the_table_of_failures_has_the_last_line_that_was_printed(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     (tmp_path / "foretell.yaml").write_text("name: x\nshell: 'echo out; echo the disk is full >&2; exit 4'\n")
     assert "the disk is full" in " ".join(foretell("generate", folder=tmp_path).out.split())

@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -9,7 +12,7 @@ import typer.main
 from foretell.cli.main import app
 
 
-def _list_commands(command, words=()):
+def _list_commands(command: Any, words: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     inner = getattr(command, "commands", None)
     if inner is None:
         return [words]
@@ -19,13 +22,13 @@ def _list_commands(command, words=()):
 COMMANDS = _list_commands(typer.main.get_command(app))
 
 
-def test_every_command_is_found():
+def test_every_command_is_found() -> None:
     assert len(COMMANDS) == 36
     assert ("runs", "import") in COMMANDS
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_help_shows_an_example_and_json(words, tmp_path, foretell):
+def test_help_shows_an_example_and_json(words: Any, tmp_path: Path, foretell: Callable[..., Any]) -> None:
     outcome = foretell(*words, "--help", folder=tmp_path)
     assert outcome.code == 0
     text = " ".join(outcome.out.split())
@@ -34,12 +37,12 @@ def test_help_shows_an_example_and_json(words, tmp_path, foretell):
     assert max(map(len, outcome.out.splitlines())) <= 100
 
 
-def test_version(tmp_path, foretell):
+def test_version(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     assert foretell("--version", folder=tmp_path).out.startswith("foretell ")
 
 
 @pytest.mark.parametrize("module", ["foretell", "foretell.cli.main"])
-def test_heavy_libraries_wait_until_they_are_needed(module):
+def test_heavy_libraries_wait_until_they_are_needed(module: str) -> None:
     heavy = {"numpy", "pandas", "sklearn", "scipy", "sqlalchemy", "matplotlib", "jinja2", "skops", "torch"}
     code = f"import sys, {module}; print(*(set(sys.modules) & {heavy!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,6 +5,9 @@ import os
 import random
 import stat
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +21,11 @@ NAMES = (
 JOBS = 60
 
 
-def _line(**fields):
+def _line(**fields: object) -> str:
     return "|".join(str(fields.get(name, "")) for name in NAMES) + "\n"
 
 
-def build_text(jobs=JOBS):
+def build_text(jobs: int = JOBS) -> str:
     """Time grows with epochs and falls with cores; memory grows with epochs."""
     draw = random.Random(3)
     lines = ["|".join(NAMES) + "\n"]
@@ -43,19 +46,19 @@ def build_text(jobs=JOBS):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> Path:
     (tmp_path / "jobs.txt").write_text(build_text())
     return tmp_path
 
 
-def test_reading_twice_changes_nothing_and_reads_nothing(folder, foretell):
+def test_reading_twice_changes_nothing_and_reads_nothing(folder: Path, foretell: Callable[..., Any]) -> None:
     first = foretell("history", "import", "jobs.txt", "--json", folder=folder).record
     assert (first["lines"], first["jobs"], first["changed"], first["complaints"]) == (2 * JOBS, JOBS, JOBS, [])
     again = foretell("history", "import", "jobs.txt", "--json", folder=folder).record
     assert (again["lines"], again["changed"], again["read_before"]) == (0, 0, 2 * JOBS + 1)
 
 
-def test_the_same_jobs_packed_or_in_a_longer_file_are_known(folder, foretell):
+def test_the_same_jobs_packed_or_in_a_longer_file_are_known(folder: Path, foretell: Callable[..., Any]) -> None:
     foretell("history", "import", "jobs.txt", folder=folder)
     (folder / "jobs.txt.gz").write_bytes(gzip.compress(build_text(JOBS + 2).encode()))
     found = foretell("history", "import", "jobs.txt.gz", "--json", folder=folder).record
@@ -64,7 +67,9 @@ def test_the_same_jobs_packed_or_in_a_longer_file_are_known(folder, foretell):
     assert (again["jobs"], again["read_before"]) == (0, 2 * JOBS + 5)
 
 
-def test_a_packed_file_that_is_cut_off_is_told_and_keeps_what_was_read(folder, foretell):
+def test_a_packed_file_that_is_cut_off_is_told_and_keeps_what_was_read(
+    folder: Path, foretell: Callable[..., Any]
+) -> None:
     packed = gzip.compress(build_text(3000).encode())
     (folder / "jobs.gz").write_bytes(packed[: len(packed) // 2])
     outcome = foretell("history", "import", "jobs.gz", folder=folder)
@@ -72,13 +77,13 @@ def test_a_packed_file_that_is_cut_off_is_told_and_keeps_what_was_read(folder, f
     assert "jobs.gz: cannot be read to its end" in outcome.err
 
 
-def test_killed_in_the_middle_it_goes_on_where_it_was(folder, monkeypatch):
+def test_killed_in_the_middle_it_goes_on_where_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction for each block; the third one fails, as if we were killed there."""
     monkeypatch.setattr("foretell.history.api._BATCH", 1)
     monkeypatch.setattr("foretell.history.accounting_sources.BLOCK", 2000)
     store, add, calls = folder / "s.db", JobHistory.add, []
 
-    def fail(self, batches, assignments, marks):
+    def fail(self: Any, batches: Any, assignments: Any, marks: Any) -> Any:
         calls.append(sum(len(rows.rows) for rows in batches))
         if len(calls) == 3:
             raise KeyboardInterrupt
@@ -94,7 +99,9 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(folder, monkeypatch):
     assert (result.jobs, result.changed, result.lines) == (JOBS - kept, JOBS - kept, 2 * (JOBS - kept))
 
 
-def test_lines_that_were_not_understood_are_told_and_read_again_next_time(folder, foretell):
+def test_lines_that_were_not_understood_are_told_and_read_again_next_time(
+    folder: Path, foretell: Callable[..., Any]
+) -> None:
     with (folder / "jobs.txt").open("a") as file:
         file.write(
             _line(JobID=7, JobIDRaw=7, State="LOST", ElapsedRaw=3) + _line(JobID="8", JobIDRaw="8", State="FAILED")
@@ -121,14 +128,16 @@ def test_lines_that_were_not_understood_are_told_and_read_again_next_time(folder
         (["report", "--site", "nowhere"], "no site named 'nowhere'"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_message(folder, foretell, words, told):
+def test_what_cannot_be_done_is_said_in_one_message(
+    folder: Path, foretell: Callable[..., Any], words: list[str], told: str
+) -> None:
     (folder / "foretell.txt").write_text("a|b\n1|2\n")
     outcome = foretell("history", *words, folder=folder)
     assert (outcome.code, outcome.out) == (1, "")
     assert told in outcome.err
 
 
-def test_rules_group_anew_and_hold_for_later_imports(folder, foretell):
+def test_rules_group_anew_and_hold_for_later_imports(folder: Path, foretell: Callable[..., Any]) -> None:
     foretell("history", "import", "jobs.txt", folder=folder)
     assert [app["app"] for app in foretell("history", "apps", "--json", folder=folder).record] == ["ada.train_run"]
     (folder / "rules.toml").write_text('[[rules]]\napp = "net"\nmatch = { name = "^train_run(?P<number>1\\\\d+)" }\n')
@@ -141,12 +150,12 @@ def test_rules_group_anew_and_hold_for_later_imports(folder, foretell):
     assert [app["app"] for app in back] == ["ada.train_run"]
 
 
-def test_without_jobs_it_says_where_they_come_from(tmp_path, foretell):
+def test_without_jobs_it_says_where_they_come_from(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     outcome = foretell("history", "apps", folder=tmp_path)
     assert (outcome.code, "foretell history import" in outcome.out) == (0, True)
 
 
-def test_an_application_of_the_history_can_be_built_and_asked(folder, foretell):
+def test_an_application_of_the_history_can_be_built_and_asked(folder: Path, foretell: Callable[..., Any]) -> None:
     foretell("history", "import", "jobs.txt", folder=folder)
     built = foretell("build", "ada.train_run", "--json", folder=folder)
     assert built.code == 0, built.err
@@ -158,7 +167,7 @@ def test_an_application_of_the_history_can_be_built_and_asked(folder, foretell):
     assert answer["peak_memory_bytes"]["value"] == pytest.approx(62_000 * 1024, rel=0.05)
 
 
-def test_jobs_that_only_differ_by_what_nobody_knows_still_teach(folder, foretell):
+def test_jobs_that_only_differ_by_what_nobody_knows_still_teach(folder: Path, foretell: Callable[..., Any]) -> None:
     names = "JobID|State|User|JobName|ElapsedRaw\n"
     draw = random.Random(1)
     rows = [f"{number}|COMPLETED|bob|post|{draw.randint(80, 120)}\n" for number in range(1, 31)]
@@ -169,7 +178,7 @@ def test_jobs_that_only_differ_by_what_nobody_knows_still_teach(folder, foretell
     assert 80 <= answer["elapsed_s"]["value"] <= 120
 
 
-def test_the_report_in_words_in_money_and_as_a_plot(folder, foretell):
+def test_the_report_in_words_in_money_and_as_a_plot(folder: Path, foretell: Callable[..., Any]) -> None:
     foretell("history", "import", "jobs.txt", folder=folder)
     outcome = foretell("history", "report", "--by", "app", "--site", "osc", "--plot", "plots/w.svg", folder=folder)
     assert outcome.code == 0, outcome.err
@@ -195,7 +204,7 @@ if words["--starttime"] <= "2025-01-02" < words["--endtime"]:
 """
 
 
-def test_sacct_is_asked_in_windows_and_never_twice_for_what_is_past(folder, foretell):
+def test_sacct_is_asked_in_windows_and_never_twice_for_what_is_past(folder: Path, foretell: Callable[..., Any]) -> None:
     program = folder / "bin" / "sacct"
     program.parent.mkdir()
     program.write_text(SACCT.format(python=sys.executable))
@@ -228,7 +237,9 @@ for place, state in enumerate(states):
 """
 
 
-def test_every_week_with_an_unknown_state_is_read_again_until_it_is_known(folder, foretell):
+def test_every_week_with_an_unknown_state_is_read_again_until_it_is_known(
+    folder: Path, foretell: Callable[..., Any]
+) -> None:
     program = folder / "bin" / "sacct"
     program.parent.mkdir()
     program.write_text(WEEKS.format(python=sys.executable))
@@ -246,7 +257,7 @@ def test_every_week_with_an_unknown_state_is_read_again_until_it_is_known(folder
     assert len((folder / "calls.txt").read_text().splitlines()) == 3 * 4
 
 
-def test_a_model_older_than_later_jobs_says_so_in_text_and_json(folder, foretell):
+def test_a_model_older_than_later_jobs_says_so_in_text_and_json(folder: Path, foretell: Callable[..., Any]) -> None:
     foretell("history", "import", "jobs.txt", folder=folder)
     foretell("build", "ada.train_run", folder=folder)
     asked = ["ada.train_run", "--set", "epochs=60", "--cores", "8"]
@@ -267,7 +278,7 @@ def test_a_model_older_than_later_jobs_says_so_in_text_and_json(folder, foretell
     assert foretell("predict", *asked, "--json", folder=folder).record[0]["doubts"] == []
 
 
-def test_without_sacct_it_says_so(folder, foretell):
+def test_without_sacct_it_says_so(folder: Path, foretell: Callable[..., Any]) -> None:
     outcome = foretell("history", "import", folder=folder, environment={"PATH": str(folder)})
     assert outcome.code == 1
     assert "'sacct' is not found" in outcome.err

@@ -1,5 +1,9 @@
 """The contract for people with history: runs from a table in, predictions for a table of configurations out."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -36,7 +40,7 @@ def build_history() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def history(tmp_path_factory, foretell):
+def history(tmp_path_factory: pytest.TempPathFactory, foretell: Callable[..., Any]) -> Path:
     folder = tmp_path_factory.mktemp("history")
     build_history().to_csv(folder / "past.csv", index=False)
     options = ["--memory", "peak (bytes)", "--scale", "run_type", "--drop", "job id"]
@@ -50,8 +54,8 @@ def history(tmp_path_factory, foretell):
 
 
 @pytest.fixture(scope="module")
-def predict(history, foretell):
-    def _predict(frame):
+def predict(history: Path, foretell: Callable[..., Any]) -> Callable[[pd.DataFrame], list[Any]]:
+    def _predict(frame: pd.DataFrame) -> list[Any]:
         frame.to_csv(history / "configs.csv", index=False)
         rows = foretell("predict", "hist", "--from", "configs.csv", "--json", folder=history).record
         assert len(rows) == len(frame)
@@ -60,7 +64,7 @@ def predict(history, foretell):
     return _predict
 
 
-def test_an_object_a_row(predict):
+def test_an_object_a_row(predict: Callable[[pd.DataFrame], list[Any]]) -> None:
     frame = build_history().drop(columns=["walltime_s", "peak (bytes)", "run_type", "job id"])
     for row, number in zip(predict(frame), frame["n"], strict=True):
         assert row["parameters"]["n"] == number
@@ -72,28 +76,28 @@ def test_an_object_a_row(predict):
         assert isinstance(row["request"]["memory_bytes"], int)
 
 
-def test_what_was_measured_is_found_again(predict):
+def test_what_was_measured_is_found_again(predict: Callable[[pd.DataFrame], list[Any]]) -> None:
     frame = build_history()
     predicted = [row["elapsed_s"]["value"] for row in predict(frame)]
     errors = np.abs(np.array(predicted) / frame["walltime_s"] - 1)
     assert np.median(errors) < 0.1
 
 
-def test_columns_in_another_order_and_others_beside(predict):
+def test_columns_in_another_order_and_others_beside(predict: Callable[[pd.DataFrame], list[Any]]) -> None:
     frame = build_history()
     expected = predict(frame)
     shuffled = frame[sorted(frame.columns, reverse=True)].assign(comment="new", **{"": 1})
     assert predict(shuffled) == expected
 
 
-def test_cores_count(predict):
+def test_cores_count(predict: Callable[[pd.DataFrame], list[Any]]) -> None:
     frame = build_history().head(1)
     few, many = (predict(frame.assign(cores=cores))[0]["allocation"]["cores"] for cores in (1, 2))
     assert (few, many) == (1, 2)
 
 
 @pytest.mark.parametrize("column", ["n", "kind", "shuffle", "depth", "rate", "constant", "größe (MB); 'x'", "name"])
-def test_an_empty_cell_is_not_known(predict, column):
+def test_an_empty_cell_is_not_known(predict: Callable[[pd.DataFrame], list[Any]], column: str) -> None:
     frame = build_history().head(2).astype({column: object})
     frame.loc[0, column] = None
     empty, full = predict(frame)
@@ -102,7 +106,7 @@ def test_an_empty_cell_is_not_known(predict, column):
     assert empty["elapsed_s"]["value"] > 0
 
 
-def test_a_word_never_seen_is_a_doubt(predict):
+def test_a_word_never_seen_is_a_doubt(predict: Callable[[pd.DataFrame], list[Any]]) -> None:
     frame = build_history().head(2)
     frame.loc[0, "kind"] = "brand new"
     new, known = predict(frame)
@@ -110,16 +114,18 @@ def test_a_word_never_seen_is_a_doubt(predict):
     assert not any("kind" in doubt for doubt in known["doubts"])
 
 
-def test_no_row_no_prediction(predict, history, foretell):
+def test_no_row_no_prediction(
+    predict: Callable[[pd.DataFrame], list[Any]], history: Path, foretell: Callable[..., Any]
+) -> None:
     assert predict(build_history().head(0)) == []
     assert foretell("predict", "hist", "--from", "configs.csv", folder=history).code == 0
 
 
-def test_a_column_of_one_value_may_be_missing(predict):
+def test_a_column_of_one_value_may_be_missing(predict: Callable[[pd.DataFrame], list[Any]]) -> None:
     assert predict(build_history().drop(columns="constant"))[0]["parameters"]["constant"] == 7
 
 
-def test_mistakes_are_named_all_at_once(history, foretell):
+def test_mistakes_are_named_all_at_once(history: Path, foretell: Callable[..., Any]) -> None:
     frame = build_history().drop(columns="n").astype({"shuffle": object})
     frame.loc[2, "shuffle"] = "perhaps"
     frame.to_csv(history / "wrong.csv", index=False)
@@ -129,7 +135,7 @@ def test_mistakes_are_named_all_at_once(history, foretell):
     assert "'perhaps' in row 3" in outcome.err
 
 
-def test_without_memory_and_scale(tmp_path, foretell):
+def test_without_memory_and_scale(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     frame = build_history()[["n", "kind", "walltime_s"]]
     frame.to_csv(tmp_path / "past.csv", index=False)
     assert foretell(*IMPORT, folder=tmp_path).code == 0
@@ -141,7 +147,7 @@ def test_without_memory_and_scale(tmp_path, foretell):
     assert all(row["request"]["walltime_s"] > 0 for row in rows)
 
 
-def test_units_and_states(tmp_path, foretell):
+def test_units_and_states(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     frame = pd.DataFrame({"n": [1, 2, 3], "minutes": [1, 2, 3], "mb": [10, 20, 30], "how": ["completed", "oom", "?"]})
     frame.to_csv(tmp_path / "past.tsv", index=False, sep="\t")
     words = ["--elapsed", "minutes", "--elapsed-unit", "1m", "--memory", "mb", "--memory-unit", "1MB", "--state", "how"]
@@ -153,7 +159,7 @@ def test_units_and_states(tmp_path, foretell):
     assert by_state == {"completed": (60, 10 * 2**20), "out_of_memory": (120, 20 * 2**20)}
 
 
-def test_parquet(tmp_path, foretell):
+def test_parquet(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     build_history().to_parquet(tmp_path / "past.parquet")
     words = ["runs", "import", "past.parquet", "--app", "hist", "--elapsed", "walltime_s", "--json"]
     assert foretell(*words, folder=tmp_path).record["added"] == ROWS

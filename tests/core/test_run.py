@@ -58,7 +58,7 @@ def test_resources_are_part_of_a_configuration(allocation: Allocation) -> None:
     assert replace(spec, allocation=allocation).configuration != spec.configuration
 
 
-def test_only_queued_and_running_are_not_final():
+def test_only_queued_and_running_are_not_final() -> None:
     assert {state for state in State if not state.final} == {State.QUEUED, State.RUNNING}
 
 

@@ -1,5 +1,8 @@
 """Which application jobs are of: by their texts, or by rules that users write."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from foretell.core.errors import NotFoundError, SpecError
@@ -17,13 +20,13 @@ from foretell.history.grouping import Rules, find_options, find_script, load_rul
         ("step1e-5", "step2e-6"),
     ],
 )
-def test_numbers_and_ids_do_not_make_another_application(one, other):
+def test_numbers_and_ids_do_not_make_another_application(one: str, other: str) -> None:
     names = {name_app(JobKind(user="ada", name=name)) for name in (one, other)}
     assert len(names) == 1
     assert names.pop().startswith("ada.")
 
 
-def test_names_users_and_scripts_do():
+def test_names_users_and_scripts_do() -> None:
     kinds = [JobKind(user=user, name=name) for user in ("ada", "bob") for name in ("train", "test_train")]
     assert len({name_app(kind) for kind in kinds}) == 4
 
@@ -41,7 +44,7 @@ def test_names_users_and_scripts_do():
         (JobKind(user="a b/c", name="x y/z"), "a-b-c.z"),
     ],
 )
-def test_a_name_that_tells_nothing_gives_way_to_script_and_folder(kind, app):
+def test_a_name_that_tells_nothing_gives_way_to_script_and_folder(kind: Any, app: str) -> None:
     assert name_app(kind) == app
 
 
@@ -56,11 +59,11 @@ def test_a_name_that_tells_nothing_gives_way_to_script_and_folder(kind, app):
         ("srun -n2 ./solve -k 3", "./solve"),
     ],
 )
-def test_the_script_of_a_command(command, script):
+def test_the_script_of_a_command(command: str, script: str) -> None:
     assert find_script(command) == script
 
 
-def test_options_behind_the_script_become_parameters_of_their_type():
+def test_options_behind_the_script_become_parameters_of_their_type() -> None:
     command = "sbatch -c 4 --mem=4G train.py --epochs 30 --lr=1e-3 --deep --name=a b -k -3 --on true"
     expected = {"epochs": 30, "lr": 1e-3, "deep": True, "name": "a", "k": -3, "on": True}
     assert find_options(command) == expected
@@ -78,7 +81,7 @@ match = { command = "train" }
 """
 
 
-def test_the_first_rule_that_fits_counts_and_named_groups_are_parameters():
+def test_the_first_rule_that_fits_counts_and_named_groups_are_parameters() -> None:
     rules = parse_rules(RULES, source="x")
     kind = JobKind(name="train_30", user="ada", command="sbatch train.sh --lr 0.1")
     assert (rules.assign(kind).app, rules.assign(kind).parameters) == ("resnet", {"epochs": 30, "lr": 0.1})
@@ -87,7 +90,7 @@ def test_the_first_rule_that_fits_counts_and_named_groups_are_parameters():
     assert rules.assign(unfit) == Rules().assign(unfit)
 
 
-def test_every_mistake_of_a_file_is_named_at_once(tmp_path):
+def test_every_mistake_of_a_file_is_named_at_once(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text('colour = 1\n[[rules]]\nmatch = { name = "(", who = "x" }\n[[rules]]\napp = "a b"\nextra = 2\n')
     with pytest.raises(SpecError) as caught:
@@ -98,11 +101,11 @@ def test_every_mistake_of_a_file_is_named_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "rules = 3", "[[rules]", "rules = []"])
-def test_what_is_no_file_of_rules_says_how_one_looks(text):
+def test_what_is_no_file_of_rules_says_how_one_looks(text: str) -> None:
     with pytest.raises(SpecError, match=r"\[\[rules\]\]"):
         parse_rules(text, source="x")
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="rules file"):
         load_rules(tmp_path / "none.toml")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -80,7 +81,9 @@ SEEN = ("job", "task", "submitted_at", "state", "elapsed_s", "cores", "peak_memo
 
 @pytest.mark.parametrize("poor", [WITHOUT_IDS, WITHOUT_SUBMISSION, FEW], ids=["no ids", "no submission", "few"])
 @pytest.mark.parametrize("full_first", [True, False], ids=["full first", "full last"])
-def test_the_same_jobs_from_a_full_and_a_poor_text_count_once_and_lose_nothing(store, tmp_path, poor, full_first):
+def test_the_same_jobs_from_a_full_and_a_poor_text_count_once_and_lose_nothing(
+    store: str, tmp_path: Path, poor: Any, full_first: bool
+) -> None:
     jobs = build_jobs()
     full, other = write(tmp_path / "full.txt", jobs, FULL), write(tmp_path / "poor.txt", jobs, poor)
     alone = str(tmp_path / "alone.db")
@@ -93,7 +96,7 @@ def test_the_same_jobs_from_a_full_and_a_poor_text_count_once_and_lose_nothing(s
     assert [import_history([source], store=store).changed for source in (full, other)] == [0, 0]
 
 
-def test_three_texts_in_any_order_make_the_same_store(tmp_path):
+def test_three_texts_in_any_order_make_the_same_store(tmp_path: Path) -> None:
     jobs = build_jobs()
     sources = [write(tmp_path / f"{len(names)}.txt", jobs, names) for names in (FULL, WITHOUT_IDS, WITHOUT_SUBMISSION)]
     found = []
@@ -104,7 +107,7 @@ def test_three_texts_in_any_order_make_the_same_store(tmp_path):
     assert all(rows == found[0] for rows in found)
 
 
-def test_a_text_that_names_no_cluster_finds_its_jobs_among_several(store, tmp_path):
+def test_a_text_that_names_no_cluster_finds_its_jobs_among_several(store: str, tmp_path: Path) -> None:
     one, two = (
         build_jobs(cluster="c1"),
         [{**job, "Submit": "2025-04-02T09:00:00"} for job in build_jobs(cluster="c2")[:9]],
@@ -114,7 +117,7 @@ def test_a_text_that_names_no_cluster_finds_its_jobs_among_several(store, tmp_pa
     assert (result.changed, len(read_stored(store, "job"))) == (0, len(one) + len(two))
 
 
-def test_a_job_that_could_be_one_of_two_is_left_out_and_told_each_time(store, tmp_path):
+def test_a_job_that_could_be_one_of_two_is_left_out_and_told_each_time(store: str, tmp_path: Path) -> None:
     jobs = [build_job("7", 7, cluster="c1"), build_job("7", 7, cluster="c2"), build_job("8", 8, cluster="c2")]
     import_history([write(tmp_path / "both.txt", jobs, FULL)], store=store)
     poor = write(tmp_path / "poor.txt", jobs[1:], WITHOUT_IDS)
@@ -127,7 +130,7 @@ def test_a_job_that_could_be_one_of_two_is_left_out_and_told_each_time(store, tm
     assert (named.complaints, named.changed) == ((), 0)
 
 
-def test_another_attempt_is_another_job_also_where_its_submission_is_not_given(store, tmp_path):
+def test_another_attempt_is_another_job_also_where_its_submission_is_not_given(store: str, tmp_path: Path) -> None:
     attempts = [build_job("50", 50, state="NODE_FAIL"), build_job("50", 50, hour=15)]
     import_history([write(tmp_path / "first.txt", attempts[:1], FULL)], store=store)
     import_history([write(tmp_path / "both.txt", attempts, WITHOUT_SUBMISSION)], store=store)
@@ -135,7 +138,7 @@ def test_another_attempt_is_another_job_also_where_its_submission_is_not_given(s
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_part_of_the_jobs_and_columns_a_text_has(tmp_path, seed):
+def test_whatever_part_of_the_jobs_and_columns_a_text_has(tmp_path: Path, seed: int) -> None:
     """Texts of random parts: as long as submissions are given, the store has each job once."""
     draw = random.Random(seed)
     jobs, store = build_jobs(), tmp_path / "s.db"
@@ -187,7 +190,9 @@ def _add_old(engine: sa.Engine, cluster: str, job: int, task: int, row: dict[str
 
 
 @pytest.mark.parametrize("names", [FULL, WITHOUT_IDS], ids=["full", "no ids"])
-def test_jobs_that_an_older_version_stored_under_raw_ids_are_found(old_store, tmp_path, names):
+def test_jobs_that_an_older_version_stored_under_raw_ids_are_found(
+    old_store: tuple[str, Callable[..., None]], tmp_path: Path, names: Any
+) -> None:
     store, add = old_store
     jobs = [job for job in build_jobs() if job["JobID"] != "50"]
     for job in jobs:
@@ -196,7 +201,9 @@ def test_jobs_that_an_older_version_stored_under_raw_ids_are_found(old_store, tm
     assert read_stored(store, "job", "task") == sorted((row["job"], row["task"]) for row in map(_split_id, jobs))
 
 
-def test_what_an_older_version_stored_twice_is_put_right(old_store, tmp_path):
+def test_what_an_older_version_stored_twice_is_put_right(
+    old_store: tuple[str, Callable[..., None]], tmp_path: Path
+) -> None:
     store, add = old_store
     jobs = [job for job in build_jobs() if job["JobID"] != "50"]
     for job in jobs:

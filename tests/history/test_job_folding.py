@@ -1,5 +1,7 @@
 """Jobs out of lines: arrays, steps, odd states, figures in every form, and columns that are not there."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from foretell.schedulers.slurm.fields import parse_clock, parse_moment, parse_si
 from .conftest import Read, line, step
 
 
-def test_a_job_in_all_its_figures():
+def test_a_job_in_all_its_figures() -> None:
     text = line(JobID="9_3", JobIDRaw="12") + step("9_3", "batch", MaxRSS="10K", AveDiskRead="1M", AveDiskWrite="0.50M")
     (job,) = Read(text).jobs
     assert (job.job, job.task, job.state, job.elapsed_s, job.limit_s) == (9, 3, "completed", 100, 3600)
@@ -20,7 +22,7 @@ def test_a_job_in_all_its_figures():
     assert job.submitted_at == 1740823200  # as if the cluster's clock showed UTC
 
 
-def test_steps_fold_by_largest_memory_of_a_node_and_sums_of_bytes():
+def test_steps_fold_by_largest_memory_of_a_node_and_sums_of_bytes() -> None:
     text = (
         line(NNodes="2", AllocTRES="cpu=8,node=2,gres/gpu:v100=4")
         + step("7", "batch", MaxRSS="50K", AveDiskRead="2K")
@@ -33,7 +35,7 @@ def test_steps_fold_by_largest_memory_of_a_node_and_sums_of_bytes():
     assert (job.cores, job.gpus, job.nodes, job.memory_bytes) == (8, 4, 2, None)
 
 
-def test_steps_that_are_not_behind_their_job_find_it_or_are_told():
+def test_steps_that_are_not_behind_their_job_find_it_or_are_told() -> None:
     text = line(JobID="7") + line(JobID="8") + step("7", "batch", MaxRSS="7K") + step("99", "batch") + line(JobID="10")
     found = Read(text)
     assert [job.peak_memory_bytes for job in found.jobs] == [7168, None, None]
@@ -41,14 +43,14 @@ def test_steps_that_are_not_behind_their_job_find_it_or_are_told():
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_a_job_has_the_same_id_with_and_without_a_raw_one(raw):
+def test_a_job_has_the_same_id_with_and_without_a_raw_one(raw: bool) -> None:
     names = ("JobID", "JobIDRaw", "State", "ElapsedRaw") if raw else ("JobID", "State", "ElapsedRaw")
     rows = [("12_3", "77"), ("13+1", "14"), ("14_[3-9]", "14"), ("16", "16")]
     text = "".join(f"{job}|{number}|COMPLETED|5\n" if raw else f"{job}|COMPLETED|5\n" for job, number in rows)
     assert [(job.job, job.task) for job in Read(text, names=names).jobs] == [(12, 3), (13, 1), (14, -1), (16, -1)]
 
 
-def test_ids_of_arrays_and_groups_without_a_raw_one():
+def test_ids_of_arrays_and_groups_without_a_raw_one() -> None:
     names = ("JobID", "State", "ElapsedRaw")
     text = "12_3|COMPLETED|5\n13+1|COMPLETED|5\n14_[3-9%2]|CANCELLED by 1000|0\n15_[1-2]|PENDING|0\n16|FAILED|1\n"
     found = Read(text, names=names)
@@ -63,11 +65,11 @@ def test_ids_of_arrays_and_groups_without_a_raw_one():
         ("TIMEOUT", "timed_out"), ("OUT_OF_MEMORY", "out_of_memory"), ("FAILED", "failed"), ("DEADLINE", "cancelled"),
     ],
 )  # fmt: skip
-def test_final_states(word, state):
+def test_final_states(word: str, state: str) -> None:
     assert Read(line(State=word)).jobs[0].state == state
 
 
-def test_unfinished_jobs_wait_for_a_later_import():
+def test_unfinished_jobs_wait_for_a_later_import() -> None:
     text = (
         line(State="RUNNING") + line(JobID="8", State="PENDING", Submit="Unknown") + line(JobID="9", State="SUSPENDED")
     )
@@ -75,18 +77,18 @@ def test_unfinished_jobs_wait_for_a_later_import():
     assert (found.jobs, found.unfinished, found.complaints.found) == ([], 3, {})
 
 
-def test_an_unknown_state_is_told_once_and_loses_nothing_else():
+def test_an_unknown_state_is_told_once_and_loses_nothing_else() -> None:
     found = Read(line(JobID="6", State="LOST") + line() + line(JobID="8", State="LOST"))
     assert [job.job for job in found.jobs] == [7]
     assert found.reasons() == {"Slurm's state 'LOST' is unknown; please report it": (2, 2)}
 
 
-def test_of_requeued_ones_the_last_counts_and_another_submission_is_another_job():
+def test_of_requeued_ones_the_last_counts_and_another_submission_is_another_job() -> None:
     text = line(State="NODE_FAIL", ElapsedRaw="5") + line() + line(Submit="2025-03-02T10:00:00", ElapsedRaw="9")
     assert [(job.state, job.elapsed_s) for job in Read(text).jobs] == [("completed", 100), ("completed", 9)]
 
 
-def test_every_attempt_of_a_requeued_job_is_kept_with_its_own_start():
+def test_every_attempt_of_a_requeued_job_is_kept_with_its_own_start() -> None:
     """As ``sacct --duplicates`` lists them: an attempt that ended in a requeue, then the one after it."""
     names = ("JobID", "State", "Submit", "Start", "ElapsedRaw")
     first = "7|REQUEUED|2025-03-01T10:00:00|2025-03-01T10:01:00|60\n"
@@ -101,24 +103,24 @@ def test_every_attempt_of_a_requeued_job_is_kept_with_its_own_start():
 
 
 @pytest.mark.parametrize("column", ["ElapsedRaw", "Submit", "TotalCPU", "AllocTRES"])
-def test_a_field_that_says_nothing_is_told_and_its_job_left_out(column):
+def test_a_field_that_says_nothing_is_told_and_its_job_left_out(column: str) -> None:
     found = Read(line(**{column: "cpu=x" if column == "AllocTRES" else "x1"}) + line(JobID="8"))
     assert [job.job for job in found.jobs] == [8]
     assert [(count, first) for count, first in found.reasons().values()] == [(1, 2)]
 
 
-def test_a_figure_of_a_step_that_says_nothing_is_told():
+def test_a_figure_of_a_step_that_says_nothing_is_told() -> None:
     found = Read(line() + step("7", "batch", MaxRSS="lots") + line(JobID="8"))
     assert [job.job for job in found.jobs] == [8]
     assert "'lots' is no size" in next(iter(found.reasons()))
 
 
-def test_several_clusters_in_one_text():
+def test_several_clusters_in_one_text() -> None:
     found = Read(line() + line(Cluster="c2"))
     assert (found.clusters, len(found.jobs)) == (["c1", "c2"], 2)
 
 
-def test_few_columns_in_another_order_and_a_separator_at_the_end():
+def test_few_columns_in_another_order_and_a_separator_at_the_end() -> None:
     layout = parse_layout("state|Elapsed|JobID|Timelimit|ReqMem|NCPUS|NNodes|", source="x")
     found = Read("COMPLETED|1-00:00:01|7|UNLIMITED|4Gc|3|2|\n", names=layout.names)
     (job,) = found.jobs
@@ -129,7 +131,7 @@ def test_few_columns_in_another_order_and_a_separator_at_the_end():
 @pytest.mark.parametrize(
     ("head", "missing"), [("JobID|State", "ElapsedRaw"), ("a,b,c", "JobID and no State"), ("", "JobID")]
 )
-def test_a_head_that_lacks_what_no_job_can_do_without(head, missing):
+def test_a_head_that_lacks_what_no_job_can_do_without(head: str, missing: str) -> None:
     with pytest.raises(ImportDataError, match=f"names no {missing}.*sacct --parsable2"):
         parse_layout(head, source="x.txt")
 
@@ -146,7 +148,7 @@ _SIZES = st.tuples(st.integers(0, 10**8), st.sampled_from(["K", "M", "G", ".25M"
 
 
 @given(st.lists(st.tuples(_MOMENTS, _CLOCKS, _SIZES), min_size=1, max_size=20))
-def test_many_at_once_are_read_as_each_alone(rows):
+def test_many_at_once_are_read_as_each_alone(rows: Any) -> None:
     text = "".join(
         line(JobID=str(number), Submit=moment, TotalCPU=clock) + step(str(number), "batch", MaxRSS=size)
         for number, (moment, clock, size) in enumerate(rows)

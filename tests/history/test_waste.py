@@ -1,6 +1,7 @@
 """The waste, against laws known beforehand."""
 
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ SITE = Site(
 )
 
 
-def build(count=40, **changes):
+def build(count: int = 40, **changes: Any) -> Any:
     """Jobs of an hour with 8 cores and 16 GB, that kept 2 cores busy and used 4 GB."""
     usual = {
         "elapsed_s": 3600.0, "limit_s": 36000.0, "nodes": 1.0, "cores": 8.0, "gpus": 0.0, "memory_bytes": 16 * GB,
@@ -46,14 +47,14 @@ def build(count=40, **changes):
     return columns
 
 
-def test_equal_jobs_waste_what_they_did_not_use():
+def test_equal_jobs_waste_what_they_did_not_use() -> None:
     total = find_waste(build(), by="user").total
     assert (total.jobs, total.completed, total.core_hours, total.paid) == (40, 40, 320, 320)
     assert (total.one_request, total.at_best, total.lost) == (80, 80, 0)
     assert (total.time_ratio, total.cpu_used, total.memory_used) == (10, 0.25, 0.25)
 
 
-def test_prices_count_the_cores_that_own_the_memory():
+def test_prices_count_the_cores_that_own_the_memory() -> None:
     report = find_waste(build(), by="user", site=SITE)
     assert report.currency == "USD"
     assert report.total.paid == pytest.approx(40 * 8 * 0.5)
@@ -62,7 +63,7 @@ def test_prices_count_the_cores_that_own_the_memory():
     assert frugal.total.at_best == pytest.approx(40 * 6 * 0.5)  # 22 GB are owned by 6
 
 
-def test_one_request_pays_for_retries_and_for_taking_longer():
+def test_one_request_pays_for_retries_and_for_taking_longer() -> None:
     peaks = [4 * GB] * 38 + [16 * GB] * 2
     report = find_waste(build(peak_memory_bytes=peaks), by="user", site=SITE)
     assert report.total.one_request == pytest.approx((38 * 2 + 2 * (2 + 4)) * 0.5)  # a second try with 16 GB
@@ -70,7 +71,7 @@ def test_one_request_pays_for_retries_and_for_taking_longer():
     assert slow.total.one_request == pytest.approx(38 * 2 + 2 * 2 * 4)
 
 
-def test_bounds_are_in_order_and_never_above_what_was_paid():
+def test_bounds_are_in_order_and_never_above_what_was_paid() -> None:
     random = np.random.default_rng(5)
     columns = build(
         400,
@@ -91,7 +92,7 @@ def test_bounds_are_in_order_and_never_above_what_was_paid():
         assert sum(row.paid for row in report.rows) == pytest.approx(report.total.paid)
 
 
-def test_what_is_not_known_is_not_called_waste():
+def test_what_is_not_known_is_not_called_waste() -> None:
     unknown = find_waste(build(cpu_s=np.nan, peak_memory_bytes=np.nan, limit_s=np.nan, memory_bytes=np.nan), by="user")
     total = unknown.total
     assert (total.time_ratio, total.cpu_used, total.memory_used) == (None, None, None)
@@ -99,17 +100,17 @@ def test_what_is_not_known_is_not_called_waste():
     assert unknown.unmeasured_memory == 40
 
 
-def test_few_jobs_tell_no_request_for_all():
+def test_few_jobs_tell_no_request_for_all() -> None:
     total = find_waste(build(19), by="user").total
     assert total.one_request == total.paid > total.at_best
 
 
-def test_jobs_on_partitions_without_a_price_are_counted_apart():
+def test_jobs_on_partitions_without_a_price_are_counted_apart() -> None:
     report = find_waste(build(partition=["cpu"] * 30 + ["gpu"] * 10), by="partition", site=SITE)
     assert report.unpriced == {"gpu": 10}
     assert [(row.name, row.paid) for row in report.rows] == [("cpu", 120.0), ("gpu", 0.0)]
 
 
-def test_by_what_nobody_knows():
+def test_by_what_nobody_knows() -> None:
     with pytest.raises(SpecError, match="one of user, account, app, partition"):
         find_waste(build(), by="colour")

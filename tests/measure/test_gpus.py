@@ -1,7 +1,9 @@
 """GPUs through NVML; a stand-in for the library, because most machines that run this have none."""
 
 import sys
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ class NVMLError(Exception):
     pass
 
 
-def build_nvml(**changes):
+def build_nvml(**changes: Callable[..., Any]) -> SimpleNamespace:
     functions = {
         "NVMLError": NVMLError,
         "nvmlInit": lambda: None,
@@ -32,8 +34,8 @@ def build_nvml(**changes):
 
 
 @pytest.fixture
-def use_nvml(monkeypatch):
-    def use_nvml(**changes):
+def use_nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    def use_nvml(**changes: Callable[..., Any]) -> None:
         monkeypatch.setitem(sys.modules, "pynvml", build_nvml(**changes))
         gpus_module._all_gpus.cache_clear()
 
@@ -42,11 +44,11 @@ def use_nvml(monkeypatch):
     gpus_module._all_gpus.cache_clear()
 
 
-def fail(*_arguments):
+def fail(*_arguments: object) -> None:
     raise NVMLError
 
 
-def test_without_a_driver_there_are_none(use_nvml):
+def test_without_a_driver_there_are_none(use_nvml: Callable[..., None]) -> None:
     use_nvml(nvmlInit=fail)
     assert find_gpus() == ()
     assert sample_gpus((), pids={1}) is None
@@ -56,14 +58,16 @@ def test_without_a_driver_there_are_none(use_nvml):
     ("visible", "expected"),
     [(None, [0, 1]), ("", []), ("1", [1]), ("1,0", [0, 1]), ("GPU-0", [0]), ("GPU-9", []), ("-1", [])],
 )
-def test_only_visible_ones_are_ours(use_nvml, monkeypatch, visible, expected):
+def test_only_visible_ones_are_ours(
+    use_nvml: Callable[..., None], monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: Any
+) -> None:
     use_nvml()
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert [gpu.handle for gpu in find_gpus()] == expected
 
 
-def test_sample_counts_only_our_processes(use_nvml):
+def test_sample_counts_only_our_processes(use_nvml: Callable[..., None]) -> None:
     use_nvml()
     sample = sample_gpus(find_gpus(), pids={7, 99})
     assert sample.utilisation == pytest.approx(0.6)
@@ -71,39 +75,39 @@ def test_sample_counts_only_our_processes(use_nvml):
     assert find_gpus()[0].name == "Tesla V100"
 
 
-def test_unknown_pids_mean_all_memory_in_use(use_nvml):
+def test_unknown_pids_mean_all_memory_in_use(use_nvml: Callable[..., None]) -> None:
     use_nvml()
     assert sample_gpus(find_gpus(), pids={99}).memory_bytes == 10000
 
 
-def test_a_sample_that_fails_is_none(use_nvml):
+def test_a_sample_that_fails_is_none(use_nvml: Callable[..., None]) -> None:
     use_nvml(nvmlDeviceGetUtilizationRates=fail)
     assert sample_gpus(find_gpus(), pids={7}) is None
 
 
-def list_users(**pids):
+def list_users(**pids: list[int]) -> Callable[[int], list[SimpleNamespace]]:
     return lambda handle: [SimpleNamespace(pid=pid, usedGpuMemory=10) for pid in pids[f"gpu{handle}"]]
 
 
-def test_used_gpus_are_those_our_processes_compute_on(use_nvml):
+def test_used_gpus_are_those_our_processes_compute_on(use_nvml: Callable[..., None]) -> None:
     use_nvml(nvmlDeviceGetComputeRunningProcesses=list_users(gpu0=[1], gpu1=[1, 7]))
     assert [gpu.handle for gpu in find_used_gpus(find_gpus(), pids={7})] == [1]
     assert find_used_gpus(find_gpus(), pids={99}) == ()
 
 
-def test_in_a_container_used_gpus_are_those_of_processes_nobody_knows(use_nvml):
+def test_in_a_container_used_gpus_are_those_of_processes_nobody_knows(use_nvml: Callable[..., None]) -> None:
     use_nvml(nvmlDeviceGetComputeRunningProcesses=list_users(gpu0=[], gpu1=[2**22 + 5]))  # beyond the largest pid
     assert [gpu.handle for gpu in find_used_gpus(find_gpus(), pids={99})] == [1]
 
 
-def test_load_has_the_memory_interface_too(use_nvml):
+def test_load_has_the_memory_interface_too(use_nvml: Callable[..., None]) -> None:
     use_nvml()
     load = read_load(find_gpus(), pids={7})
     assert (load.utilisation, load.interface) == pytest.approx((0.6, 0.35))
     assert load.memory_bytes == 200
 
 
-def test_gpus_that_do_not_answer_are_unused(use_nvml):
+def test_gpus_that_do_not_answer_are_unused(use_nvml: Callable[..., None]) -> None:
     use_nvml(nvmlDeviceGetUtilizationRates=fail, nvmlDeviceGetComputeRunningProcesses=fail)
     assert find_used_gpus(find_gpus(), pids={7}) == ()
     assert read_load(find_gpus(), pids={7}) is None

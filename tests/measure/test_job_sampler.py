@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,8 +37,8 @@ LISTEN = "trap 'echo got it; exit 7' {name}; echo ready; while :; do sleep 0.05;
 
 
 @pytest.fixture
-def start(tmp_path):
-    def start(*words: str, **options) -> subprocess.Popen:
+def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    def start(*words: str, **options: Any) -> subprocess.Popen[str]:
         environment = os.environ | {RUN_DIRECTORY: str(tmp_path)} | options.pop("environment", {})
         words = (sys.executable, "-m", "foretell.measure.job_sampler", *words)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
@@ -47,8 +49,8 @@ def start(tmp_path):
 
 
 @pytest.fixture
-def run(start):
-    def run(*words: str, text: str | None = None, **options) -> subprocess.CompletedProcess:
+def run(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*words: str, text: str | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
         process = start(*words, **options, **({} if text is None else {"stdin": subprocess.PIPE}))
         out, err = process.communicate(text, timeout=60)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
@@ -57,7 +59,7 @@ def run(start):
 
 
 @pytest.fixture
-def keep_handlers():
+def keep_handlers() -> Iterator[None]:
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
     yield
     for number, handler in handlers.items():
@@ -65,7 +67,9 @@ def keep_handlers():
             signal.signal(number, handler)
 
 
-def test_what_the_command_is_given_and_gives(run, tmp_path):
+def test_what_the_command_is_given_and_gives(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
     code = 'cat; echo "$0" "$1" "$WORD" "$PWD"; echo loud >&2; exit 3'
@@ -76,13 +80,17 @@ def test_what_the_command_is_given_and_gives(run, tmp_path):
 
 
 @pytest.mark.parametrize(("words", "code"), [(("true",), 0), (("--", "false"), 1), (("sh", "-c", "kill -9 $$"), 137)])
-def test_exit_codes(run, tmp_path, words, code):
+def test_exit_codes(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, words: tuple[str, ...], code: int
+) -> None:
     assert run(*words).returncode == code
     assert find_sample(tmp_path) is not None
 
 
 @pytest.mark.parametrize(("word", "code", "saying"), [("no-such-command", 127, "PATH"), ("/", 126, "cannot be run")])
-def test_what_cannot_be_run(run, tmp_path, word, code, saying):
+def test_what_cannot_be_run(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, word: str, code: int, saying: str
+) -> None:
     done = run(word)
     assert (done.returncode, done.stdout) == (code, "")
     assert repr(word) in done.stderr
@@ -90,14 +98,16 @@ def test_what_cannot_be_run(run, tmp_path, word, code, saying):
     assert not (tmp_path / SAMPLE).exists()
 
 
-def test_help(run):
+def test_help(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     assert run("--help").returncode == 0
     done = run()
     assert done.returncode == 2
     assert "Example: python -m foretell.measure.job_sampler" in done.stderr
 
 
-def test_output_goes_on_where_it_was_and_in_order(run, tmp_path):
+def test_output_goes_on_where_it_was_and_in_order(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     log = tmp_path / "stdout.log"
     log.write_text("before\n")
     with log.open("a") as file:
@@ -106,7 +116,7 @@ def test_output_goes_on_where_it_was_and_in_order(run, tmp_path):
     assert log.read_text() == "before\none\ntwo\nthree\nafter\n"
 
 
-def test_a_reader_that_leaves_early_ends_the_command(start):
+def test_a_reader_that_leaves_early_ends_the_command(start: Callable[..., subprocess.Popen[str]]) -> None:
     process = start("yes")
     process.stdout.readline()
     process.stdout.close()
@@ -115,7 +125,7 @@ def test_a_reader_that_leaves_early_ends_the_command(start):
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "USR1"])
-def test_signals_are_passed_on(start, tmp_path, name):
+def test_signals_are_passed_on(start: Callable[..., subprocess.Popen[str]], tmp_path: Path, name: str) -> None:
     with start("sh", "-c", LISTEN.format(name=name)) as process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.Signals[f"SIG{name}"])
@@ -124,7 +134,7 @@ def test_signals_are_passed_on(start, tmp_path, name):
     assert find_sample(tmp_path) is not None
 
 
-def test_ignored_signals_stay_ignored(tmp_path):
+def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
     code = "trap '' HUP; exec \"$@\""
     sampled = (
         sys.executable,
@@ -139,7 +149,7 @@ def test_ignored_signals_stay_ignored(tmp_path):
     assert (done.returncode, done.stdout) == (0, "here\n")
 
 
-def test_what_ends_the_group_ends_the_command_in_it(tmp_path):
+def test_what_ends_the_group_ends_the_command_in_it(tmp_path: Path) -> None:
     """As ``timeout`` does in a task's script, when it is told to or when the time has come."""
     code = "sleep 600 & echo $!; wait"
     words = ("timeout", "600", sys.executable, "-m", "foretell.measure.job_sampler", "sh", "-c", code)
@@ -159,7 +169,7 @@ def _await_end(pid: int) -> None:
         time.sleep(0.01)
 
 
-def test_memory_over_time_has_a_hump(run, tmp_path):
+def test_memory_over_time_has_a_hump(run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     run(*PYTHON, HUMP, cwd=tmp_path)
     sample = find_sample(tmp_path)
     moments, sizes = zip(*sample.memory, strict=True)
@@ -171,7 +181,7 @@ def test_memory_over_time_has_a_hump(run, tmp_path):
     assert sample.usage.peak_memory_bytes >= max(sizes)
 
 
-def test_children_count(run, tmp_path):
+def test_children_count(run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     code = (
         "def work():\n    x = b'1' * (80 << 20)\n    while time.process_time() < 0.4: pass\n    time.sleep(0.6)\n"
         "fork(work); fork(work); os.wait(); os.wait()"
@@ -182,7 +192,9 @@ def test_children_count(run, tmp_path):
     assert 160 * MEGABYTE <= max(size for _, size in sample.memory) < 260 * MEGABYTE
 
 
-def test_the_node_and_our_own_cost_are_told(run, tmp_path):
+def test_the_node_and_our_own_cost_are_told(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     run("true")
     sample = find_sample(tmp_path)
     assert sample.machine.hostname == os.uname().nodename
@@ -191,7 +203,7 @@ def test_the_node_and_our_own_cost_are_told(run, tmp_path):
     assert sample.sampler_cpu_s > 0
 
 
-def test_a_command_shorter_than_our_start_is_timed(keep_handlers):
+def test_a_command_shorter_than_our_start_is_timed(keep_handlers: None) -> None:
     child = Child(["true"], environment=os.environ)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     time.sleep(0.3)
@@ -203,7 +215,9 @@ def test_a_command_shorter_than_our_start_is_timed(keep_handlers):
 
 
 @pytest.mark.parametrize("victim", ["child", "sampler"])
-def test_what_is_killed_leaves_a_record(start, tmp_path, victim):
+def test_what_is_killed_leaves_a_record(
+    start: Callable[..., subprocess.Popen[str]], tmp_path: Path, victim: str
+) -> None:
     with start("sh", "-c", "echo $$; exec sleep 600", stderr=subprocess.DEVNULL) as process:
         child = int(process.stdout.readline())
         until = time.monotonic() + 30
@@ -220,7 +234,9 @@ def test_what_is_killed_leaves_a_record(start, tmp_path, victim):
     assert sample.memory
 
 
-def test_a_record_of_the_attempt_before_is_not_taken_for_this_one(start, tmp_path):
+def test_a_record_of_the_attempt_before_is_not_taken_for_this_one(
+    start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
     (tmp_path / SAMPLE).write_text("{}")
     with start("sh", "-c", "echo ready; exec sleep 600") as process:
         until = time.monotonic() + 30
@@ -230,13 +246,15 @@ def test_a_record_of_the_attempt_before_is_not_taken_for_this_one(start, tmp_pat
         process.terminate()
 
 
-def test_without_a_place_for_the_record_the_command_runs_all_the_same(run, tmp_path):
+def test_without_a_place_for_the_record_the_command_runs_all_the_same(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     done = run("sh", "-c", "echo here; exit 5", environment={RUN_DIRECTORY: str(tmp_path / "absent")})
     assert (done.returncode, done.stdout) == (5, "here\n")
     assert done.stderr.startswith("foretell sampler: there is no record of what 'sh' used: No such file")
 
 
-def test_the_command_does_not_wait_for_our_imports():
+def test_the_command_does_not_wait_for_our_imports() -> None:
     """Nor is it counted as its memory what they take."""
     code = "import sys, foretell.measure.job_sampler as _; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -244,13 +262,13 @@ def test_the_command_does_not_wait_for_our_imports():
     assert not slow & set(imported)
 
 
-def test_the_sampler_as_a_whole_imports_nothing_heavy():
+def test_the_sampler_as_a_whole_imports_nothing_heavy() -> None:
     code = "import sys, foretell.measure.job_recorder; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "pandas", "sqlalchemy", "typer", "rich", "sklearn"} & set(imported)
 
 
-def test_gpus_over_time(tmp_path, monkeypatch, keep_handlers):
+def test_gpus_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_handlers: None) -> None:
     """No GPU here: only what is kept of what they say is tested."""
     monkeypatch.setenv(RUN_DIRECTORY, str(tmp_path))
     monkeypatch.setattr(recorder, "find_gpus", lambda: ["a GPU"])
@@ -263,7 +281,7 @@ def test_gpus_over_time(tmp_path, monkeypatch, keep_handlers):
     assert (sample.usage.gpu_utilisation, sample.usage.gpu_memory_bytes) == (pytest.approx(0.5), 7)
 
 
-def test_series_stay_short_and_keep_their_peaks():
+def test_series_stay_short_and_keep_their_peaks() -> None:
     series = Series()
     for second in range(100_000):
         series.add(float(second), 1000 if second == 77_777 else second % 100, 1 if second == 5 else 0)
@@ -274,7 +292,7 @@ def test_series_stay_short_and_keep_their_peaks():
     assert moments == sorted(moments)
 
 
-def test_few_points_are_kept_as_they_are():
+def test_few_points_are_kept_as_they_are() -> None:
     series = Series()
     points = [(0.1 * count, count) for count in range(150)]
     for point in points:
@@ -282,7 +300,9 @@ def test_few_points_are_kept_as_they_are():
     assert series.points == points
 
 
-def test_records_are_read_back_as_they_were(run, tmp_path):
+def test_records_are_read_back_as_they_were(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     run("true")
     sample = find_sample(tmp_path)
     write_sample(tmp_path, sample)
@@ -291,12 +311,12 @@ def test_records_are_read_back_as_they_were(run, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"usage": {}, "memory": [], "gpus": []}', "null"])
-def test_what_is_no_record_is_none(tmp_path, text):
+def test_what_is_no_record_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / SAMPLE).write_text(text)
     assert find_sample(tmp_path) is None
 
 
-def test_a_record_without_a_machine_is_read(tmp_path):
+def test_a_record_without_a_machine_is_read(tmp_path: Path) -> None:
     (tmp_path / SAMPLE).write_text(json.dumps({"usage": {"elapsed_s": 2}, "memory": [[1, 5]], "gpus": []}))
     sample = find_sample(tmp_path)
     assert isinstance(sample, Sample)

@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ from foretell.measure.machine import (
 )
 
 
-def test_machine_is_detected():
+def test_machine_is_detected() -> None:
     machine = detect_machine()
     assert machine.hostname == socket.gethostname()
     assert machine.cores == len(os.sched_getaffinity(0))
@@ -36,12 +37,12 @@ def test_machine_is_detected():
     assert machine.cpu_model
 
 
-def test_machine_without_a_proc_still_has_facts(monkeypatch):
+def test_machine_without_a_proc_still_has_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_module, "find_text", lambda path: None)
     assert detect_machine().cores == len(os.sched_getaffinity(0))
 
 
-def test_load_sees_others():
+def test_load_sees_others() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as burner:
         time.sleep(0.1)
         load = current_load()
@@ -49,12 +50,12 @@ def test_load_sees_others():
     assert 0.2 < load <= len(os.sched_getaffinity(0)) + 0.1
 
 
-def test_busy_time_only_grows():
+def test_busy_time_only_grows() -> None:
     before = read_busy_s()
     assert 0 < before <= read_busy_s()
 
 
-def test_cpus_are_grouped_by_core(monkeypatch):
+def test_cpus_are_grouped_by_core(monkeypatch: pytest.MonkeyPatch) -> None:
     lists = {0: b"0,4\n", 4: b"0,4\n", 1: b"1-2\n", 2: b"1-2\n", 3: None}
     monkeypatch.setattr(machine_module, "find_text", lambda path: lists[int(path.split("/cpu")[2].split("/")[0])])
     assert group_cpus([0, 1, 2, 3, 4]) == [(0, 4), (1, 2), (3,)]
@@ -62,11 +63,11 @@ def test_cpus_are_grouped_by_core(monkeypatch):
 
 
 class TestOwner:
-    def test_this_process_is_alive(self):
+    def test_this_process_is_alive(self) -> None:
         assert build_owner() == build_owner()
         assert is_alive(build_owner()) is True
 
-    def test_survives_being_stored(self):
+    def test_survives_being_stored(self) -> None:
         assert is_alive(from_record(Owner, to_record(build_owner()))) is True
 
     @pytest.mark.parametrize(
@@ -74,13 +75,13 @@ class TestOwner:
         [{"boot_id": "another"}, {"started_at": 1.0}, {"pid": 2**22 + 1}],
         ids=lambda change: next(iter(change)),
     )
-    def test_another_boot_or_a_reused_pid_is_dead(self, change):
+    def test_another_boot_or_a_reused_pid_is_dead(self, change: Any) -> None:
         assert is_alive(dataclasses.replace(build_owner(), **change)) is False
 
-    def test_another_host_is_unknown(self):
+    def test_another_host_is_unknown(self) -> None:
         assert is_alive(dataclasses.replace(build_owner(), hostname="elsewhere")) is None
 
-    def test_a_process_that_ended_is_dead_even_before_it_is_reaped(self):
+    def test_a_process_that_ended_is_dead_even_before_it_is_reaped(self) -> None:
         code = (
             "import json; from foretell.core.serialization import to_record; from foretell.measure.machine import *\n"
         )
@@ -102,14 +103,14 @@ RUN = uuid.uuid4().hex  # whoever else tests on this machine has another
 
 
 class TestLeftovers:
-    def start(self, run_id, directory="/somewhere"):
+    def start(self, run_id: str, directory: str | Path = "/somewhere") -> subprocess.Popen[bytes]:
         environment = os.environ | {"FORETELL_RUN_ID": run_id, "FORETELL_RUN_DIR": str(directory)}
         process = subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
         while not Path(f"/proc/{process.pid}/environ").read_bytes():  # for a moment after it began
             time.sleep(0.001)
         return process
 
-    def test_only_those_of_the_run_are_killed(self):
+    def test_only_those_of_the_run_are_killed(self) -> None:
         mine, other = self.start(f"{RUN}-a-1"), self.start(f"{RUN}-a-10")
         assert kill_leftovers(f"{RUN}-a-1") == 1
         assert mine.wait(10) == -9
@@ -118,7 +119,7 @@ class TestLeftovers:
         other.wait(10)
         assert kill_leftovers(f"{RUN}-a-1") == 0
 
-    def test_those_of_another_folder_are_spared(self, tmp_path):
+    def test_those_of_another_folder_are_spared(self, tmp_path: Path) -> None:
         mine, other = self.start(f"{RUN}-b", tmp_path), self.start(f"{RUN}-b", tmp_path / "other")
         assert kill_leftovers(f"{RUN}-b", run_directory=tmp_path) == 1
         assert mine.wait(10) == -9
@@ -126,7 +127,7 @@ class TestLeftovers:
         other.kill()
         other.wait(10)
 
-    def test_never_ourselves(self):
+    def test_never_ourselves(self) -> None:
         code = "from foretell.measure.machine import kill_leftovers; print(kill_leftovers('test-c'))"
         environment = os.environ | {"FORETELL_RUN_ID": "test-c"}
         answer = subprocess.run(
@@ -136,5 +137,5 @@ class TestLeftovers:
 
 
 @given(st.sets(st.integers(0, 200)))
-def test_cpu_lists_are_read_back(cpus):
+def test_cpu_lists_are_read_back(cpus: Any) -> None:
     assert set(machine_module._parse_cpu_list(",".join(map(str, cpus)))) == cpus

@@ -2,6 +2,9 @@
 
 import json
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,8 +17,8 @@ EPOCH = r"epoch \d+: ([\d.]+) s"
 
 
 @pytest.fixture
-def read(tmp_path):
-    def read(*phases: Phase, output: str | bytes = "", files: dict[str, str] | None = None):
+def read(tmp_path: Path) -> Callable[..., Any]:
+    def read(*phases: Phase, output: str | bytes = "", files: dict[str, str] | None = None) -> Any:
         path = tmp_path / "stdout.log"
         path.write_bytes(output if isinstance(output, bytes) else output.encode())
         for name, text in (files or {}).items():
@@ -36,7 +39,7 @@ def read(tmp_path):
         (Combine.COUNT, 3.0),
     ],
 )
-def test_matches_and_lists_are_combined(read, combine, expected):
+def test_matches_and_lists_are_combined(read: Callable[..., Any], combine: Any, expected: float) -> None:
     phases = (
         Phase(name="lines", pattern=EPOCH, combine=combine),
         Phase(name="list", file="t.json", key="train.epochs", combine=combine),
@@ -47,24 +50,24 @@ def test_matches_and_lists_are_combined(read, combine, expected):
     assert complaints == ()
 
 
-def test_whole_match_without_a_group(read):
+def test_whole_match_without_a_group(read: Callable[..., Any]) -> None:
     assert read(Phase(name="x", pattern=r"\d+"), output="took 12 s")[0] == {"x": 12.0}
 
 
-def test_count_needs_no_number_and_may_be_zero(read):
+def test_count_needs_no_number_and_may_be_zero(read: Callable[..., Any]) -> None:
     assert read(Phase(name="x", pattern="done", combine=Combine.COUNT), output="done done\ndone")[0] == {"x": 3.0}
     assert read(Phase(name="x", pattern="done", combine=Combine.COUNT), output="") == ({"x": 0.0}, ())
 
 
-def test_progress_bars_are_lines_too(read):
+def test_progress_bars_are_lines_too(read: Callable[..., Any]) -> None:
     assert read(Phase(name="x", pattern=r"^(\d+)%"), output="10%\r20%\r30%")[0] == {"x": 20.0}
 
 
-def test_output_without_line_breaks_is_read_in_pieces(read):
+def test_output_without_line_breaks_is_read_in_pieces(read: Callable[..., Any]) -> None:
     assert read(Phase(name="x", pattern=r"y(\d)"), output="x" * 10_000_000 + "\ny5")[0] == {"x": 5.0}
 
 
-def test_number_alone_in_the_file(read):
+def test_number_alone_in_the_file(read: Callable[..., Any]) -> None:
     assert read(Phase(name="x", file="n.json"), files={"n.json": "4.5"})[0] == {"x": 4.5}
 
 
@@ -86,7 +89,7 @@ def test_number_alone_in_the_file(read):
         (Phase(name="p", file="."), ["directory"]),
     ],
 )
-def test_complaints_say_what_was_found(read, phase, words):
+def test_complaints_say_what_was_found(read: Callable[..., Any], phase: Any, words: list[str]) -> None:
     document = json.dumps({"a": {"b": 1}, "flag": True, "nan": math.nan, "empty": []})
     values, (complaint,) = read(phase, output="took ages", files={"t.json": document, "text.json": "{"})
     assert values == {}
@@ -94,7 +97,7 @@ def test_complaints_say_what_was_found(read, phase, words):
     assert all(word in complaint for word in words), complaint
 
 
-def test_missing_output(tmp_path):
+def test_missing_output(tmp_path: Path) -> None:
     phases = [Phase(name="p", pattern="x")]
     values, (complaint,) = read_phases(phases, run_directory=tmp_path, output=tmp_path / "stdout.log")
     assert values == {}
@@ -116,7 +119,9 @@ JSON = st.recursive(
     key=st.none() | st.sampled_from(["a", "a.b", "..", "", "a.0"]),
     combine=st.sampled_from(Combine),
 )
-def test_every_phase_has_a_finite_value_or_a_complaint(read, output, document, pattern, key, combine):
+def test_every_phase_has_a_finite_value_or_a_complaint(
+    read: Callable[..., Any], output: Any, document: Any, pattern: Any, key: Any, combine: Any
+) -> None:
     phases = (
         Phase(name="line", pattern=pattern, combine=combine),
         Phase(name="json", file="d.json", key=key, combine=combine),
@@ -128,7 +133,7 @@ def test_every_phase_has_a_finite_value_or_a_complaint(read, output, document, p
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=20))
-def test_printed_numbers_come_back(read, numbers):
+def test_printed_numbers_come_back(read: Callable[..., Any], numbers: Any) -> None:
     output = "".join(f"t={number!r}\n" for number in numbers)
     values, _ = read(Phase(name="sum", pattern="t=(.*)", combine=Combine.SUM), output=output)
     assert values["sum"] == pytest.approx(sum(numbers))

@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +20,8 @@ MEGABYTE = 2**20
 
 
 @pytest.fixture
-def start(tmp_path):
-    def start(*words: str, **options) -> ProcessProbe:
+def start(tmp_path: Path) -> Callable[..., ProcessProbe]:
+    def start(*words: str, **options: Any) -> ProcessProbe:
         command = Command(
             argv=words,
             directory=tmp_path,
@@ -33,8 +35,8 @@ def start(tmp_path):
 
 
 @pytest.fixture
-def measure_python(start):
-    def measure_python(code: str, **options) -> Usage:
+def measure_python(start: Callable[..., ProcessProbe]) -> Callable[..., Usage]:
+    def measure_python(code: str, **options: Any) -> Usage:
         measurement = start(sys.executable, "-I", "-S", "-c", code, **options).wait()
         assert measurement.exit_code == 0
         return measurement.usage
@@ -45,34 +47,34 @@ def measure_python(start):
 FORK = "import os, time\ndef fork(work):\n    pid = os.fork()\n    if not pid: work(); os._exit(0)\n    return pid\n"
 
 
-def test_wall_and_cpu_time(measure_python):
+def test_wall_and_cpu_time(measure_python: Callable[..., Usage]) -> None:
     usage = measure_python("import time\nwhile time.process_time() < 0.3: pass\ntime.sleep(0.3)")
     assert usage.elapsed_s >= 0.6
     assert 0.3 <= usage.cpu_s < 0.6
 
 
-def test_cpu_of_children_that_were_waited_for(measure_python):
+def test_cpu_of_children_that_were_waited_for(measure_python: Callable[..., Usage]) -> None:
     code = "def burn():\n    while time.process_time() < 0.2: pass\nfor _ in range(3): os.waitpid(fork(burn), 0)"
     assert measure_python(FORK + code).cpu_s >= 0.6
 
 
-def test_cpu_of_children_nobody_waits_for(measure_python):
+def test_cpu_of_children_nobody_waits_for(measure_python: Callable[..., Usage]) -> None:
     code = "def burn():\n    while time.process_time() < 0.3: pass\n    time.sleep(9)\nfork(burn)\ntime.sleep(1)"
     assert measure_python(FORK + code).cpu_s >= 0.25
 
 
-def test_memory_of_a_tree_is_the_sum_of_its_processes(measure_python):
+def test_memory_of_a_tree_is_the_sum_of_its_processes(measure_python: Callable[..., Usage]) -> None:
     code = "def fill():\n    x = b'1' * (80 << 20); time.sleep(0.5)\nfork(fill); fork(fill); os.wait(); os.wait()"
     assert 160 * MEGABYTE <= measure_python(FORK + code).peak_memory_bytes < 260 * MEGABYTE
 
 
-def test_memory_of_a_short_spike_above_our_own_is_exact(measure_python):
+def test_memory_of_a_short_spike_above_our_own_is_exact(measure_python: Callable[..., Usage]) -> None:
     size = 2 * process_module.find_high_water_bytes(os.getpid())
     peak = measure_python(f"import time; time.sleep(0.5); x = b'1' * {size}; del x").peak_memory_bytes
     assert size < peak < size + 30 * MEGABYTE
 
 
-def test_our_own_memory_is_not_the_childs(tmp_path):
+def test_our_own_memory_is_not_the_childs(tmp_path: Path) -> None:
     """A child started by a large process inherits that process's ru_maxrss until its exec."""
     code = f"""
 import os
@@ -87,30 +89,30 @@ print(ProcessProbe(command).wait().usage.peak_memory_bytes)
     assert 0 < int(answer.stdout) < 20 * MEGABYTE
 
 
-def test_bytes_read_and_written_by_the_whole_tree(start, tmp_path):
+def test_bytes_read_and_written_by_the_whole_tree(start: Callable[..., ProcessProbe], tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"x" * 3_000_000)
     usage = start("sh", "-c", "cat data > copy; cat copy > /dev/null").wait().usage
     assert 6_000_000 <= usage.read_bytes < 6_300_000
     assert 6_000_000 <= usage.written_bytes < 6_300_000
 
 
-def test_context_switches(measure_python):
+def test_context_switches(measure_python: Callable[..., Usage]) -> None:
     assert measure_python("import time\nfor _ in range(200): time.sleep(0.0005)").context_switches >= 200
 
 
-def test_runs_of_a_few_milliseconds_are_measured(start):
+def test_runs_of_a_few_milliseconds_are_measured(start: Callable[..., ProcessProbe]) -> None:
     usage = start("sleep", "0.01").wait().usage
     assert usage.elapsed_s >= 0.01
     assert usage.peak_memory_bytes is None or usage.peak_memory_bytes < 20 * MEGABYTE
 
 
-def test_time_limit_asks_first(start, tmp_path):
+def test_time_limit_asks_first(start: Callable[..., ProcessProbe], tmp_path: Path) -> None:
     measurement = start("sh", "-c", "trap 'echo bye; exit 7' TERM; sleep 60 & wait", limits=Limits(time_s=0.3)).wait()
     assert (measurement.ending, measurement.exit_code) == (Ending.TIME_LIMIT, 7)
     assert (tmp_path / "out").read_text() == "bye\n"
 
 
-def test_time_limit_then_insists(start):
+def test_time_limit_then_insists(start: Callable[..., ProcessProbe]) -> None:
     limits = Limits(time_s=0.3, grace_s=0.3)
     measurement = start("sh", "-c", "trap '' TERM; while :; do sleep 0.1; done", limits=limits).wait()
     assert (measurement.ending, measurement.exit_code) == (Ending.TIME_LIMIT, -signal.SIGKILL)
@@ -118,11 +120,11 @@ def test_time_limit_then_insists(start):
 
 
 @pytest.mark.parametrize("limit_s", [1e30, float("inf")])
-def test_endless_time_limit(start, limit_s):
+def test_endless_time_limit(start: Callable[..., ProcessProbe], limit_s: Any) -> None:
     assert start("true", limits=Limits(time_s=limit_s)).wait().ending is Ending.EXITED
 
 
-def test_memory_limit_counts_the_tree(start):
+def test_memory_limit_counts_the_tree(start: Callable[..., ProcessProbe]) -> None:
     code = FORK + "def fill():\n    x = b'1' * (60 << 20); time.sleep(60)\nfork(fill); fork(fill); time.sleep(60)"
     limits = Limits(memory_bytes=100 * MEGABYTE)
     measurement = start(sys.executable, "-I", "-S", "-c", code, limits=limits).wait()
@@ -130,7 +132,7 @@ def test_memory_limit_counts_the_tree(start):
     assert measurement.usage.peak_memory_bytes > 100 * MEGABYTE
 
 
-def test_what_is_left_of_the_group_dies_with_the_first(start, tmp_path):
+def test_what_is_left_of_the_group_dies_with_the_first(start: Callable[..., ProcessProbe], tmp_path: Path) -> None:
     start("sh", "-c", "sleep 600 & echo $!").wait()
     pid = int((tmp_path / "out").read_text())
     until = time.monotonic() + 10
@@ -138,30 +140,34 @@ def test_what_is_left_of_the_group_dies_with_the_first(start, tmp_path):
         assert time.monotonic() < until
 
 
-def test_kill_after_the_end_hits_nobody(start):
+def test_kill_after_the_end_hits_nobody(start: Callable[..., ProcessProbe]) -> None:
     probe = start("true")
     probe.wait()
     probe.kill()
 
 
-def test_sampling_keeps_to_its_budget(start):
+def test_sampling_keeps_to_its_budget(start: Callable[..., ProcessProbe]) -> None:
     measurement = start("sh", "-c", "for i in $(seq 40); do sleep 1.2 & done; wait").wait()
     assert measurement.sampling_s < 0.06, "a large tree is to be looked at less often, not at a higher cost"
 
 
-def test_ledger_knows_what_all_used(start):
+def test_ledger_knows_what_all_used(start: Callable[..., ProcessProbe]) -> None:
     ledger = CpuLedger()
     measurements = [start("sh", "-c", "seq 100000 > /dev/null", ledger=ledger).wait() for _ in range(2)]
     assert ledger.total_s == pytest.approx(sum(measurement.usage.cpu_s for measurement in measurements))
 
 
-def test_children_are_found_where_the_kernel_does_not_list_them(measure_python, monkeypatch):
+def test_children_are_found_where_the_kernel_does_not_list_them(
+    measure_python: Callable[..., Usage], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process_module, "find_children", lambda pid: None)
     code = "def fill():\n    x = b'1' * (150 << 20); time.sleep(0.5)\nos.waitpid(fork(fill), 0)"
     assert measure_python(FORK + code).peak_memory_bytes >= 150 * MEGABYTE
 
 
-def test_gpu_samples_weigh_as_long_as_they_stood(start, monkeypatch):
+def test_gpu_samples_weigh_as_long_as_they_stood(
+    start: Callable[..., ProcessProbe], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No GPU here: only the adding up is tested."""
     monkeypatch.setattr(process_module, "sample_gpus", lambda gpus, pids: GpuSample(utilisation=0.5, memory_bytes=7))
     usage = start("sleep", "0.2", gpus=["a GPU"]).wait().usage
@@ -170,12 +176,14 @@ def test_gpu_samples_weigh_as_long_as_they_stood(start, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [("no-such-command",), ("/",), ("a\0b",)])
-def test_what_cannot_start_raises_what_the_system_says(start, words):
+def test_what_cannot_start_raises_what_the_system_says(
+    start: Callable[..., ProcessProbe], words: tuple[str, ...]
+) -> None:
     with pytest.raises((OSError, ValueError)):
         start(*words)
 
 
-def test_memory_of_the_shortest_run_of_a_large_parent_is_exact(tmp_path):
+def test_memory_of_the_shortest_run_of_a_large_parent_is_exact(tmp_path: Path) -> None:
     """Neither too little (too short to be sampled) nor too much (the parent's)."""
     code = f"""
 import os, sys
@@ -191,7 +199,7 @@ print(*(ProcessProbe(command).wait().usage.peak_memory_bytes for _ in range(5)))
     assert all(50 * MEGABYTE < int(peak) < 70 * MEGABYTE for peak in answer.stdout.split())
 
 
-def test_runs_do_not_outlive_a_killed_starter_unnoticed(start):
+def test_runs_do_not_outlive_a_killed_starter_unnoticed(start: Callable[..., ProcessProbe]) -> None:
     probe = start("sleep", "30")
     os.kill(process_module.get_starter().pid, signal.SIGKILL)
     with pytest.raises(OSError):

@@ -1,16 +1,21 @@
 """``foretell build --borrow``, from Python and from the command line, in a store with several apps."""
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import foretell
 from foretell.core.errors import NotEnoughRunsError, NotFoundError, SpecError
+from foretell.stores import RunStore
 
 COLUMNS = foretell.Columns(elapsed="took")
 
 
-def _table(count, *, times=1.0, seed=0):
+def _table(count: int, *, times: float = 1.0, seed: int = 0) -> pd.DataFrame:
     draw = np.random.default_rng(seed)
     size, steps = (axis.ravel() for axis in np.meshgrid([10.0, 30.0, 100.0, 300.0], [1, 2, 5, 10]))
     chosen = draw.permutation(len(size))[:count]
@@ -19,7 +24,7 @@ def _table(count, *, times=1.0, seed=0):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An app with many runs, one with three that take five times as long, and one that has nothing to do with them."""
     folder = tmp_path_factory.mktemp("borrowing")
     other = pd.DataFrame({"files": range(1, 9), "took": np.arange(1.0, 9.0)})
@@ -31,12 +36,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def store(folder):
+def store(folder: Path) -> Iterator[RunStore]:
     with foretell.open_store(folder / "store.db") as opened:
         yield opened
 
 
-def test_borrows_from_whatever_is_similar(store):
+def test_borrows_from_whatever_is_similar(store: RunStore) -> None:
     card = foretell.build("new", store=store, borrow=True)
     assert card.borrowed.source == "old"
     assert not any("other" in note for note in card.notes)
@@ -44,7 +49,7 @@ def test_borrows_from_whatever_is_similar(store):
     assert prediction.elapsed_s.value == pytest.approx(5 * 5002, rel=0.1)
 
 
-def test_stored_model_answers_everything(store):
+def test_stored_model_answers_everything(store: RunStore) -> None:
     foretell.build("new", store=store, borrow=["old"])
     explanation = foretell.explain("new", {"size": 300.0, "steps": 2}, store=store)
     assert "size" in {contribution.name for contribution in explanation.elapsed_s.contributions}
@@ -52,7 +57,7 @@ def test_stored_model_answers_everything(store):
     assert offers.picked.prediction.elapsed_s.value == pytest.approx(5 * 5002, rel=0.1)
 
 
-def test_what_is_borrowed_is_not_lent_on(store):
+def test_what_is_borrowed_is_not_lent_on(store: RunStore) -> None:
     """Else apps that borrow from each other would hold ever more of each other's models."""
     foretell.build("new", store=store, borrow=True)
     with pytest.raises(NotEnoughRunsError, match="'new' has 3 finished configurations; 5 are needed"):
@@ -60,19 +65,19 @@ def test_what_is_borrowed_is_not_lent_on(store):
     assert foretell.build("other", store=store, borrow=True).borrowed is None
 
 
-def test_without_borrowing_three_runs_are_too_few(store):
+def test_without_borrowing_three_runs_are_too_few(store: RunStore) -> None:
     with pytest.raises(NotEnoughRunsError, match="'new' has 3 finished"):
         foretell.build("new", store=store)
 
 
-def test_lenders_must_be_other_apps_in_the_store(store):
+def test_lenders_must_be_other_apps_in_the_store(store: RunStore) -> None:
     with pytest.raises(SpecError, match="found 'new'; expected another app"):
         foretell.build("new", store=store, borrow=["new"])
     with pytest.raises(NotFoundError, match=r"no app named 'nobody'\. Known: new, old, other"):
         foretell.build("new", store=store, borrow=["nobody"])
 
 
-def test_command_says_what_borrowing_brought(folder, foretell):
+def test_command_says_what_borrowing_brought(folder: Path, foretell: Callable[..., Any]) -> None:
     words = ("build", "new", "--store", str(folder / "store.db"), "--plots", str(folder / "plots"))
     outcome = foretell(*words, "--borrow", folder=folder)
     assert outcome.code == 0, outcome.err

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.contracts.runners import wait_for
@@ -12,12 +13,12 @@ from foretell.schedulers.core_allocation import CoreLocks, CpuPool, find_lock_fo
 
 
 @pytest.fixture
-def pools(tmp_path):
+def pools(tmp_path: Path) -> list[CpuPool]:
     """Of two processes, with four cores each may use."""
     return [CpuPool(range(100, 104), locks=CoreLocks(tmp_path)) for _ in range(2)]
 
 
-def test_what_one_has_lent_another_cannot(pools):
+def test_what_one_has_lent_another_cannot(pools: list[CpuPool]) -> None:
     ours, theirs = pools
     assert ours.lend(3) == (100, 101, 102)
     assert not theirs.has_room(2)
@@ -28,7 +29,7 @@ def test_what_one_has_lent_another_cannot(pools):
     assert theirs.has_room(3)
 
 
-def test_what_was_found_free_is_kept_until_it_is_dropped(pools):
+def test_what_was_found_free_is_kept_until_it_is_dropped(pools: list[CpuPool]) -> None:
     ours, theirs = pools
     assert ours.has_room(4)
     assert not theirs.has_room(1)
@@ -36,14 +37,14 @@ def test_what_was_found_free_is_kept_until_it_is_dropped(pools):
     assert theirs.lend(4) == (100, 101, 102, 103)
 
 
-def test_a_try_in_vain_takes_nothing(pools):
+def test_a_try_in_vain_takes_nothing(pools: list[CpuPool]) -> None:
     ours, theirs = pools
     ours.lend(2)
     assert not theirs.has_room(3)
     assert ours.has_room(2)
 
 
-def test_a_killed_process_has_no_cores(tmp_path):
+def test_a_killed_process_has_no_cores(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from foretell.schedulers.core_allocation import CoreLocks; "
         "locks = CoreLocks(Path(sys.argv[1])); print(locks.take(100), flush=True); time.sleep(60)"
@@ -56,7 +57,7 @@ def test_a_killed_process_has_no_cores(tmp_path):
     wait_for(lambda: locks.take(100))
 
 
-def test_a_folder_that_others_can_write_to_is_not_used(tmp_path, monkeypatch):
+def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = tmp_path / "runtime"
     (runtime / "foretell").mkdir(parents=True)
     (runtime / "foretell").chmod(0o777)
@@ -66,7 +67,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path, monkeypatch):
     assert find_lock_folder() == runtime / "foretell"
 
 
-def test_nor_is_a_link(tmp_path, monkeypatch):
+def test_nor_is_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "theirs").mkdir(mode=0o700)
     (tmp_path / "foretell").symlink_to(tmp_path / "theirs")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

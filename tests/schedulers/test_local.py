@@ -11,12 +11,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contracts.runners import RunnerContract, build_spec, is_running, poll_all, python_launch, wait_for
 
 from foretell.core.errors import RunnerError, RunTakenError
-from foretell.core.run import Allocation, Launch, RunSpec, State
+from foretell.core.run import Allocation, Launch, Run, RunSpec, State
 from foretell.measure.machine import kill_leftovers
 from foretell.measure.run_lock import take_run_lock
 from foretell.schedulers._base import Runner
@@ -58,18 +59,18 @@ def runner() -> Iterator[LocalRunner]:
 SPEC = build_spec({"number": 1})
 
 
-def run_python(runner: LocalRunner, directory: Path, code: str, *, spec: RunSpec = SPEC, **fields):
+def run_python(runner: LocalRunner, directory: Path, code: str, *, spec: RunSpec = SPEC, **fields: Any) -> Run:
     runner.start(spec, python_launch(directory, code, **fields))
     (run,) = poll_all(runner)
     return run
 
 
 class TestRecord:
-    def test_is_left_in_the_run_directory(self, runner, tmp_path):
+    def test_is_left_in_the_run_directory(self, runner: Runner, tmp_path: Path) -> None:
         run = run_python(runner, tmp_path, "print(1)")
         assert read_finished(tmp_path) == run
 
-    def test_of_an_older_attempt_goes_when_a_new_one_starts(self, runner, tmp_path):
+    def test_of_an_older_attempt_goes_when_a_new_one_starts(self, runner: Runner, tmp_path: Path) -> None:
         run_python(runner, tmp_path, "print('old')")
         runner.start(SPEC, python_launch(tmp_path, "import time; time.sleep(600)"))
         assert read_finished(tmp_path) is None
@@ -80,85 +81,87 @@ class TestRecord:
     @pytest.mark.parametrize(
         "text", ["", "{", "[]", "{}", "null", '{"spec": 3}', '{"spec": {}, "state": "odd"}', "\xff"]
     )
-    def test_that_we_did_not_write_is_no_run(self, tmp_path, text):
+    def test_that_we_did_not_write_is_no_run(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "run.json").write_text(text, encoding="latin-1")
         assert read_finished(tmp_path) is None
 
-    def test_is_absent_from_a_folder_that_is_not_there(self, tmp_path):
+    def test_is_absent_from_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
         assert read_finished(tmp_path / "nowhere") is None
 
 
 class TestStates:
-    def test_over_its_memory(self, runner, tmp_path):
+    def test_over_its_memory(self, runner: Runner, tmp_path: Path) -> None:
         spec = dataclasses.replace(SPEC, allocation=Allocation(memory_bytes=80 * MEGABYTE))
         run = run_python(runner, tmp_path, "x = b'1' * (300 << 20); import time; time.sleep(600)", spec=spec)
         assert run.state is State.OUT_OF_MEMORY
         assert run.usage.peak_memory_bytes > 80 * MEGABYTE
         assert "80 MB" in run.reason
 
-    def test_killed_by_a_signal(self, runner, tmp_path):
+    def test_killed_by_a_signal(self, runner: Runner, tmp_path: Path) -> None:
         run = run_python(runner, tmp_path, "import os; os.kill(os.getpid(), 11)")
         assert (run.state, run.exit_code) == (State.FAILED, -signal.SIGSEGV)
         assert "SIGSEGV" in run.reason
 
-    def test_walltime_of_the_allocation_is_a_limit_too(self, runner, tmp_path):
+    def test_walltime_of_the_allocation_is_a_limit_too(self, runner: Runner, tmp_path: Path) -> None:
         spec = dataclasses.replace(SPEC, allocation=Allocation(walltime_s=0.3))
         run = run_python(runner, tmp_path, "import time; time.sleep(600)", spec=spec, time_limit_s=500.0)
         assert (run.state, run.usage.elapsed_s) == (State.TIMED_OUT, 0.3)
 
-    def test_log_tail_is_the_end_only(self, runner, tmp_path):
+    def test_log_tail_is_the_end_only(self, runner: Runner, tmp_path: Path) -> None:
         run = run_python(runner, tmp_path, "[print('line', i) for i in range(100_000)]; print('\\0'); 1/0")
         assert "line 99999" in run.log_tail
         assert "ZeroDivisionError" in run.log_tail
         assert "\0" not in run.log_tail
         assert len(run.log_tail.splitlines()) < 90
 
-    def test_standard_input_is_empty(self, runner, tmp_path):
+    def test_standard_input_is_empty(self, runner: Runner, tmp_path: Path) -> None:
         run = run_python(runner, tmp_path, "import sys; assert sys.stdin.read() == ''")
         assert run.state is State.COMPLETED
 
 
 class TestWhatCannotStart:
-    def start(self, runner, tmp_path, argv, directory=None):
+    def start(
+        self, runner: LocalRunner, tmp_path: Path, argv: tuple[str, ...], directory: Path | None = None
+    ) -> str | None:
         launch = Launch(argv=argv, working_directory=str(directory or tmp_path), run_directory=str(tmp_path / "run"))
         runner.start(SPEC, launch)
         (run,) = poll_all(runner)
         assert (run.state, run.usage, run.exit_code) == (State.FAILED, None, None)
         return run.reason
 
-    def test_not_executable(self, runner, tmp_path):
+    def test_not_executable(self, runner: Runner, tmp_path: Path) -> None:
         program = tmp_path / "program"
         program.write_text("#!/bin/sh\n")
         assert "chmod +x" in self.start(runner, tmp_path, (str(program),))
 
-    def test_no_program(self, runner, tmp_path):
+    def test_no_program(self, runner: Runner, tmp_path: Path) -> None:
         program = tmp_path / "program"
         program.write_bytes(b"\x01\x02")
         program.chmod(stat.S_IRWXU)
         assert "#!" in self.start(runner, tmp_path, (str(program),))
 
-    def test_missing_working_directory(self, runner, tmp_path):
+    def test_missing_working_directory(self, runner: Runner, tmp_path: Path) -> None:
         missing = tmp_path / "missing"
         assert str(missing) in self.start(runner, tmp_path, ("true",), directory=missing)
 
-    def test_nul_in_a_word(self, runner, tmp_path):
+    def test_nul_in_a_word(self, runner: Runner, tmp_path: Path) -> None:
         assert "NUL" in self.start(runner, tmp_path, ("echo", "a\0b"))
 
-    def test_too_long_a_word(self, runner, tmp_path):
+    def test_too_long_a_word(self, runner: Runner, tmp_path: Path) -> None:
         assert "too long" in self.start(runner, tmp_path, ("echo", "x" * 10_000_000))
 
-    def test_empty_command(self, runner, tmp_path):
+    def test_empty_command(self, runner: Runner, tmp_path: Path) -> None:
         assert "no command" in self.start(runner, tmp_path, ())
 
 
 class TestSetupAndCleanup:
-    def test_are_not_measured(self, runner, tmp_path):
+    def test_are_not_measured(self, runner: Runner, tmp_path: Path) -> None:
         run = run_python(runner, tmp_path, "", setup=(("sleep", "0.5"),), cleanup=(("sleep", "0.5"),))
         assert run.state is State.COMPLETED
         assert (run.ended_at - run.started_at).total_seconds() > 1.0
         assert run.usage.elapsed_s < 0.5
 
-    def test_failing_setup_fails_the_run_and_still_cleans_up(self, runner, tmp_path):
+    def test_failing_setup_fails_the_run_and_still_cleans_up(self, runner: Runner, tmp_path: Path) -> None:
         setup = (("sh", "-c", "echo no luck; exit 4"), ("touch", "second"))
         run = run_python(runner, tmp_path, "open('ran', 'w')", setup=setup, cleanup=(("touch", "cleaned"),))
         assert (run.state, run.usage) == (State.FAILED, None)
@@ -168,13 +171,13 @@ class TestSetupAndCleanup:
         assert not (tmp_path / "ran").exists()
         assert not (tmp_path / "second").exists()
 
-    def test_failing_cleanup_is_told(self, runner, tmp_path):
+    def test_failing_cleanup_is_told(self, runner: Runner, tmp_path: Path) -> None:
         run = run_python(runner, tmp_path, "", cleanup=(("false",), ("no-such-command",)))
         assert run.state is State.COMPLETED
         assert "cleanup: false ended with exit code 1" in run.reason
         assert "no-such-command" in run.reason
 
-    def test_cleanup_runs_after_stop(self, runner, tmp_path):
+    def test_cleanup_runs_after_stop(self, runner: Runner, tmp_path: Path) -> None:
         runner.start(
             SPEC,
             python_launch(
@@ -185,7 +188,7 @@ class TestSetupAndCleanup:
         runner.stop()
         assert (tmp_path / "cleaned").exists()
 
-    def test_stop_during_setup_never_starts_the_command(self, runner, tmp_path):
+    def test_stop_during_setup_never_starts_the_command(self, runner: Runner, tmp_path: Path) -> None:
         launch = python_launch(tmp_path, "open('ran', 'w')", setup=(("sleep", "600"),))
         runner.start(SPEC, launch)
         wait_for((tmp_path / "setup.log").exists)
@@ -194,7 +197,7 @@ class TestSetupAndCleanup:
 
 
 class TestWhatARunSees:
-    def test_environment(self, runner, tmp_path, monkeypatch):
+    def test_environment(self, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OUTER", "1")
         code = "import json, os; print(json.dumps(dict(os.environ)))"
         run_python(runner, tmp_path, code, environment={"INNER": "2"})
@@ -203,24 +206,24 @@ class TestWhatARunSees:
         assert seen["FORETELL_RUN_ID"] == SPEC.id
         assert seen["FORETELL_RUN_DIR"] == str(tmp_path)
 
-    def test_only_the_cpus_given_to_the_runner(self, tmp_path):
+    def test_only_the_cpus_given_to_the_runner(self, tmp_path: Path) -> None:
         cpu = max(os.sched_getaffinity(0))
         with LocalRunner(cpus={cpu}) as runner:
             run_python(runner, tmp_path, "import os; print(os.sched_getaffinity(0))")
         assert (tmp_path / "stdout.log").read_text() == f"{{{cpu}}}\n"
 
-    def test_cpus_that_are_not_ours_are_refused(self):
+    def test_cpus_that_are_not_ours_are_refused(self) -> None:
         with pytest.raises(RunnerError, match="5000"):
             LocalRunner(cpus={5000})
 
-    def test_starting_leaves_our_own_affinity_alone(self, runner, tmp_path):
+    def test_starting_leaves_our_own_affinity_alone(self, runner: Runner, tmp_path: Path) -> None:
         before = os.sched_getaffinity(0)
         run_python(runner, tmp_path, "")
         assert os.sched_getaffinity(0) == before
 
 
 class TestAfterTheRun:
-    def test_no_process_is_left(self, runner, tmp_path):
+    def test_no_process_is_left(self, runner: Runner, tmp_path: Path) -> None:
         code = (
             "import subprocess; print(*(subprocess.Popen(['sleep', '600'], start_new_session=new).pid "
             "for new in (False, True)))"
@@ -230,7 +233,7 @@ class TestAfterTheRun:
         for pid in map(int, (tmp_path / "stdout.log").read_text().split()):
             wait_for(lambda pid=pid: not is_running(pid))
 
-    def test_what_outlives_a_killed_foretell_can_be_found_and_killed(self, tmp_path):
+    def test_what_outlives_a_killed_foretell_can_be_found_and_killed(self, tmp_path: Path) -> None:
         code = f"""
 import time
 from foretell.schedulers.local import LocalRunner
@@ -247,7 +250,7 @@ time.sleep(600)
         assert kill_leftovers(run_id, run_directory=tmp_path) == 1
         assert read_finished(tmp_path) is None
 
-    def test_machine_facts_are_recorded(self, runner, tmp_path):
+    def test_machine_facts_are_recorded(self, runner: Runner, tmp_path: Path) -> None:
         run = run_python(runner, tmp_path, "import time; time.sleep(0.4)")
         assert run.machine.cores == len(os.sched_getaffinity(0))
         assert run.machine.load is not None
@@ -255,7 +258,7 @@ time.sleep(600)
 
 
 class TestRoom:
-    def test_waits_for_cores(self, tmp_path):
+    def test_waits_for_cores(self, tmp_path: Path) -> None:
         with LocalRunner(cpus={min(os.sched_getaffinity(0))}) as runner:
             other = build_spec({"number": 2})
             runner.start(SPEC, python_launch(tmp_path, "import time; time.sleep(600)"))
@@ -266,7 +269,7 @@ class TestRoom:
             runner.stop()
             assert runner.has_room(other)
 
-    def test_waits_for_memory(self, runner, tmp_path):
+    def test_waits_for_memory(self, runner: Runner, tmp_path: Path) -> None:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         big, small = (
             build_spec({"number": number}, allocation=Allocation(memory_bytes=int(total * share)))
@@ -285,7 +288,7 @@ class TestRoom:
             (Allocation(memory_bytes=2**60), "of memory"),
         ],
     )
-    def test_what_cannot_fit_says_why(self, runner, tmp_path, allocation, message):
+    def test_what_cannot_fit_says_why(self, runner: Runner, tmp_path: Path, allocation: Any, message: str) -> None:
         spec = build_spec({}, allocation=allocation)
         assert not runner.fits(spec)
         with pytest.raises(RunnerError, match=message):
@@ -293,20 +296,20 @@ class TestRoom:
 
 
 class TestFolders:
-    def test_one_that_is_a_file(self, runner, tmp_path):
+    def test_one_that_is_a_file(self, runner: Runner, tmp_path: Path) -> None:
         (tmp_path / "run").write_text("")
         with pytest.raises(RunnerError, match=r"run'.*move away"):
             runner.start(SPEC, python_launch(tmp_path / "run", ""))
         assert runner.running == ()
 
     @pytest.mark.parametrize("name", ["/proc/nowhere", "/sys/run", "a\0b", "x" * 300])
-    def test_one_that_cannot_be_made(self, runner, tmp_path, name):
+    def test_one_that_cannot_be_made(self, runner: Runner, tmp_path: Path, name: Any) -> None:
         launch = Launch(argv=("true",), run_directory=str(tmp_path / name))
         with pytest.raises(RunnerError, match=r"cannot write .*; (choose|make)"):
             runner.start(SPEC, launch)
         assert runner.has_room(SPEC)
 
-    def test_full_disk(self, runner, tmp_path, monkeypatch):
+    def test_full_disk(self, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(descriptor: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -318,7 +321,7 @@ class TestFolders:
         with pytest.raises(RunnerError, match=r"run\.json.*free some space"):
             runner.poll(0)
 
-    def test_one_that_another_process_makes_a_run_in(self, runner, tmp_path):
+    def test_one_that_another_process_makes_a_run_in(self, runner: Runner, tmp_path: Path) -> None:
         lock = take_run_lock(tmp_path)
         (tmp_path / "stdout.log").write_text("so far")
         with pytest.raises(RunTakenError, match="being made by another process"):
@@ -328,7 +331,7 @@ class TestFolders:
         lock.free()
         assert run_python(runner, tmp_path, "").state is State.COMPLETED
 
-    def test_relative_run_directory(self, runner, tmp_path, monkeypatch):
+    def test_relative_run_directory(self, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         runner.start(SPEC, Launch(argv=(sys.executable, "-c", ""), run_directory="runs/1"))
         (run,) = poll_all(runner)

@@ -5,15 +5,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.slurm.cluster import Cluster
 
 from foretell.advice.api import render_script
 from foretell.advice.site_lookup import find_site
@@ -30,7 +32,7 @@ from foretell.schedulers.slurm.job_array import (
     render_job_script,
     render_task_script,
 )
-from foretell.stores import open_store
+from foretell.stores import RunStore, open_store
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GIGABYTE = 2**30
@@ -60,11 +62,11 @@ def check_golden(name: str, text: str) -> None:
     assert text == path.read_text()
 
 
-def test_plain_job():
+def test_plain_job() -> None:
     check_golden("job_plain.sbatch", render_job_script(PLAIN, job_name="train", allocation=Allocation()))
 
 
-def test_full_job():
+def test_full_job() -> None:
     text = render_job_script(
         FULL,
         job_name="naïve name\n#SBATCH --reservation=root",
@@ -76,24 +78,24 @@ def test_full_job():
     check_golden("job_full.sbatch", text)
 
 
-def test_plain_shell_script():
+def test_plain_shell_script() -> None:
     check_golden("job_plain.sh", render_shell_script(PLAIN, allocation=Allocation()))
 
 
-def test_full_shell_script():
+def test_full_shell_script() -> None:
     check_golden("job_full.sh", render_shell_script(FULL, allocation=LARGE))
 
 
 @pytest.mark.parametrize(
     "name", sorted(str(path.relative_to(GOLDEN)) for path in (*GOLDEN.glob("job_*"), *GOLDEN.glob("scripts/*")))
 )
-def test_shells_can_read_them(name):
+def test_shells_can_read_them(name: Any) -> None:
     subprocess.run(["bash", "-n", GOLDEN / name], check=True)
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a b", "a\tb", "a\r", "\0", "ü", "\N{LINE SEPARATOR}"])
 @pytest.mark.parametrize("where", ["account", "gpu_model", "partition", "option"])
-def test_values_cannot_add_directives(value, where):
+def test_values_cannot_add_directives(value: str, where: str) -> None:
     allocation = Allocation(gpus=1, partition=value if where == "partition" else None)
     options = {"qos": value} if where == "option" else {}
     more = {where: value} if where in ("account", "gpu_model") else {}
@@ -102,25 +104,25 @@ def test_values_cannot_add_directives(value, where):
 
 
 @pytest.mark.parametrize("name", ["", "-x", "qos=high", "a b", "a\nb", "Ü"])
-def test_option_names_are_checked(name):
+def test_option_names_are_checked(name: str) -> None:
     with pytest.raises(RunnerError, match="long name"):
         render_job_script(PLAIN, job_name="x", allocation=Allocation(), options={name: "1"})
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a-b", "a=b", "a\nb", "$(x)"])
-def test_variable_names_are_checked(name):
+def test_variable_names_are_checked(name: str) -> None:
     with pytest.raises(RunnerError, match="export"):
         render_shell_script(Launch(argv=("true",), environment={name: "1"}), allocation=Allocation())
 
 
 @pytest.mark.parametrize("argv", [(), ("a\0b",)])
-def test_words_no_command_can_have(argv):
+def test_words_no_command_can_have(argv: Any) -> None:
     with pytest.raises(RunnerError):
         render_shell_script(Launch(argv=argv), allocation=Allocation())
 
 
 @given(st.text())
-def test_every_job_name_is_one_harmless_line(name):
+def test_every_job_name_is_one_harmless_line(name: Any) -> None:
     header = render_job_script(PLAIN, job_name=name, allocation=Allocation()).split("\n")[1]
     assert header.isascii()
     assert header.startswith("#SBATCH --job-name=")
@@ -188,7 +190,9 @@ def check_arrived(told: str, *, words: list[str], environment: Mapping[str, str]
     folder=st.sampled_from(["plain", "it's", "a b\n$(c)", "-d"]),
 )
 @pytest.mark.parametrize("kind", ["sbatch", "array", "sh"])
-def test_odd_words_arrive_unharmed(tmp_path_factory, kind, words, environment, folder):
+def test_odd_words_arrive_unharmed(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, words: Any, environment: Any, folder: Any
+) -> None:
     directory = tmp_path_factory.mktemp("job")
     (name, *_) = environment.values()
     launch = Launch(
@@ -212,7 +216,7 @@ def test_odd_words_arrive_unharmed(tmp_path_factory, kind, words, environment, f
 
 
 @pytest.mark.slurm
-def test_odd_words_arrive_through_a_real_sbatch(slurm_environment, tmp_path):
+def test_odd_words_arrive_through_a_real_sbatch(slurm_environment: Cluster, tmp_path: Path) -> None:
     words = [
         "$(touch pwned)",
         "it's",
@@ -265,7 +269,9 @@ def make_offer(site: str, allocation: Allocation, parameters: Mapping[str, str])
 @settings(max_examples=40, deadline=None)
 @given(value=ODD, other=ODD)
 @pytest.mark.parametrize("site", ["pitzer", "local"])
-def test_any_parameter_arrives_unharmed(tmp_path_factory, site, value, other):
+def test_any_parameter_arrives_unharmed(
+    tmp_path_factory: pytest.TempPathFactory, site: str, value: Any, other: Any
+) -> None:
     directory = tmp_path_factory.mktemp("app")
     text = Domain(values=("x",))
     app = App(
@@ -301,13 +307,13 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
     with open_store(tmp_path_factory.mktemp("scripts") / "store.db") as opened:
         yield opened
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_scripts_of_real_sites(name, store):
+def test_scripts_of_real_sites(name: Any, store: RunStore) -> None:
     place, node_type, asked = ASKED[name]
     site = find_site(place)
     partition = site.find_node_type(node_type).partition
@@ -328,7 +334,7 @@ def test_scripts_of_real_sites(name, store):
 
 
 @pytest.mark.parametrize(("said", "asked"), [("PAS1234", "PAS1234"), (None, "lab42")])
-def test_users_account_comes_before_the_site_s(said, asked, store):
+def test_users_account_comes_before_the_site_s(said: str | None, asked: str, store: RunStore) -> None:
     place = find_site("pitzer")
     site = replace(place, script={**place.script, "account": "lab42"})
     app = App(name="train", command=("true",), parameters=(), directory="/home/ada/project")
@@ -338,7 +344,7 @@ def test_users_account_comes_before_the_site_s(said, asked, store):
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_sites_are_not_asked_for_what_they_refuse(name):
+def test_sites_are_not_asked_for_what_they_refuse(name: Any) -> None:
     options = set(re.findall(r"^#SBATCH --([a-z-]+)", (GOLDEN / f"scripts/{name}.sbatch").read_text(), re.M))
     assert {"account", "partition", "nodes", "ntasks-per-node", "time"} <= options
     if name.startswith("tacc"):
@@ -350,7 +356,7 @@ def test_sites_are_not_asked_for_what_they_refuse(name):
 
 
 @pytest.mark.parametrize("word", ["time", "if", "A=b", "for"])
-def test_first_word_is_always_a_command(word, tmp_path):
+def test_first_word_is_always_a_command(word: str, tmp_path: Path) -> None:
     program = tmp_path / word
     program.write_text("#!/bin/sh\necho ran $1\n")
     program.chmod(0o755)
@@ -366,7 +372,7 @@ def test_first_word_is_always_a_command(word, tmp_path):
 @pytest.mark.parametrize(
     ("command", "code"), [(("true",), 0), (("sh", "-c", "exit 5"), 5), (("no-such-command",), 127)]
 )
-def test_cleanup_runs_and_the_exit_code_stays(tmp_path, command, code):
+def test_cleanup_runs_and_the_exit_code_stays(tmp_path: Path, command: tuple[str, ...], code: int) -> None:
     launch = Launch(
         argv=command,
         working_directory=str(tmp_path),
@@ -378,7 +384,7 @@ def test_cleanup_runs_and_the_exit_code_stays(tmp_path, command, code):
     assert (tmp_path / "cleaned").exists()
 
 
-def test_failing_setup_ends_the_job(tmp_path):
+def test_failing_setup_ends_the_job(tmp_path: Path) -> None:
     launch = Launch(
         argv=("touch", "ran"), working_directory=str(tmp_path), run_directory=str(tmp_path), setup=(("false",),)
     )
@@ -387,6 +393,6 @@ def test_failing_setup_ends_the_job(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_walltime_ends_the_local_script(tmp_path):
+def test_walltime_ends_the_local_script(tmp_path: Path) -> None:
     launch = Launch(argv=("sleep", "600"), working_directory=str(tmp_path), run_directory=str(tmp_path))
     assert run_script(render_shell_script(launch, allocation=Allocation(walltime_s=0.5)), tmp_path).returncode == 124

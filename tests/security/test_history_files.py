@@ -9,8 +9,9 @@ import sqlite3
 import sys
 import threading
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ def find_controls(text: str) -> set[str]:
     return {one for one in text if one != "\n" and unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
 
 
-def test_no_text_of_a_job_reaches_the_terminal_raw(tmp_path, foretell):
+def test_no_text_of_a_job_reaches_the_terminal_raw(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     write(tmp_path / "jobs.txt", [*build_evil_lines(), line(JobID="1", State=f"LOST{EVIL}")])
     shown = [foretell("history", "import", "jobs.txt", folder=tmp_path)]
     name = foretell("history", "apps", "--json", folder=tmp_path).record[0]["app"]
@@ -112,7 +113,9 @@ def test_no_text_of_a_job_reaches_the_terminal_raw(tmp_path, foretell):
     ],
     ids=lambda mark: repr(mark[:40]),
 )
-def test_a_mark_that_cannot_be_read_means_that_nothing_was_read(tmp_path, foretell, mark):
+def test_a_mark_that_cannot_be_read_means_that_nothing_was_read(
+    tmp_path: Path, foretell: Callable[..., Any], mark: Any
+) -> None:
     write(tmp_path / "jobs.txt", [line(JobID=str(number)) for number in range(3)])
     first = foretell("history", "import", "jobs.txt", "--json", folder=tmp_path).record
     assert (first["jobs"], first["read_before"]) == (3, 0)
@@ -156,7 +159,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-def test_no_figure_breaks_an_import_or_what_comes_after_it(store, tmp_path):
+def test_no_figure_breaks_an_import_or_what_comes_after_it(store: str, tmp_path: Path) -> None:
     odd = [
         line(**{"JobID": str(1000 + number), column: value})
         for column, values in FIGURES.items()
@@ -178,7 +181,7 @@ def test_no_figure_breaks_an_import_or_what_comes_after_it(store, tmp_path):
         assert 8 in columns["job"]
 
 
-def test_bytes_that_are_no_text_end_up_in_the_store_and_come_out_again(store, tmp_path):
+def test_bytes_that_are_no_text_end_up_in_the_store_and_come_out_again(store: str, tmp_path: Path) -> None:
     raw = line(JobName="a\0b", User="\ud800x").encode("utf-8", "surrogatepass").replace(b"/u/ada", b"/u/\xff\xfe")
     path = tmp_path / "jobs.txt"
     path.write_bytes(("|".join(NAMES) + "\n").encode() + raw)
@@ -187,7 +190,7 @@ def test_bytes_that_are_no_text_end_up_in_the_store_and_come_out_again(store, tm
 
 
 @pytest.mark.parametrize("pack", [lzma.compress, bz2.compress], ids=["xz", "bzip2"])
-def test_a_file_packed_by_another_program_says_what_to_do(tmp_path, pack):
+def test_a_file_packed_by_another_program_says_what_to_do(tmp_path: Path, pack: Any) -> None:
     path = tmp_path / "jobs.txt"
     path.write_bytes(pack(write(tmp_path / "plain.txt", [line()]).read_bytes()))
     with pytest.raises(ImportDataError, match=r"is compressed, but not with gzip; unpack it first"):
@@ -206,14 +209,18 @@ def test_a_file_packed_by_another_program_says_what_to_do(tmp_path, pack):
     ],
     ids=["empty", "zeros", "a program", "zeros, packed", "damaged", "not packed"],  # packing writes the time of day
 )  # fmt: skip
-def test_what_is_no_accounting_is_refused_in_one_sentence(tmp_path, foretell, content, told):
+def test_what_is_no_accounting_is_refused_in_one_sentence(
+    tmp_path: Path, foretell: Callable[..., Any], content: Any, told: str
+) -> None:
     (tmp_path / "jobs.txt").write_bytes(content)
     outcome = foretell("history", "import", "jobs.txt", folder=tmp_path)
     assert (outcome.code, outcome.err.count("\n"), find_controls(outcome.err)) == (1, 1, set())
     assert told in outcome.err
 
 
-def test_a_text_without_a_newline_at_its_end_says_what_was_left_out(tmp_path, foretell):
+def test_a_text_without_a_newline_at_its_end_says_what_was_left_out(
+    tmp_path: Path, foretell: Callable[..., Any]
+) -> None:
     path = write(tmp_path / "jobs.txt", [line(), line(JobID="8")])
     path.write_bytes(path.read_bytes()[:-1])
     outcome = foretell("history", "import", "jobs.txt", folder=tmp_path)
@@ -222,7 +229,7 @@ def test_a_text_without_a_newline_at_its_end_says_what_was_left_out(tmp_path, fo
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_pipe_is_read_like_a_file(tmp_path, packed):
+def test_a_pipe_is_read_like_a_file(tmp_path: Path, packed: bool) -> None:
     content = write(tmp_path / "plain.txt", [line(JobID=str(number)) for number in range(2000)]).read_bytes()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -233,14 +240,14 @@ def test_a_pipe_is_read_like_a_file(tmp_path, packed):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_standard_input_may_be_packed(tmp_path, monkeypatch, packed):
+def test_standard_input_may_be_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
     content = write(tmp_path / "plain.txt", [line()]).read_bytes()
     data = io.BytesIO(gzip.compress(content) if packed else content)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(data)))
     assert import_history(["-"], store=tmp_path / "s.db").jobs == 1
 
 
-def test_a_packed_file_that_unpacks_to_far_more_is_read_in_bounded_memory(tmp_path):
+def test_a_packed_file_that_unpacks_to_far_more_is_read_in_bounded_memory(tmp_path: Path) -> None:
     """A hundred megabytes of one character in a file of a hundred kilobytes."""
     import tracemalloc
 

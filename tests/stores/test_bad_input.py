@@ -1,7 +1,9 @@
 import sqlite3
 import sys
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -29,7 +31,9 @@ from foretell.stores._engine import parse_address
         "nonsense:",
     ],
 )
-def test_wrong_url_is_refused_with_what_was_expected(address, tmp_path, monkeypatch):
+def test_wrong_url_is_refused_with_what_was_expected(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreError, match=r"is no address of a store; expected a path, sqlite:///PATH or postgresql://"):
         open_store(address)
@@ -46,7 +50,7 @@ def test_wrong_url_is_refused_with_what_was_expected(address, tmp_path, monkeypa
         "postgresql://me:s3cret@host:port/runs",
     ],
 )
-def test_wrong_url_does_not_show_the_password(address):
+def test_wrong_url_does_not_show_the_password(address: str) -> None:
     with pytest.raises(StoreError) as caught:
         open_store(address)
     assert "s3cret" not in str(caught.value)
@@ -55,7 +59,7 @@ def test_wrong_url_does_not_show_the_password(address):
 
 @settings(deadline=None)
 @given(st.text() | st.from_regex(r"(sqlite|postgres(ql)?(\+psycopg)?):/{0,4}\S*", fullmatch=True))
-def test_any_text_is_an_address_or_refused(text):
+def test_any_text_is_an_address_or_refused(text: Any) -> None:
     with suppress(StoreError):
         assert parse_address(text).drivername in ("sqlite", "postgresql+psycopg")
 
@@ -64,37 +68,39 @@ def test_any_text_is_an_address_or_refused(text):
     ("given_address", "file"),
     [("runs.db", "runs.db"), ("sqlite:///deep/er/runs.db", "deep/er/runs.db"), (Path("a:b ?.db"), "a:b ?.db")],
 )
-def test_path_becomes_a_sqlite_file(given_address, file, tmp_path, monkeypatch):
+def test_path_becomes_a_sqlite_file(
+    given_address: Any, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with open_store(given_address) as store:
         store.save_app(build_app())
     assert (tmp_path / file).read_bytes().startswith(b"SQLite format 3")
 
 
-def test_home_is_understood(tmp_path, monkeypatch):
+def test_home_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     open_store("~/runs.db").close()
     assert (tmp_path / "runs.db").exists()
 
 
-def test_folder_as_store(tmp_path):
+def test_folder_as_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"cannot be opened .* file in a folder you may write to"):
         open_store(tmp_path)
 
 
-def test_file_as_folder(tmp_path):
+def test_file_as_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"folder '.*file' cannot be made .*--store"):
         open_store(tmp_path / "file" / "runs.db")
 
 
 @pytest.mark.parametrize("name", ["a\0b.db", "a\0b/runs.db", "x" * 300, "x" * 300 + "/runs.db"])
-def test_path_that_no_file_can_have(name, tmp_path):
+def test_path_that_no_file_can_have(name: Any, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="--store"):
         open_store(tmp_path / name)
 
 
-def test_text_file_as_store_is_left_alone(tmp_path):
+def test_text_file_as_store_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk\n" * 100)
     with pytest.raises(StoreError, match=r"no SQLite database .*name another file with --store"):
@@ -102,7 +108,7 @@ def test_text_file_as_store_is_left_alone(tmp_path):
     assert path.read_text() == "remember the milk\n" * 100
 
 
-def test_damaged_file(tmp_path):
+def test_damaged_file(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with open_store(path) as store:
         store.add_runs(build_run(number) for number in range(1000))
@@ -112,7 +118,7 @@ def test_damaged_file(tmp_path):
         store.runs("demo")
 
 
-def test_truncated_file(tmp_path):
+def test_truncated_file(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with open_store(path) as store:
         store.add_runs(build_run(number) for number in range(1000))
@@ -121,7 +127,7 @@ def test_truncated_file(tmp_path):
         store.runs("demo")
 
 
-def test_unwritable_folder(public_folder, unprivileged):
+def test_unwritable_folder(public_folder: Path, unprivileged: Callable[[], AbstractContextManager[None]]) -> None:
     public_folder.chmod(0o555)
     with unprivileged():
         with pytest.raises(StoreError, match=r"cannot be opened .* folder you may write to"):
@@ -130,7 +136,9 @@ def test_unwritable_folder(public_folder, unprivileged):
             open_store(public_folder / "new" / "runs.db")
 
 
-def test_read_only_store_can_be_read(public_folder, unprivileged):
+def test_read_only_store_can_be_read(
+    public_folder: Path, unprivileged: Callable[[], AbstractContextManager[None]]
+) -> None:
     path = public_folder / "runs.db"
     with open_store(path) as store:
         store.add_runs([build_run()])
@@ -142,11 +150,11 @@ def test_read_only_store_can_be_read(public_folder, unprivileged):
             store.save_app(build_app())
 
 
-def test_full_disk_loses_nothing(tmp_path):
+def test_full_disk_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     open_store(path).close()
 
-    def limit(connection, _record):
+    def limit(connection: object, _record: object) -> None:
         if isinstance(connection, sqlite3.Connection):
             connection.execute("PRAGMA max_page_count = 40")
 
@@ -162,7 +170,7 @@ def test_full_disk_loses_nothing(tmp_path):
         sa.event.remove(sa.Engine, "connect", limit)
 
 
-def test_locked_store_is_transient(tmp_path, monkeypatch):
+def test_locked_store_is_transient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foretell.stores._engine._WAIT_S", 0.05)
     path = tmp_path / "runs.db"
     with open_store(path) as store:
@@ -176,7 +184,7 @@ def test_locked_store_is_transient(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["psycopg", "psycopg.pq"])
-def test_missing_driver_names_the_extra(name, monkeypatch):
+def test_missing_driver_names_the_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [module for module in sys.modules if module.split(".")[0] == "psycopg"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
@@ -194,14 +202,14 @@ def test_missing_driver_names_the_extra(name, monkeypatch):
         ("postgresql://me:s3cret@/runs?colour=red", "the database refused: .*colour"),
     ],
 )
-def test_unreachable_server(address, message):
+def test_unreachable_server(address: str, message: str) -> None:
     with pytest.raises(StoreError, match=message) as caught:
         open_store(address)
     assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.postgres
-def test_refusals_of_the_server(postgres_server):
+def test_refusals_of_the_server(postgres_server: str) -> None:
     import psycopg
 
     with psycopg.connect(host=postgres_server, user="test", dbname="postgres", autocommit=True) as connection:
@@ -220,7 +228,7 @@ def test_refusals_of_the_server(postgres_server):
 
 
 @pytest.mark.postgres
-def test_store_that_may_only_be_read(postgres_url):
+def test_store_that_may_only_be_read(postgres_url: str) -> None:
     with open_store(postgres_url) as store:
         store.add_runs([build_run()])
     with open_store(postgres_url.replace("options=", "options=-cdefault_transaction_read_only%3Don ")) as store:
@@ -230,7 +238,7 @@ def test_store_that_may_only_be_read(postgres_url):
 
 
 @pytest.mark.parametrize("app", ["\0", "'; DROP TABLE runs; --"])
-def test_asking_for_an_odd_app_finds_nothing(app):
+def test_asking_for_an_odd_app_finds_nothing(app: str) -> None:
     with open_store("sqlite://") as store:
         store.add_runs([build_run()])
         assert store.runs(app) == store.claims(app) == []
@@ -238,6 +246,6 @@ def test_asking_for_an_odd_app_finds_nothing(app):
         assert store.count_runs("demo")
 
 
-def test_asking_for_an_app_that_is_no_text():
+def test_asking_for_an_app_that_is_no_text() -> None:
     with open_store("sqlite://") as store, pytest.raises(StoreError, match="a value in it or for it cannot be used"):
         store.runs("\udcff")

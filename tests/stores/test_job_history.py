@@ -45,7 +45,7 @@ def history(store: RunStore) -> JobHistory:
     return JobHistory(store)
 
 
-def test_adding_twice_changes_nothing(history):
+def test_adding_twice_changes_nothing(history: JobHistory) -> None:
     rows = gather(*map(build, range(5)))
     assert history.add([rows], ASSIGNMENTS, {"a": "1"}).changed == 5
     assert history.add([rows, rows], ASSIGNMENTS, {"a": "2"}).changed == 0
@@ -53,25 +53,25 @@ def test_adding_twice_changes_nothing(history):
     assert history.find_mark("a") == "2"
 
 
-def test_a_job_that_is_known_differently_is_replaced(history):
+def test_a_job_that_is_known_differently_is_replaced(history: JobHistory) -> None:
     history.add([gather(build(1), build(2))], ASSIGNMENTS, {})
     assert history.add([gather(build(1), build(2, elapsed_s=90))], ASSIGNMENTS, {}).changed == 1
     assert sorted(history.read(JobFilter(), ["elapsed_s"])["elapsed_s"]) == [60, 90]
 
 
-def test_cluster_and_moment_are_part_of_the_key(history):
+def test_cluster_and_moment_are_part_of_the_key(history: JobHistory) -> None:
     batches = [gather(build(1), build(1, submitted=5)), gather(build(1), cluster="c2")]
     assert history.add(batches, ASSIGNMENTS, {}).changed == 3
 
 
-def test_all_or_nothing(history):
+def test_all_or_nothing(history: JobHistory) -> None:
     broken = gather(build(1), build(2)._replace(state=None))
     with pytest.raises(StoreError):
         history.add([broken], ASSIGNMENTS, {"a": "1"})
     assert (history.apps(), history.find_mark("a")) == ([], None)
 
 
-def test_grouping_anew_is_a_change_of_kinds(history):
+def test_grouping_anew_is_a_change_of_kinds(history: JobHistory) -> None:
     history.add([gather(build(1), build(2, kind=OTHER))], ASSIGNMENTS, {})
     kinds = {number: kind for page in history.kinds() for number, kind, _ in page}
     assert kinds[OTHER.id] == OTHER
@@ -82,7 +82,7 @@ def test_grouping_anew_is_a_change_of_kinds(history):
     assert not history.has_app("x")
 
 
-def test_the_newest_jobs_of_an_app_in_some_states(history):
+def test_the_newest_jobs_of_an_app_in_some_states(history: JobHistory) -> None:
     rows = [build(job, submitted=job, state="failed" if job == 4 else "completed") for job in range(5)]
     history.add([gather(*rows, build(9, submitted=9, elapsed_s=0))], ASSIGNMENTS, {})
     found = history.newest("x", states=[State.COMPLETED], most=2)
@@ -93,7 +93,7 @@ def test_the_newest_jobs_of_an_app_in_some_states(history):
     assert history.count("x", states=[State.COMPLETED]) == 4
 
 
-def test_received_jobs_are_counted_where_a_model_can_learn_from_them(history):
+def test_received_jobs_are_counted_where_a_model_can_learn_from_them(history: JobHistory) -> None:
     rows = [build(job, state="failed" if job == 4 else "completed") for job in range(5)]
     history.add([gather(*rows)], ASSIGNMENTS, {})
     assert (history.received("x"), history.received("y")) == (4, 0)
@@ -105,14 +105,14 @@ def test_received_jobs_are_counted_where_a_model_can_learn_from_them(history):
     assert (history.received("x"), history.received("y")) == (7, 2)
 
 
-def test_a_value_is_never_replaced_by_an_unknown_one(history):
+def test_a_value_is_never_replaced_by_an_unknown_one(history: JobHistory) -> None:
     history.add([gather(build(1))], ASSIGNMENTS, {})
     poorer = build(1)._replace(peak_memory_bytes=None, ended_at=None)
     assert history.add([gather(poorer)], ASSIGNMENTS, {}).changed == 0
     assert history.read(JobFilter(), ["peak_memory_bytes"])["peak_memory_bytes"].tolist() == [2**40]
 
 
-def test_jobs_by_what_they_are(history):
+def test_jobs_by_what_they_are(history: JobHistory) -> None:
     history.add([gather(build(1), build(2, kind=OTHER, submitted=50))], ASSIGNMENTS, {})
     assert history.read(JobFilter(user="bob"), ["job", "user"])["job"].tolist() == [2]
     assert history.read(JobFilter(since=10), ["job"])["job"].tolist() == [2]
@@ -120,7 +120,7 @@ def test_jobs_by_what_they_are(history):
     assert len(history.read(JobFilter(account="none"), ["job", "user"])["job"]) == 0
 
 
-def test_a_store_of_another_make_keeps_no_history():
+def test_a_store_of_another_make_keeps_no_history() -> None:
     class Other:
         pass
 

@@ -1,4 +1,6 @@
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -54,27 +56,27 @@ _runs = st.builds(
 
 
 @pytest.fixture(scope="module")
-def memory():
+def memory() -> Iterator[RunStore]:
     with open_store("sqlite://") as store:
         yield store
 
 
 @pytest.fixture
-def postgres(postgres_url):
+def postgres(postgres_url: str) -> Iterator[RunStore]:
     with open_store(postgres_url) as store:
         yield store
 
 
 @settings(deadline=None)
 @given(_runs)
-def test_any_run_comes_back_equal_from_sqlite(memory, run):
+def test_any_run_comes_back_equal_from_sqlite(memory: RunStore, run: Any) -> None:
     _check_round_trip(memory, run)
 
 
 @pytest.mark.postgres
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 @given(_runs)
-def test_any_run_comes_back_equal_from_postgres(postgres, run):
+def test_any_run_comes_back_equal_from_postgres(postgres: RunStore, run: Any) -> None:
     _check_round_trip(postgres, run)
 
 

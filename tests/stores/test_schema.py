@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import Engine
 from tests.contracts.stores import build_run
 
 from foretell.core.errors import StoreError
@@ -23,26 +25,26 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def engine(address: str):
+def engine(address: str) -> Iterator[Engine]:
     open_store(address).close()
     engine = build_engine(parse_address(address))
     yield engine
     engine.dispose()
 
 
-def test_migrations_lead_to_the_tables_in_use(engine):
+def test_migrations_lead_to_the_tables_in_use(engine: Engine) -> None:
     with engine.connect() as connection:
         options = {"compare_type": True, "compare_server_default": True, "version_table": VERSION_TABLE}
         assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
 
 
-def test_head_is_the_last_migration():
+def test_head_is_the_last_migration() -> None:
     config = Config()
     config.set_main_option("script_location", "foretell.stores:migrations")
     assert ScriptDirectory.from_config(config).get_current_head() == HEAD
 
 
-def test_store_of_a_newer_foretell_is_refused_and_left_alone(engine, address):
+def test_store_of_a_newer_foretell_is_refused_and_left_alone(engine: Engine, address: str) -> None:
     with engine.execution_options(write=True).begin() as connection:
         connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(StoreError, match=r"a newer Foretell wrote it .*9999.*pip install --upgrade foretell"):
@@ -51,7 +53,7 @@ def test_store_of_a_newer_foretell_is_refused_and_left_alone(engine, address):
         assert connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")) == "9999"
 
 
-def test_tables_of_another_program_are_left_alone(address):
+def test_tables_of_another_program_are_left_alone(address: str) -> None:
     engine = build_engine(parse_address(address))
     with engine.execution_options(write=True).begin() as connection:
         connection.execute(sa.text("CREATE TABLE runs (name TEXT)"))
@@ -62,7 +64,7 @@ def test_tables_of_another_program_are_left_alone(address):
     engine.dispose()
 
 
-def test_no_everyday_question_reads_the_whole_table(engine, address):
+def test_no_everyday_question_reads_the_whole_table(engine: Engine, address: str) -> None:
     with open_store(address) as store:
         store.add_runs(build_run(number, app=f"app{number % 300}") for number in range(3000))
     questions = [
@@ -79,7 +81,7 @@ def test_no_everyday_question_reads_the_whole_table(engine, address):
     assert [plan for plan in plans if "SCAN runs" in plan or "Seq Scan" in plan] == []
 
 
-def test_opening_a_store_that_is_up_to_date_does_not_load_alembic(tmp_path):
+def test_opening_a_store_that_is_up_to_date_does_not_load_alembic(tmp_path: Path) -> None:
     address = str(tmp_path / "runs.db")
     open_store(address).close()
     code = (
@@ -89,7 +91,7 @@ def test_opening_a_store_that_is_up_to_date_does_not_load_alembic(tmp_path):
     assert answer.stdout.strip() == "False"
 
 
-def test_mentioning_a_store_does_not_load_sqlalchemy():
+def test_mentioning_a_store_does_not_load_sqlalchemy() -> None:
     code = "import sys, foretell.stores; print('sqlalchemy' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
