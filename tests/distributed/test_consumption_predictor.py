@@ -10,8 +10,8 @@ from tests.trained_models import CORE, learn_law, save_law
 
 from foretell.core.cycles import Resource
 from foretell.core.errors import NotEnoughRunsError, NotFoundError, StoreError
+from foretell.core.model_files import save_model
 from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strategy
-from foretell.distributed.consumption_files import save_model
 from foretell.distributed.consumption_predictor import (
     ConsumptionPredictor,
     find_consumption_model,

@@ -10,9 +10,9 @@ from tests.contracts.consumption import SETTINGS, ConsumptionContract, build_job
 
 from foretell.core.cycles import Metric, Resource
 from foretell.core.errors import MissingExtraError, NotFoundError, StoreError
+from foretell.core.model_files import load_model, save_model
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting
-from foretell.distributed.consumption_files import load_model, save_model
 from foretell.distributed.consumption_targets import TARGETS
 from foretell.distributed.driple import DripleModel
 from foretell.steps.torch_seed import settled
@@ -191,7 +191,7 @@ class TestFiles:
     def test_a_model_that_was_saved_answers_the_same(self, tmp_path: Path) -> None:
         model = learn(*SETTINGS).transfer(*few(NEW))
         save_model(tmp_path / "driple.safetensors", model, {"jobs": 18})
-        again, facts = load_model(tmp_path / "driple.safetensors", DripleModel)
+        again, facts = load_model(tmp_path / "driple.safetensors", [DripleModel], remedy="fit it again")
         cases = build_jobs(SETTINGS)[0] + few(NEW)[0]
         assert facts == {"jobs": 18}
         assert again.predict(cases) == model.predict(cases)

@@ -10,9 +10,9 @@ from tests.contracts.consumption import ConsumptionContract, build_jobs, build_w
 
 from foretell.core.cycles import Cycle, Metric, Resource
 from foretell.core.errors import StoreError
+from foretell.core.model_files import load_model, save_model
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting, Strategy
-from foretell.distributed.consumption_files import load_model, save_model
 from foretell.distributed.consumption_targets import count_sent_bytes
 from foretell.distributed.timeline import Costs, lay_out
 from foretell.distributed.timeline_model import PhysicsModel
@@ -150,7 +150,7 @@ def test_carried_over_the_old_one_stays_as_it_was(fitted: PhysicsModel) -> None:
 def test_kept_and_loaded_it_says_the_same(fitted: PhysicsModel, tmp_path: Path) -> None:
     path = tmp_path / "new" / "law.safetensors"
     save_model(path, fitted, {"jobs": 45})
-    loaded, facts = load_model(path, PhysicsModel)
+    loaded, facts = load_model(path, [PhysicsModel], remedy="fit it again")
     cases = build_cases(SETTINGS, (128,))
     assert facts == {"jobs": 45}
     assert loaded.predict(cases) == fitted.predict(cases)
@@ -159,10 +159,10 @@ def test_kept_and_loaded_it_says_the_same(fitted: PhysicsModel, tmp_path: Path) 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(b"nothing")
-    with pytest.raises(StoreError, match=r"x\.safetensors: no model of consumption"):
-        load_model(path, PhysicsModel)
-    with pytest.raises(StoreError, match="no model of consumption"):
-        load_model(tmp_path / "nowhere.safetensors", PhysicsModel)
+    with pytest.raises(StoreError, match=r"x\.safetensors: not a readable model .*; fit it again"):
+        load_model(path, [PhysicsModel], remedy="fit it again")
+    with pytest.raises(StoreError, match="cannot be read"):
+        load_model(tmp_path / "nowhere.safetensors", [PhysicsModel], remedy="fit it again")
 
 
 def test_jobs_of_which_compute_is_never_seen_teach_the_rest() -> None:

@@ -28,7 +28,7 @@ from foretell.runtimes.regressors.constant import ConstantRunRegressor
 from foretell.runtimes.regressors.harp import TreeRunRegressor
 
 _ROOT = Path(__file__).parents[2]
-_SHIPPED = _ROOT / "src/foretell/models"
+_SHIPPED = _ROOT / "src/foretell"
 _TRIALS = 60
 
 # In a process of its own: what must not happen is that it dies.
@@ -217,14 +217,13 @@ def fuzz_files(seed: int) -> None:
     import safetensors.numpy
 
     from foretell.distributed.consumption_predictor import load_consumption_model
-    from foretell.steps.step_files import read_header
     from foretell.steps.step_predictor import load_step_model
 
     draw = np.random.default_rng(seed)
     path = Path(tempfile.mkdtemp()) / "changed.safetensors"
-    for folder, load in (("operators", load_step_model), ("consumption", load_consumption_model)):
+    for folder, load in (("steps", load_step_model), ("distributed", load_consumption_model)):
         for source in sorted((_SHIPPED / folder / "weights").glob("*.safetensors"))[:3]:
-            arrays, said = safetensors.numpy.load_file(source), read_header(source)
+            arrays, said = safetensors.numpy.load_file(source), _read_header(source)
             for trial in range(_TRIALS // 4):
                 changed = dict(arrays)
                 record, facts = json.loads(said["record"]), json.loads(said["facts"])
@@ -239,6 +238,13 @@ def fuzz_files(seed: int) -> None:
                     _ask(load(path))
                 except ForetellError:
                     continue
+
+
+def _read_header(path: Path) -> dict[str, str]:
+    import safetensors
+
+    with safetensors.safe_open(path, "numpy") as file:
+        return dict(file.metadata())
 
 
 def _ask(predictor: Any) -> None:
@@ -589,18 +595,17 @@ def _list_places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield value, key
 
 
-@pytest.mark.parametrize("folder", ["operators", "consumption"])
+@pytest.mark.parametrize("folder", ["steps", "distributed"])
 @pytest.mark.parametrize("part", ["record", "facts"])
 def test_files_with_numbers_that_no_float_holds_end_in_one_sentence(folder: str, part: str, tmp_path: Path) -> None:
     import safetensors.numpy
 
     from foretell.distributed.consumption_predictor import load_consumption_model
-    from foretell.steps.step_files import read_header
     from foretell.steps.step_predictor import load_step_model
 
-    load: Callable[[Path], object] = load_step_model if folder == "operators" else load_consumption_model
+    load: Callable[[Path], object] = load_step_model if folder == "steps" else load_consumption_model
     source = sorted((_SHIPPED / folder / "weights").glob("*.safetensors"))[0]
-    arrays, said = safetensors.numpy.load_file(source), read_header(source)
+    arrays, said = safetensors.numpy.load_file(source), _read_header(source)
     content, path, refused = json.loads(said[part]), tmp_path / "changed.safetensors", 0
     places = list(_list_places(content))
     for inside, key in places[:: max(1, len(places) // 40)]:
@@ -614,20 +619,21 @@ def test_files_with_numbers_that_no_float_holds_end_in_one_sentence(folder: str,
     assert refused
 
 
-@pytest.mark.parametrize("folder", ["operators", "consumption"])
+@pytest.mark.parametrize("folder", ["steps", "distributed"])
 def test_arithmetic_that_fails_while_a_file_is_read_ends_in_one_sentence(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from foretell.distributed.consumption_predictor import load_consumption_model
     from foretell.distributed.timeline_model import PhysicsModel
-    from foretell.steps.step_files import MODELS
+    from foretell.steps.replay import ReplayModel
+    from foretell.steps.serial_replay import SerialModel
     from foretell.steps.step_predictor import load_step_model
 
     def overflow(*_: object) -> None:
         raise OverflowError("int too large to convert to float")
 
-    for kind in (*MODELS.values(), PhysicsModel):
+    for kind in (ReplayModel, SerialModel, PhysicsModel):
         monkeypatch.setattr(kind, "from_state", overflow)
-    load: Callable[[Path], object] = load_step_model if folder == "operators" else load_consumption_model
+    load: Callable[[Path], object] = load_step_model if folder == "steps" else load_consumption_model
     with pytest.raises(StoreError, match="int too large"):
         load(sorted((_SHIPPED / folder / "weights").glob("*.safetensors"))[0])

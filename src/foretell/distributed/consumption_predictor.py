@@ -12,12 +12,12 @@ from foretell.core.cycles import Metric, Resource
 from foretell.core.devices import Device
 from foretell.core.errors import NotEnoughRunsError, NotFoundError, StoreError
 from foretell.core.model_checks import read_rising
+from foretell.core.model_files import load_model, save_model
 from foretell.core.prediction import Estimate
 from foretell.core.serialization import from_record, to_record
 from foretell.core.units import render_duration, render_link
 from foretell.core.workload import Floats, Workload
 from foretell.distributed.consumption import Case, ConsumptionPrediction, CycleEstimate, MeasuredJob, Setting
-from foretell.distributed.consumption_files import load_model, save_model
 from foretell.distributed.consumption_targets import TARGETS, read_targets
 from foretell.distributed.timeline_model import PhysicsModel
 from foretell.steps._base import StepTimes
@@ -233,7 +233,7 @@ def load_consumption_model(path: Path) -> ConsumptionPredictor:
     Raises:
         StoreError: The file is none.
     """
-    model, facts = load_model(path, PhysicsModel)
+    model, facts = load_model(path, [PhysicsModel], remedy="learn it again")
     try:
         spreads = {name: read_rising(values, count=len(_QUANTILES)) for name, values in facts["spreads"].items()}
         return ConsumptionPredictor(model, spreads=spreads, known=from_record(Known, facts["known"]))

@@ -12,10 +12,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.core.array_trees import Arrays, ArrayTrees
 from foretell.core.devices import Device
 from foretell.core.model_checks import read_numbers
 from foretell.core.workload import Attribute, Floats, Operator, Shape, StepPhase, Workload
-from foretell.steps.boosted_trees import Arrays, BoostedTrees
+from foretell.steps.boosted_trees import fit_trees
 from foretell.steps.host_times import name_word
 from foretell.steps.operator_parts import CONVOLUTIONS, PRODUCTS
 
@@ -56,14 +57,15 @@ class CallModel:
         """Learn from distinct calls and how long each took; returns itself."""
         factor = np.log(np.maximum(seconds, _SHORTEST_S) / self._find_least(calls))
         self.levels_ = _learn_levels(calls, factor)
-        self.trees_: dict[str, BoostedTrees] = {}
+        self.trees_: dict[str, ArrayTrees] = {}
         for group, places in _group(calls).items():
             if len(places) < 2:
                 continue
             some = [calls[place] for place in places]
             levels = self._find_levels(some)
-            trees = BoostedTrees(seed=self.seed)
-            self.trees_[group] = trees.fit(_describe(some, levels), factor[places] - levels, np.sqrt(seconds[places]))
+            self.trees_[group] = fit_trees(
+                _describe(some, levels), factor[places] - levels, np.sqrt(seconds[places]), seed=self.seed
+            )
         return self
 
     def predict(self, calls: Sequence[Call]) -> Floats:
@@ -102,7 +104,7 @@ class CallModel:
         for path, values in arrays.items():
             group, _, name = path.partition(".")
             groups[group][name] = values
-        model.trees_ = {group: BoostedTrees.from_arrays(some) for group, some in groups.items()}
+        model.trees_ = {group: ArrayTrees.from_arrays(some) for group, some in groups.items()}
         return model
 
 

@@ -6,10 +6,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.core.array_trees import Arrays, ArrayTrees
 from foretell.core.devices import Device
 from foretell.core.model_checks import read_numbers
 from foretell.core.workload import Floats, StepPhase
-from foretell.steps.boosted_trees import Arrays, BoostedTrees
+from foretell.steps.boosted_trees import fit_trees
 from foretell.steps.operator_parts import Part, Work
 
 _LAUNCH_S = 3e-6  # the least time of a kernel
@@ -36,7 +37,7 @@ class KernelModel:
 
     def fit(self, parts: Sequence[Part], seconds: Floats) -> Self:
         """Learn from distinct parts and how long each took; returns itself."""
-        self.trees_: dict[str, BoostedTrees] = {}
+        self.trees_: dict[str, ArrayTrees] = {}
         self.levels_: dict[str, float] = {}
         factor = np.log(np.maximum(seconds, 1e-7) / roofline(parts, self.device))
         works = np.array([part.work.value for part in parts])
@@ -47,8 +48,8 @@ class KernelModel:
             some = [parts[place] for place in chosen.tolist()]
             self._learn_levels(work, some, factor[chosen], np.sqrt(seconds[chosen]))
             rest = factor[chosen] - self._find_levels(some)
-            self.trees_[work.value] = BoostedTrees(seed=self.seed).fit(
-                describe(some, self.device), rest, np.sqrt(seconds[chosen])
+            self.trees_[work.value] = fit_trees(
+                describe(some, self.device), rest, np.sqrt(seconds[chosen]), seed=self.seed
             )
         return self
 
@@ -115,7 +116,7 @@ class KernelModel:
         model.levels_ = read_numbers(levels)
         works = dict.fromkeys(name.partition(".")[0] for name in arrays)
         model.trees_ = {
-            work: BoostedTrees.from_arrays(
+            work: ArrayTrees.from_arrays(
                 {k.partition(".")[2]: v for k, v in arrays.items() if k.startswith(f"{work}.")}
             )
             for work in works

@@ -4,7 +4,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ _LEAST_SHARE = 0.3  # of a measured time, for the part that is learned from what
 
 class ReplayModel(StepModel):
     """Learns what the device needs for each operator and the host for each launch, and lets both run."""
+
+    kind: ClassVar[str] = "replay"
 
     def __init__(self, device: Device, *, seed: int = 0) -> None:
         self.device = device

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ _ENOUGH = 20  # steps of which one half can tell the other
 
 class SerialModel(StepModel):
     """Learns what each operator takes and what lies after it, and sums up."""
+
+    kind: ClassVar[str] = "serial"
 
     def __init__(self, device: Device, *, seed: int = 0) -> None:
         self.device = device

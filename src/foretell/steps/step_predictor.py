@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 from foretell.core.devices import Device
 from foretell.core.errors import NotFoundError, StoreError
 from foretell.core.model_checks import read_rising
+from foretell.core.model_files import load_model, save_model
 from foretell.core.prediction import Estimate
 from foretell.core.workload import MeasuredStep, StepEstimate, StepPhase, Workload
 from foretell.steps._base import StepTimes
 from foretell.steps.replay import ReplayModel
 from foretell.steps.serial_replay import SerialModel
-from foretell.steps.step_files import load_model, save_model
 from foretell.steps.step_results import KnownDevice
 
 SUFFIX = ".safetensors"
+_MODELS: tuple[type[ReplayModel] | type[SerialModel], ...] = (ReplayModel, SerialModel)
 _QUANTILES = np.linspace(0.0, 1.0, 201)
 _FOLDS = 2
 _MOST_PROFILES = 2  # from here on, more of them are not told apart
@@ -70,7 +71,7 @@ def load_step_model(path: Path) -> StepPredictor:
     Raises:
         StoreError: if the file is none.
     """
-    model, facts = load_model(path)
+    model, facts = load_model(path, _MODELS, remedy="learn the device again")
     try:
         spreads = {int(count): read_rising(values, count=len(_QUANTILES)) for count, values in facts["spreads"].items()}
         return StepPredictor(model, spreads=spreads, notes=[str(note) for note in facts["notes"]])
