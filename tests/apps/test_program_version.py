@@ -63,11 +63,11 @@ def test_starting_over_sets_the_stored_runs_aside(made: App, tmp_path: Path) -> 
     now, aside = foretell.list_runs(changed), foretell.list_runs(changed, set_aside=True)
     assert (now.total, aside.total) == (5, 5)
     assert not {run.id for run in now.runs} & {run.id for run in aside.runs}
-    assert "set aside" in foretell.predict(changed, {"n": 3})[0].doubts[0]
+    assert "set aside" in foretell.predict(changed, {"n": 3})[0].warnings[0].text
     foretell.build(changed)
     with foretell.open_store(tmp_path / ".foretell/store.db") as store:
         assert set(store.model_run_ids("v")) == {run.id for run in now.runs}
-    assert foretell.predict(changed, {"n": 3})[0].doubts == ()
+    assert foretell.predict(changed, {"n": 3})[0].warnings == ()
 
 
 def test_starting_over_works_for_a_program_that_changed_behind_the_same_command(made: App) -> None:
@@ -79,8 +79,8 @@ def test_starting_over_works_for_a_program_that_changed_behind_the_same_command(
 def test_build_predict_verify_and_run_do_not_pass_over_a_change(made: App, tmp_path: Path) -> None:
     foretell.build(made)
     changed = load(tmp_path, "echo again $PARAM_n")
-    assert "has changed" in foretell.build(changed).notes[0]
-    assert "has changed" in foretell.predict(changed, {"n": 3})[0].doubts[0]
+    assert "has changed" in foretell.build(changed).warnings[0].text
+    assert "has changed" in foretell.predict(changed, {"n": 3})[0].warnings[0].text
     with pytest.raises(ProgramChangedError):
         foretell.verify(changed, {"n": 3})
     with pytest.raises(ProgramChangedError):

@@ -12,7 +12,7 @@ import pytest
 from foretell.core.run import Run
 
 ESTIMATE = {"value", "low", "high", "level"}
-PREDICTION = {"parameters", "allocation", "elapsed_s", "peak_memory_bytes", "request", "basic", "custom", "doubts"}
+PREDICTION = {"parameters", "allocation", "elapsed_s", "peak_memory_bytes", "request", "basic", "custom", "warnings"}
 RUN = {"n", "cores", "elapsed_s", "peak_memory_bytes", "state", "exit_code", "reason", "scale", "app", "id"}
 
 
@@ -100,11 +100,11 @@ def test_recommend_leaves_out_what_the_app_file_excludes(run: Run, workspace: Pa
 def test_a_configuration_that_only_failed_has_a_warning(run: Run, command: str) -> None:
     said = "this configuration failed once and never completed: no five today"
     failed, fine = (run(command, "--set", f"n={n}", "--json").record for n in (5, 6))
-    doubts = [
-        (record[0] if command == "predict" else record["picked"]["prediction"])["doubts"] for record in (failed, fine)
+    warnings = [
+        (record[0] if command == "predict" else record["picked"]["prediction"])["warnings"] for record in (failed, fine)
     ]
-    assert said in doubts[0]
-    assert said not in doubts[1]
+    assert said in [warning["text"] for warning in warnings[0]]
+    assert said not in [warning["text"] for warning in warnings[1]]
     assert said in " ".join(re.sub("[│╮╯]", " ", run(command, "--set", "n=5").out).split())
 
 
@@ -161,7 +161,7 @@ def test_completed_runs_that_lack_something_are_counted_and_shown(tmp_path: Path
 
 def test_failed_runs_do_not_teach_and_timed_out_ones_are_longer_than(built: Path) -> None:
     card = json.loads((built / "build.json").read_text())
-    assert card.keys() >= {"app", "policy", "judgements", "uses_custom", "notes", "columns", "plots"}
+    assert card.keys() >= {"app", "policy", "judgements", "uses_custom", "warnings", "columns", "plots"}
     judgement = card["judgements"]["elapsed_s"]
     assert judgement.keys() >= {"winner", "why", "leaderboard", "expected", "pairs", "rows", "full_scale_rows"}
     assert (judgement["rows"], judgement["censored_rows"]) == (10, 1)
@@ -208,8 +208,8 @@ def test_predict(run: Run) -> None:
 
 def test_predict_says_when_it_was_never_measured(run: Run) -> None:
     (inside,), (outside,) = (run("predict", "--set", f"n={n}", "--json").record for n in (26, 5000))
-    assert outside["doubts"]
-    assert not any("n" in doubt.split() for doubt in inside["doubts"])
+    assert outside["warnings"]
+    assert not any("n" in warning["text"].split() for warning in inside["warnings"])
 
 
 def test_predict_by_name_from_another_folder(workspace: Path, tmp_path: Path, foretell: Callable[..., Any]) -> None:
@@ -304,8 +304,9 @@ def test_verify_keeps_its_run(run: Run) -> None:
     again = run("verify", "--set", "n=22", "--json")
     assert again.record["run"]["repetition"] == 1
     told = "the model was built before 2 runs came in; 'foretell build tiny' learns from them"
-    assert told in run("predict", "--set", "n=22", "--json").record[0]["doubts"]
-    assert told in run("recommend", "--set", "n=22", "--json").record["picked"]["prediction"]["doubts"]
+    assert told in [warning["text"] for warning in run("predict", "--set", "n=22", "--json").record[0]["warnings"]]
+    picked = run("recommend", "--set", "n=22", "--json").record["picked"]
+    assert told in [warning["text"] for warning in picked["prediction"]["warnings"]]
 
 
 def test_verify_of_a_run_that_fails(run: Run) -> None:

@@ -132,7 +132,7 @@ def test_profiles_of_other_models_and_devices_are_told(run: Run, learned: Any, m
     other = ("net.py:build_model", "--set", "deep=true", "--input", "8,16", "--seconds", "1ms", "--output", "deep.json")
     assert run("workload", "profile", *other).code == 0
     (answer,) = run(*PREDICT, "--device", "cpu", "--profile", "deep.json", "--json").record
-    assert any("may be of another model" in note for note in answer["notes"])
+    assert any("may be of another model" in warning["text"] for warning in answer["warnings"])
     text = (measured / "deep.json").read_text()
     (measured / "t4.json").write_text(text.replace('"device": "cpu"', '"device": "Tesla T4"'))
     refused = run(*PREDICT, "--device", "cpu", "--profile", "t4.json")

@@ -160,7 +160,9 @@ def test_an_application_of_the_history_can_be_built_and_asked(folder: Path, fore
     built = foretell("build", "ada.train_run", "--json", folder=folder)
     assert built.code == 0, built.err
     failed = sum(number % 9 == 0 for number in range(100, 100 + JOBS))
-    assert f"learned from {JOBS - failed} jobs of the cluster's history" in built.record["notes"]
+    assert f"learned from {JOBS - failed} jobs of the cluster's history" in [
+        warning["text"] for warning in built.record["warnings"]
+    ]
     asked = ["predict", "ada.train_run", "--set", "epochs=60", "--cores", "8", "--json"]
     (answer,) = foretell(*asked, folder=folder).record
     assert answer["elapsed_s"]["value"] == pytest.approx(30 + 240 * 60 / 8, rel=0.1)
@@ -261,21 +263,21 @@ def test_a_model_older_than_later_jobs_says_so_in_text_and_json(folder: Path, fo
     foretell("history", "import", "jobs.txt", folder=folder)
     foretell("build", "ada.train_run", folder=folder)
     asked = ["ada.train_run", "--set", "epochs=60", "--cores", "8"]
-    assert foretell("predict", *asked, "--json", folder=folder).record[0]["doubts"] == []
+    assert foretell("predict", *asked, "--json", folder=folder).record[0]["warnings"] == []
     foretell("history", "import", "jobs.txt", folder=folder)
-    assert foretell("predict", *asked, "--json", folder=folder).record[0]["doubts"] == []
+    assert foretell("predict", *asked, "--json", folder=folder).record[0]["warnings"] == []
     (folder / "more.txt").write_text(build_text(JOBS + 40))
     added = foretell("history", "import", "more.txt", "--json", folder=folder).record["changed"]
     failed = sum(number % 9 == 0 for number in range(100 + JOBS, 100 + JOBS + 40))
     told = f"{added - failed} jobs of the cluster's history came in; 'foretell build ada.train_run' learns from them"
-    assert told in " ".join(foretell("predict", *asked, "--json", folder=folder).record[0]["doubts"])
+    assert told in foretell("predict", *asked, "--json", folder=folder).record[0]["warnings"][0]["text"]
     assert told in " ".join(foretell("predict", *asked, folder=folder).out.replace("│", " ").split())
     offers = ["recommend", "ada.train_run", "--set", "epochs=60", "--site", "osc"]
     picked = foretell(*offers, "--json", folder=folder).record["picked"]
-    assert told in " ".join(picked["prediction"]["doubts"])
+    assert told in picked["prediction"]["warnings"][0]["text"]
     assert told in " ".join(foretell(*offers, folder=folder).out.split())
     foretell("build", "ada.train_run", folder=folder)
-    assert foretell("predict", *asked, "--json", folder=folder).record[0]["doubts"] == []
+    assert foretell("predict", *asked, "--json", folder=folder).record[0]["warnings"] == []
 
 
 def test_without_sacct_it_says_so(folder: Path, foretell: Callable[..., Any]) -> None:

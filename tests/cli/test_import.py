@@ -106,12 +106,12 @@ def test_an_empty_cell_is_not_known(predict: Callable[[pd.DataFrame], list[Any]]
     assert empty["elapsed_s"]["value"] > 0
 
 
-def test_a_word_never_seen_is_a_doubt(predict: Callable[[pd.DataFrame], list[Any]]) -> None:
+def test_a_word_never_seen_has_a_warning(predict: Callable[[pd.DataFrame], list[Any]]) -> None:
     frame = build_history().head(2)
     frame.loc[0, "kind"] = "brand new"
     new, known = predict(frame)
-    assert any("kind" in doubt for doubt in new["doubts"])
-    assert not any("kind" in doubt for doubt in known["doubts"])
+    assert any("kind" in warning["text"] for warning in new["warnings"])
+    assert not any("kind" in warning["text"] for warning in known["warnings"])
 
 
 def test_no_row_no_prediction(

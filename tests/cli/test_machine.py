@@ -22,7 +22,7 @@ parameters:
 @pytest.fixture
 def run(tmp_path: Path, foretell: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The command line on a machine where every bench is quick and quiet."""
-    quiet = replace(measure_bench(TINY, repeats=1), doubts=())
+    quiet = replace(measure_bench(TINY, repeats=1), warnings=())
     monkeypatch.setattr(bench_module, "measure_bench", lambda work, repeats: replace(quiet, repeats=repeats))
     environment = {"FORETELL_CACHE": str(tmp_path / "cache")}
     return lambda *words: foretell(*words, folder=tmp_path, environment=environment)

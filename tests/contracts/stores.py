@@ -15,6 +15,7 @@ from foretell.core.batch import Batch
 from foretell.core.errors import NotFoundError, StoreError
 from foretell.core.model_card import Judgement, ModelCard, ModelRecord, Scores, Standing
 from foretell.core.run import RETRIABLE, Allocation, Machine, Owner, Run, RunSpec, State, Usage
+from foretell.core.warning import build_warning
 from foretell.stores import RunStore, open_store
 
 ODD_TEXT = "'\"`;--\\ \r\n\t%s {} ünï ☃ 🂡 \u202e␀"
@@ -118,7 +119,13 @@ def build_model(app: str = "demo", *, blob: bytes = bytes(range(256))) -> ModelR
         quantity="elapsed_s", policy="mae", winner="linear", why="least error", leaderboard=(standing,),
         expected=scores, pairs=((1.0, 1.5),), rows=5, full_scale_rows=2, censored_rows=0,
     )  # fmt: skip
-    card = ModelCard(app=app, policy="mae", judgements={"elapsed_s": judgement}, uses_custom=False, notes=(ODD_TEXT,))
+    card = ModelCard(
+        app=app,
+        policy="mae",
+        judgements={"elapsed_s": judgement},
+        uses_custom=False,
+        warnings=(build_warning("column-not-used", ODD_TEXT, name=ODD_TEXT),),
+    )
     created_at = datetime(2025, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
     return ModelRecord(
         app=app, card=card, blob=blob, run_ids=("a-0", "b-1"), created_at=created_at, extra={"version": "1"}

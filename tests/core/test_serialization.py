@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from foretell.campaigns import campaign_plan as plan
-from foretell.core import app, prediction, run, site
+from foretell.core import app, prediction, run, site, warning
 from foretell.core import model_card as learned
 from foretell.core.app import App, Value
 from foretell.core.model_card import ModelRecord
 from foretell.core.prediction import Estimate
 from foretell.core.run import ImportResult, Run, RunSpec, State
 from foretell.core.serialization import from_record, to_record
+from foretell.core.warning import PredictionWarning
 
 
 def _nouns(module: ModuleType) -> list[type]:
@@ -32,7 +33,7 @@ def _nouns(module: ModuleType) -> list[type]:
 
 _NOT_IN_JSON = {ModelRecord, ImportResult}  # one holds bytes, the other is shown and never read again
 _NOUNS = sorted(
-    {noun for module in (app, learned, plan, prediction, run, site) for noun in _nouns(module)} - _NOT_IN_JSON,
+    {noun for module in (app, learned, plan, prediction, run, site, warning) for noun in _nouns(module)} - _NOT_IN_JSON,
     key=lambda noun: noun.__name__,
 )
 
@@ -44,6 +45,11 @@ def _plain_values() -> None:
     st.register_type_strategy(Decimal, st.decimals(allow_nan=False, allow_infinity=False))
     st.register_type_strategy(str, st.text(max_size=5))
     st.register_type_strategy(datetime, st.datetimes(timezones=st.just(UTC)))
+    plain = st.none() | st.booleans() | st.integers() | st.from_type(float) | st.from_type(str)
+    held = st.dictionaries(st.from_type(str), plain | st.lists(plain, max_size=2), max_size=2)
+    st.register_type_strategy(
+        PredictionWarning, st.builds(PredictionWarning, code=st.from_type(str), text=st.from_type(str), data=held)
+    )
 
 
 @pytest.mark.parametrize("noun", _NOUNS, ids=lambda noun: noun.__name__)

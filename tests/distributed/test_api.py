@@ -76,14 +76,14 @@ def test_a_device_is_named_as_the_catalogue_does(predict: Predict) -> None:
 def test_a_device_known_by_its_figures_only_is_told_so(predict: Predict) -> None:
     (told,) = predict(settings=[replace(REDUCED, device="H100")])
     (usual,) = predict(settings=[REDUCED])
-    assert any("Times of H100 were not measured" in doubt for doubt in told.doubts)
+    assert any("Times of H100 were not measured" in warning.text for warning in told.warnings)
     assert told.iteration.high / told.iteration.value > usual.iteration.high / usual.iteration.value
 
 
 def test_one_worker_and_no_link_are_told(predict: Predict) -> None:
     (told,) = predict(settings=[Setting(workers=1, device="T4")])
     assert set(told.cycles) <= {Resource.COMPUTE}
-    assert any("nobody to talk to" in note for note in told.notes)
+    assert any("nobody to talk to" in warning.text for warning in told.warnings)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_is_told_can_be(predict: Predict, batch: int) -> None:
         assert each.setting.strategy is Strategy.ALLREDUCE or each.exposed_s > 0  # nothing hides it
         for cycle in each.cycles.values():
             assert cycle.burst_s.value + cycle.idle_s.value == pytest.approx(whole)
-        if sent is not None and not each.doubts:
+        if sent is not None and not each.outside:
             moved = sent.burst_s.value * sent.burst_amount.value
             assert moved == pytest.approx(4 * each.workload.parameters, rel=0.5)
     links: dict[Setting, list[float]] = {}
@@ -294,7 +294,9 @@ def test_a_setting_is_learned_and_used(tmp_path: Path) -> None:
     (told,) = foretell.predict_consumption(
         f"{tmp_path / 'net.py'}:build_model", ["32,64"], settings=list(learned.settings), model="lab", folder=tmp_path
     )
-    assert not [doubt for doubt in told.doubts if "iteration" not in doubt]  # pretended ones are all equally long
+    assert not [
+        each for each in told.outside if each.data.get("name") != "iteration_s"
+    ]  # pretended ones are all equally long
     assert np.isfinite([told.iteration.low, told.iteration.high]).all()
 
 

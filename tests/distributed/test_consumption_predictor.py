@@ -1,4 +1,4 @@
-"""Predictions of consumption: the law is found again, bounds hold, doubts are told, and it can be kept."""
+"""Predictions of consumption: the law is found again, bounds hold, warnings are given, and it can be kept."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_the_law_is_found_again(law: Law) -> None:
     errors = [abs(one.iteration.value / job.iteration_s - 1) for one, job in zip(told, jobs, strict=True)]
     assert np.median(errors) < 0.05
     assert all(set(one.cycles) == {Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE} for one in told)
-    assert not any(one.doubts for one in told)
+    assert not any(one.warnings for one in told)
 
 
 def test_bounds_hold_jobs_it_has_not_seen(law: Law) -> None:
@@ -72,7 +72,7 @@ def test_what_was_not_measured_is_told_and_makes_bounds_wider(law: Law, setting:
     case, predictor = law[0][0], law[2]
     usual = predictor.predict(case.workload, SETTINGS[0], case.operator_s).iteration
     told = predictor.predict(case.workload, setting, case.operator_s)
-    assert any(expected in doubt for doubt in told.doubts)
+    assert any(expected in warning.text for warning in told.warnings)
     assert told.iteration.high / told.iteration.value > usual.high / usual.value
 
 
@@ -111,9 +111,9 @@ def test_carried_over_the_new_setting_is_known(law: Law) -> None:
     )
     assert moved.known.devices == ("lab", "made up")
     assert moved.known.jobs == len(jobs) + 4
-    assert not list(moved.known.doubt(setting))
-    assert list(predictor.known.doubt(setting))
-    assert not list(predictor.known.join(moved.known).doubt(setting))
+    assert not list(moved.known.list_warnings(setting))
+    assert list(predictor.known.list_warnings(setting))
+    assert not list(predictor.known.join(moved.known).list_warnings(setting))
 
 
 def test_operators_are_told_by_times_or_by_figures(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Steps on more GPUs than were measured: right where the law is known, and doubted where it is not."""
+"""Steps on more GPUs than were measured: right where the law is known, and with a warning where it is not."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def test_more_gpus_are_told_within_bounds(two: PlacedPredictor, gpus: tuple[int,
     assert told.step_s.low < tell_step(place(gpus)) < told.step_s.high
     assert told.compute_s + told.exposed_s == pytest.approx(told.step_s.value)
     assert told.examples_per_s == pytest.approx(16 * sum(gpus) / told.step_s.value)
-    assert not told.doubts
+    assert not told.warnings
 
 
 def test_what_was_measured_stands_beside_it_and_is_surer(two: PlacedPredictor) -> None:
@@ -53,20 +53,20 @@ def test_a_level_makes_bounds(two: PlacedPredictor) -> None:
 
 def test_figures_that_change_nothing_are_told(two: PlacedPredictor) -> None:
     asked = replace(place((4,)), cluster="new", device=get_device("H100"), link_bytes_per_s=1e10)
-    assert any("figures of H100 change nothing" in doubt for doubt in tell(two, asked).doubts)
-    assert any("its rate changes nothing" in doubt for doubt in tell(two, asked).doubts)
+    assert any("figures of H100 change nothing" in warning.text for warning in tell(two, asked).warnings)
+    assert any("its rate changes nothing" in warning.text for warning in tell(two, asked).warnings)
 
 
-def test_several_nodes_are_doubted_where_one_was_measured(one: PlacedPredictor, two: PlacedPredictor) -> None:
+def test_several_nodes_have_a_warning_where_one_was_measured(one: PlacedPredictor, two: PlacedPredictor) -> None:
     told = tell(one, place((4, 4)))
-    assert "No step on several nodes of lab was measured" in told.doubts[0]
+    assert "No step on several nodes of lab was measured" in told.warnings[0].text
     known = tell(two, place((4, 4, 4, 4)))
     assert told.step_s.high / told.step_s.low > known.step_s.high / known.step_s.low
     assert told.step_s.value > 0.97 * tell(one, place((4,))).step_s.value  # nodes are not faster than one
 
 
 @pytest.mark.parametrize(
-    ("step", "doubt"),
+    ("step", "text"),
     [
         (place((8,)), "More GPUs on a node than the 4 that were measured on lab."),
         (place((4,) * 5), "More than 2 times the 8 GPUs that were measured on lab."),
@@ -75,16 +75,16 @@ def test_several_nodes_are_doubted_where_one_was_measured(one: PlacedPredictor, 
         (place((2,), cluster="away"), "No step on away was measured, only on lab"),
     ],
 )
-def test_what_lies_outside_is_doubted(two: PlacedPredictor, step: PlacedStep, doubt: str) -> None:
-    assert tell(two, step).doubts[0].startswith(doubt)
+def test_what_lies_outside_has_a_warning(two: PlacedPredictor, step: PlacedStep, text: str) -> None:
+    assert tell(two, step).warnings[0].text.startswith(text)
 
 
-def test_a_workload_elsewhere_is_doubted_and_told_with_wide_bounds() -> None:
+def test_a_workload_elsewhere_has_a_warning_and_is_told_with_wide_bounds() -> None:
     rows = [*measure(TWO_NODES), *measure(TWO_NODES, cluster="away"), *measure(ONE_NODE, workload="other")]
     told = tell(
         PlacedPredictor.fit(rows, workload="other", cluster="away"), place((2,), workload="other", cluster="away")
     )
-    assert told.doubts == ("other was never measured on away, only elsewhere.",)
+    assert list(map(str, told.warnings)) == ["other was never measured on away, only elsewhere."]
     assert told.step_s.low < tell_step(place((2,))) < told.step_s.high
 
 

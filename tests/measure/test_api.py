@@ -8,6 +8,7 @@ from foretell.advice.site_lookup import build_local_site
 from foretell.core.errors import OutputError, SpecError
 from foretell.core.run import Bench
 from foretell.core.site import NodeType
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.measure import api as bench_module
 from foretell.measure.api import bench_machine, describe_machine
 from foretell.measure.machine import save_bench
@@ -28,12 +29,14 @@ def bench() -> Bench:
 
 
 @pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize(("doubts", "kept"), [((), True), (("others kept 1.2 of 2 cores busy",), False)])
-def test_only_what_is_beyond_doubt_is_kept(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, doubts: tuple[str, ...], kept: bool
+@pytest.mark.parametrize(
+    ("warnings", "kept"), [((), True), ((build_warning("busy-machine", "others kept 1.2 of 2 cores busy"),), False)]
+)
+def test_only_a_bench_without_warnings_is_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, warnings: tuple[PredictionWarning, ...], kept: bool
 ) -> None:
-    monkeypatch.setattr(bench_module, "measure_bench", lambda work, repeats: replace(bench, doubts=doubts))
-    assert bench_machine().doubts == doubts
+    monkeypatch.setattr(bench_module, "measure_bench", lambda work, repeats: replace(bench, warnings=warnings))
+    assert bench_machine().warnings == warnings
     assert (describe_machine()[1] is not None) is kept
 
 

@@ -62,7 +62,7 @@ def test_cpu_time_of_a_process_is_all_there_and_it_ends_with_it() -> None:
     assert area(recorded.cpu) == pytest.approx(0.4, abs=0.1)
     assert recorded.series[Resource.COMPUTE].values.max() < 1.5
     assert Resource.MEMORY not in recorded.series
-    assert any("No GPU" in note for note in recorded.notes)
+    assert any("No GPU" in warning.text for warning in recorded.warnings)
     assert recorded.sampling_cpu_s < recorded.elapsed_s
 
 
@@ -139,7 +139,7 @@ def test_bytes_are_of_the_processes_own_network() -> None:
     sent, received = (area(recorded.series[each]) for each in (Resource.TRANSMIT, Resource.RECEIVE))
     assert sent == received
     assert 1e6 <= sent < 1.01e6  # with headers
-    assert any("loopback" in note for note in recorded.notes)
+    assert any("loopback" in warning.text for warning in recorded.warnings)
 
 
 @pytest.mark.usefixtures("network_namespaces")
@@ -216,9 +216,9 @@ def test_a_network_that_may_be_the_machines_is_everybodys(
 def test_samples_that_are_too_many_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumption, "_MOST_SAMPLES", 5)
     recorded = sample([os.getpid()], interval_s=0.01)
-    assert any("first 0.05 s" in note for note in recorded.notes)
+    assert any("first 0.05 s" in warning.text for warning in recorded.warnings)
     timed = sample([os.getpid()], interval_s=0.01, longest_s=0.02)
-    assert not any("first" in note for note in timed.notes)
+    assert not any("first" in warning.text for warning in timed.warnings)
 
 
 def test_the_machines_loopback_is_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,8 +226,8 @@ def test_the_machines_loopback_is_everybodys(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(NetworkCounter, "read", lambda _: (0, 0, count := next(moved), count))
     monkeypatch.setattr(network, "_find_namespace", lambda pid: 7)
     recorded = sample([os.getpid()], longest_s=0.1)
-    assert any("loopback" in note for note in recorded.notes)
-    assert any("bytes of other processes" in note for note in recorded.notes)
+    assert any("loopback" in warning.text for warning in recorded.warnings)
+    assert any("bytes of other processes" in warning.text for warning in recorded.warnings)
 
 
 def test_the_first_process_may_be_hidden_and_others_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def test_compute_is_of_gpus_where_they_are_used(monkeypatch: pytest.MonkeyPatch)
     assert set(recorded.series[Resource.MEMORY].values) == {0.3}
     assert recorded.gpu_memory is not None
     assert set(recorded.gpu_memory.values) == {5}
-    assert not any("No GPU" in note for note in recorded.notes)
+    assert not any("No GPU" in warning.text for warning in recorded.warnings)
 
 
 def test_gpus_that_do_not_tell_how_busy_they_are_are_no_compute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,5 +281,5 @@ def test_gpus_that_do_not_tell_how_busy_they_are_are_no_compute(monkeypatch: pyt
     monkeypatch.setattr(consumption, "read_load", lambda gpus, *, pids: None)
     recorded = sample([os.getpid()], longest_s=0.1)
     assert recorded.gpus == 0
-    assert any("does not tell how busy" in note for note in recorded.notes)
-    assert not any("No GPU" in note for note in recorded.notes)
+    assert any("does not tell how busy" in warning.text for warning in recorded.warnings)
+    assert not any("No GPU" in warning.text for warning in recorded.warnings)

@@ -18,7 +18,7 @@ from foretell.core.serialization import to_record
 from foretell.measure import machine as machine_module
 from foretell.measure import machine_benchmark as bench_module
 from foretell.measure.machine import detect_machine, find_bench, save_bench
-from foretell.measure.machine_benchmark import Work, compute_spread, list_doubts, measure_bench
+from foretell.measure.machine_benchmark import Work, compute_spread, list_bench_warnings, measure_bench
 
 TINY = Work(rounds=1, array_bytes=1 << 12, sweeps=1, file_bytes=1 << 20)
 QUIET = {"bench_core_s": 0.0, "bench_cores_s": 0.0, "bench_memory_s": 0.0, "bench_disk_s": 0.0}
@@ -74,23 +74,23 @@ def _build_fake_tasks(core_seconds: Iterator[float]) -> dict[str, Callable[[], f
     return {**dict.fromkeys(QUIET, lambda: 2.0), "bench_core_s": lambda: next(core_seconds)}
 
 
-class TestDoubts:
+class TestWarnings:
     def test_a_quiet_machine_leaves_none(self) -> None:
-        assert list_doubts(busy_cores=0.1, cores=4, spread=QUIET, repeats=5) == ()
+        assert list_bench_warnings(busy_cores=0.1, cores=4, spread=QUIET, repeats=5) == ()
 
     def test_load_of_others_is_one(self) -> None:
-        (doubt,) = list_doubts(busy_cores=1.25, cores=4, spread=QUIET, repeats=5)
-        assert doubt == "others kept 1.2 of 4 cores busy"
+        (warning,) = list_bench_warnings(busy_cores=1.25, cores=4, spread=QUIET, repeats=5)
+        assert warning.text == "others kept 1.2 of 4 cores busy"
 
     def test_a_large_node_bears_more_load(self) -> None:
-        assert list_doubts(busy_cores=1.25, cores=64, spread=QUIET, repeats=5) == ()
+        assert list_bench_warnings(busy_cores=1.25, cores=64, spread=QUIET, repeats=5) == ()
 
-    @pytest.mark.parametrize(("name", "doubted"), [("bench_core_s", 1), ("bench_memory_s", 1), ("bench_disk_s", 0)])
-    def test_repeats_apart_are_one_except_on_disk(self, name: str, doubted: int) -> None:
-        assert len(list_doubts(busy_cores=0.0, cores=4, spread={**QUIET, name: 0.3}, repeats=5)) == doubted
+    @pytest.mark.parametrize(("name", "warnings"), [("bench_core_s", 1), ("bench_memory_s", 1), ("bench_disk_s", 0)])
+    def test_repeats_apart_are_one_except_on_disk(self, name: str, warnings: int) -> None:
+        assert len(list_bench_warnings(busy_cores=0.0, cores=4, spread={**QUIET, name: 0.3}, repeats=5)) == warnings
 
     def test_few_repeats_are_one(self) -> None:
-        assert "3 or more" in list_doubts(busy_cores=0.0, cores=4, spread=QUIET, repeats=2)[0]
+        assert "3 or more" in list_bench_warnings(busy_cores=0.0, cores=4, spread=QUIET, repeats=2)[0].text
 
     @given(st.lists(st.floats(0.1, 10), min_size=1), st.floats(0.01, 100))
     def test_spread_does_not_depend_on_the_unit(self, values: Any, factor: Any) -> None:

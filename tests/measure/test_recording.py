@@ -5,6 +5,7 @@ import pytest
 
 from foretell.core.cycles import Resource, Series
 from foretell.core.observation import Load, Recorded
+from foretell.core.warning import build_warning
 from foretell.measure.recording import parse_recorded, render_recorded
 
 TIMES_S = np.array([0.0, 0.02, 0.041])
@@ -21,7 +22,7 @@ def build_recorded() -> Recorded:
         load=Load(others=0.1, stolen=0.2, cores=4, by={"sh (7)": 0.1}),
         processes=2,
         sampling_cpu_s=0.01,
-        notes=("A note.",),
+        warnings=(build_warning("no-gpu", "No GPU was used."),),
     )
 
 
@@ -29,7 +30,7 @@ def test_what_was_seen_survives_being_text() -> None:
     recorded = build_recorded()
     again = parse_recorded(render_recorded(recorded))
     assert "\n" not in render_recorded(recorded)
-    assert (again.load, again.notes, again.processes, again.gpus) == (recorded.load, recorded.notes, 2, 0)
+    assert (again.load, again.warnings, again.processes, again.gpus) == (recorded.load, recorded.warnings, 2, 0)
     for resource, series in recorded.series.items():
         assert again.series[resource].values == pytest.approx(series.values)
         assert again.series[resource].times_s == pytest.approx(TIMES_S)

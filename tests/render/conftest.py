@@ -21,6 +21,7 @@ from foretell.core.model_card import Judgement, ModelCard, Scores, Standing
 from foretell.core.prediction import Estimate, Offer, Prediction, Recommendation, Rejection, Request
 from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.core.site import Billing, NodeType, Site
+from foretell.core.warning import PredictionWarning, build_warning
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MEGABYTE, GIGABYTE = 2**20, 2**30
@@ -195,7 +196,7 @@ def card(judgement: Judgement) -> ModelCard:
             "peak_memory_bytes": build_judgement("peak_memory_bytes", size=250.0 * MEGABYTE),
         },
         uses_custom=False,
-        notes=("dataset was always 'mnist' and teaches nothing",),
+        warnings=(build_warning("column-not-used", "column 'again' is not used: it is a copy of 'n'"),),
         columns=("epochs", "hidden"),
     )
 
@@ -246,7 +247,9 @@ def _build_pairs(size: float) -> tuple[tuple[float, float], ...]:
     return tuple((value, value * math.exp(chance.gauss(0, 0.08))) for value in measured)
 
 
-def build_prediction(allocation: Allocation, *, elapsed_s: float = 750.0, doubts: tuple[str, ...] = ()) -> Prediction:
+def build_prediction(
+    allocation: Allocation, *, elapsed_s: float = 750.0, warnings: tuple[PredictionWarning, ...] = ()
+) -> Prediction:
     basic = Estimate(value=elapsed_s, low=0.85 * elapsed_s, high=1.2 * elapsed_s, level=0.9)
     memory = Estimate(value=346.0 * MEGABYTE, low=330.0 * MEGABYTE, high=370.0 * MEGABYTE, level=0.9)
     walltime_s = math.ceil(1.25 * elapsed_s / 60) * 60
@@ -264,14 +267,14 @@ def build_prediction(allocation: Allocation, *, elapsed_s: float = 750.0, doubts
         request=request,
         basic=basic,
         custom=Estimate(value=1.02 * elapsed_s, low=0.9 * elapsed_s, high=1.15 * elapsed_s, level=0.9),
-        doubts=doubts,
+        warnings=warnings,
     )
 
 
 @pytest.fixture(scope="session")
 def prediction() -> Prediction:
-    doubt = "epochs = 900 lies outside the runs, which had 2 to 400"
-    return build_prediction(Allocation(cores=2), doubts=(doubt,))
+    text = "epochs = 900 lies outside the runs, which had 2 to 400"
+    return build_prediction(Allocation(cores=2), warnings=(build_warning("outside-measured-range", text),))
 
 
 @pytest.fixture(scope="session")

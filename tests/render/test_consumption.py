@@ -1,6 +1,6 @@
 """What distributed training will consume, as text, records and plots."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import pytest
 
 from foretell.core.cycles import Resource
 from foretell.core.prediction import Estimate
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import Workload
 from foretell.distributed.consumption import Change, ConsumptionPrediction, CycleEstimate, Outlook, Setting, Strategy
 from foretell.distributed.plots import draw_outlook, place_burst
@@ -63,9 +64,15 @@ def build(
         exposed_s=sent_s,
         cycles={Resource.COMPUTE: compute, Resource.TRANSMIT: network, Resource.RECEIVE: network},
         gpu=setting.device == "T4",
-        doubts=(f"{setting.workers} workers: 2 to 4 were measured.",) if setting.workers > 4 else (),
-        notes=("Times of T4 were not measured.",) if setting.device == "T4" else (),
+        warnings=tuple(_list_warnings(setting)),
     )
+
+
+def _list_warnings(setting: Setting) -> Iterator[PredictionWarning]:
+    if setting.workers > 4:
+        yield build_warning("outside-measured-range", f"{setting.workers} workers: 2 to 4 were measured.")
+    if setting.device == "T4":
+        yield build_warning("operators-not-measured", "Times of T4 were not measured.")
 
 
 def explore(setting: Setting = REDUCED, *, compute_s: float = 0.06) -> Outlook:
@@ -212,7 +219,7 @@ def test_a_record_has_all_figures_and_says_what_is_missing() -> None:
     assert record["resources"]["memory"]["cycle"] is None
     assert "no training on a GPU was measured" in record["resources"]["memory"]["why"]
     assert [one["setting"]["workers"] for one in record["changes"]["workers"]] == [2, 4, 8]
-    assert record["changes"]["workers"][2]["doubts"]
+    assert record["changes"]["workers"][2]["warnings"]
     assert record["limit"].startswith("The link is the limit")
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from foretell.core.run import Bench, Machine
+from foretell.core.warning import build_warning
 from foretell.render.machine_facts import build_machine_record, render_bench, render_machine
 
 Golden = Callable[[str, str], None]
@@ -23,7 +24,7 @@ def bench() -> Bench:
         spread={"bench_core_s": 0.004, "bench_cores_s": 0.021, "bench_memory_s": 0.012, "bench_disk_s": 0.192},
         repeats=5,
         busy_cores=0.04,
-        doubts=(),
+        warnings=(),
         hostname="lab",
         cpu_model="Some CPU [v2]",
         cores=16,
@@ -43,7 +44,9 @@ def test_bench(bench: Bench, to_text: ToText, check_golden: Golden) -> None:
 
 
 def test_a_disturbed_bench_says_why_and_what_to_do(bench: Bench, to_text: ToText) -> None:
-    text = to_text(render_bench(replace(bench, doubts=("others kept 3.1 of 16 cores busy",))))
+    text = to_text(
+        render_bench(replace(bench, warnings=(build_warning("busy-machine", "others kept 3.1 of 16 cores busy"),)))
+    )
     assert "others kept 3.1 of 16 cores busy" in text
     assert "Not kept: measure again" in text
 

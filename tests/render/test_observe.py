@@ -8,6 +8,7 @@ import pytest
 
 from foretell.core.cycles import Cycle, Resource, Series
 from foretell.core.observation import CycleSearch, Load, Observation, Recorded
+from foretell.core.warning import build_warning
 from foretell.observations.plots import draw_observation
 from foretell.observations.render import average, build_observation_record, find_window, render_observation
 from foretell.render.figures import render_svg
@@ -51,7 +52,9 @@ def observation() -> Observation:
             Resource.RECEIVE: build_cycle(5.6 * 2**20, 1000.0),
         },
         exit_code=0,
-        notes=("Disturbed: others kept 0.40 of 2 cores busy (stress (77): 0.39 cores).",),
+        warnings=(
+            build_warning("busy-machine", "Disturbed: others kept 0.40 of 2 cores busy (stress (77): 0.39 cores)."),
+        ),
         run_id="abc-0",
         path="observations/abc-0.json",
     )

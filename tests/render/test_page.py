@@ -17,6 +17,7 @@ from foretell.core.app import App
 from foretell.core.model_card import ModelCard
 from foretell.core.prediction import Recommendation, Rejection
 from foretell.core.run import Allocation, Run, State
+from foretell.core.warning import build_warning
 from foretell.render.phrases import clean_block
 
 NOON = datetime(2025, 3, 14, 12, 0, tzinfo=UTC)
@@ -96,7 +97,7 @@ def test_what_users_wrote_is_escaped(
     failed = replace(runs[-2], spec=spec, reason=odd, log_tail=odd)
     page = render_page(
         app=replace(app, name=odd),
-        card=replace(card, judgements={}, notes=(odd,), columns=(odd,)),
+        card=replace(card, judgements={}, warnings=(build_warning("column-not-used", odd),), columns=(odd,)),
         runs=[failed],
         counts={State.FAILED: 1},
         recommendation=_free(recommendation, odd),
@@ -110,7 +111,9 @@ def test_what_users_wrote_is_escaped(
 
 def _free(recommendation: Recommendation, odd: str) -> Recommendation:
     """A recommendation of one offer, free, so that no plot is drawn."""
-    prediction = replace(recommendation.picked.prediction, parameters={odd: odd}, doubts=(odd,))
+    prediction = replace(
+        recommendation.picked.prediction, parameters={odd: odd}, warnings=(build_warning("always-failed", odd),)
+    )
     offer = replace(recommendation.picked, prediction=prediction, site=odd, cost=recommendation.picked.cost * 0)
     rejection = Rejection(site=odd, allocation=Allocation(node_type=odd), reason=odd)
     return replace(recommendation, offers=(offer,), picked=offer, why=odd, rejections=(rejection,))

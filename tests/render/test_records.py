@@ -15,6 +15,7 @@ from foretell.core.model_card import ModelCard
 from foretell.core.prediction import Estimate, Prediction, Recommendation
 from foretell.core.run import Run, Usage
 from foretell.core.site import Site
+from foretell.core.warning import build_warning
 from foretell.render.records import render_json
 from foretell.runtimes.render import build_card_record, build_prediction_record
 
@@ -63,8 +64,15 @@ def test_plan_result_and_card_are_json(plan: Plan, result: CampaignResult, card:
 @given(number=st.floats(), text=st.text(st.characters()))
 def test_anything_is_json(number: float, text: str, prediction: Prediction, runs: list[Run]) -> None:
     estimate = Estimate(value=number, low=number, high=number, level=0.9)
-    odd = replace(prediction, elapsed_s=estimate, parameters={text: number}, doubts=(text,))
-    assert _load(build_prediction_record(odd))["doubts"] == [text]
+    odd = replace(
+        prediction,
+        elapsed_s=estimate,
+        parameters={text: number},
+        warnings=(build_warning("always-failed", text, text=text),),
+    )
+    assert _load(build_prediction_record(odd))["warnings"] == [
+        {"code": "always-failed", "text": text, "data": {"text": text}}
+    ]
     _load(build_run_record(replace(runs[0], usage=Usage(elapsed_s=number), log_tail=text, phases={text: number})))
 
 

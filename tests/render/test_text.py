@@ -15,6 +15,7 @@ from foretell.core.model_card import Judgement, ModelCard
 from foretell.core.prediction import Estimate, Prediction, Recommendation, Request
 from foretell.core.run import Allocation, Run, State, Usage
 from foretell.core.site import Site
+from foretell.core.warning import build_warning
 from foretell.render.phrases import describe_request
 from foretell.render.tables import render_mistakes
 from foretell.runtimes.render import render_leaderboard, render_model_card, render_predictions
@@ -182,7 +183,7 @@ def test_one_prediction(prediction: Prediction, to_text: ToText, check_golden: G
 
 
 def test_many_predictions(prediction: Prediction, to_text: ToText, check_golden: Golden) -> None:
-    without_memory = replace(prediction, peak_memory_bytes=None, doubts=())
+    without_memory = replace(prediction, peak_memory_bytes=None, warnings=())
     check_golden("report_predictions.txt", to_text(render_predictions([prediction, without_memory, prediction])))
 
 
@@ -246,7 +247,12 @@ def test_odd_texts_stay_text(
     allocation = Allocation(node_type=odd, partition=odd)
     spec = replace(plan.specs[0], app=odd, parameters={odd: odd}, allocation=allocation)
     run = replace(result.failures[0], spec=spec, reason=odd, log_tail=odd, phases={odd: 1.0}, source=odd)
-    doubted = replace(prediction, parameters={odd: odd}, doubts=(odd,), phases={odd: prediction.basic})
+    warned = replace(
+        prediction,
+        parameters={odd: odd},
+        warnings=(build_warning("always-failed", odd),),
+        phases={odd: prediction.basic},
+    )
     renderables = [
         render_plan(replace(plan, app=odd, specs=(spec,))),
         render_progress(Progress(total=1, done=0, failed=0, running=(spec,), left_s=None, note=odd)),
@@ -254,9 +260,9 @@ def test_odd_texts_stay_text(
         render_campaign_result(replace(result, app=odd, failures=(run,), stopped=odd)),
         render_runs([run], total=1),
         render_run(run),
-        render_predictions([doubted]),
-        render_predictions([doubted, doubted]),
-        render_model_card(replace(card, notes=(odd,))),
+        render_predictions([warned]),
+        render_predictions([warned, warned]),
+        render_model_card(replace(card, warnings=(build_warning("column-not-used", odd),))),
         render_mistakes(SpecError(odd, [Mistake(place=odd, found=odd, expected=odd)])),
     ]
     text = "".join(map(to_text, renderables))

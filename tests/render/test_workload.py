@@ -9,6 +9,7 @@ import pytest
 
 from foretell.core.devices import Device
 from foretell.core.prediction import Estimate
+from foretell.core.warning import build_warning
 from foretell.core.workload import MeasuredStep, Operator, StepEstimate, StepPhase, Workload
 from foretell.render.figures import render_svg
 from foretell.render.records import render_json
@@ -106,7 +107,12 @@ def prediction(workload: Workload) -> StepPrediction:
         kernel_s=kernel,
         gap_s=gap,
     )
-    return StepPrediction(workload=workload, device="T4", estimate=estimate, notes=("Recorded under a profiler.",))
+    return StepPrediction(
+        workload=workload,
+        device="T4",
+        estimate=estimate,
+        warnings=(build_warning("limited-model", "Recorded under a profiler."),),
+    )
 
 
 @pytest.fixture

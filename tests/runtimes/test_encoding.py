@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from foretell.core.app import Value
 from foretell.core.run import Machine, RunSpec
 from foretell.core.serialization import from_record, to_record
+from foretell.core.warning import PredictionWarning
 from foretell.runtimes.encoding import Encoder, fit_encoder
 from foretell.runtimes.run_table import Columns, build_column, build_columns
 
@@ -43,14 +44,14 @@ def test_numbers_stay_and_texts_become_marks() -> None:
 def test_constants_are_dropped_without_a_word() -> None:
     encoder = fit_encoder(_columns(n=[1, 2, 3], cores=[4, 4, 4], kind=["x", "x", "x"]))
     assert encoder.names == ("n",)
-    assert encoder.notes == ()
+    assert encoder.warnings == ()
 
 
 @pytest.mark.parametrize("copy", [[2, 4, 6], [-1, -2, -3], [11, 12, 13]])
 def test_copies_are_dropped_and_named(copy: list[object]) -> None:
     encoder = fit_encoder(_columns(n=[1, 2, 3], again=copy))
     assert encoder.names == ("n",)
-    assert encoder.notes == ("column 'again' is not used: it says the same as 'n'",)
+    assert list(map(str, encoder.warnings)) == ["column 'again' is not used: it says the same as 'n'"]
 
 
 def test_power_of_a_column_is_no_copy() -> None:
@@ -60,7 +61,7 @@ def test_power_of_a_column_is_no_copy() -> None:
 def test_text_that_differs_in_nearly_every_run_is_dropped_and_named() -> None:
     encoder = fit_encoder(_columns(n=list(range(100)), path=[f"/tmp/{number}" for number in range(100)]))
     assert encoder.names == ("n",)
-    assert "'path' is not used" in encoder.notes[0]
+    assert "'path' is not used" in encoder.warnings[0].text
 
 
 def test_where_nothing_tells_runs_apart_one_column_is_left() -> None:
@@ -81,13 +82,18 @@ def test_missing_texts_take_the_commonest() -> None:
     assert encoder.encode({}, 1).tolist() == [_encode_one(encoder, kind="b")]
 
 
-def test_unknown_level_has_no_mark_but_a_doubt() -> None:
+def test_unknown_level_has_no_mark_but_a_warning() -> None:
     encoder = fit_encoder(_columns(kind=["a", "b", "b"]))
     asked = _columns(kind=["c"])
     assert encoder.encode(asked, 1).tolist() == [[0, 0]]
     assert encoder.stretch(asked, 1).tolist() == [0]  # no distance from one text to another
     assert encoder.strangers(asked, 1).tolist() == [1]
-    assert encoder.doubts(asked) == ("kind = 'c' was never run; runs had 'b', 'a'",)
+    (warning,) = encoder.list_warnings(asked)
+    assert warning == PredictionWarning(
+        code="unmeasured-value",
+        text="kind = 'c' was never run; runs had 'b', 'a'",
+        data={"name": "kind", "value": "c", "measured": ["b", "a"]},
+    )
 
 
 def test_strangers_are_counted_row_by_row() -> None:
@@ -98,29 +104,31 @@ def test_strangers_are_counted_row_by_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "doubt"),
+    ("value", "text"),
     [
         (20, "n = 20 lies outside the runs, which had 1 to 10"),
         (0.5, "n = 0.5 lies outside the runs, which had 1 to 10"),
         (float("inf"), "n = inf lies outside the runs, which had 1 to 10"),
     ],
 )
-def test_doubt_names_value_and_range(value: float, doubt: str) -> None:
-    assert fit_encoder(_columns(n=[1, 10])).doubts(_columns(n=[value])) == (doubt,)
+def test_warning_names_value_and_range(value: float, text: str) -> None:
+    (warning,) = fit_encoder(_columns(n=[1, 10])).list_warnings(_columns(n=[value]))
+    assert (warning.code, warning.text) == ("outside-measured-range", text)
+    assert warning.data == {"name": "n", "value": value, "low": 1, "high": 10}
 
 
 def test_what_never_varied_is_not_known() -> None:
     encoder = fit_encoder(_columns(n=[1, 2], cores=[4, 4]))
-    assert encoder.doubts(_columns(n=[1], cores=[4])) == ()
-    (doubt,) = encoder.doubts(_columns(n=[1], cores=[8]))
-    assert doubt == "cores was always 4 in the runs; what 8 does to it is not known"
+    assert encoder.list_warnings(_columns(n=[1], cores=[4])) == ()
+    (warning,) = encoder.list_warnings(_columns(n=[1], cores=[8]))
+    assert warning.text == "cores was always 4 in the runs; what 8 does to it is not known"
     assert encoder.stretch(_columns(n=[1], cores=[8]), 1)[0] > 0
 
 
-def test_machine_facts_raise_no_doubt() -> None:
+def test_machine_facts_raise_no_warning() -> None:
     encoder = fit_encoder(build_columns([RunSpec(app="a", parameters={})] * 2, [Machine(cores=4), Machine(cores=8)]))
     asked = build_columns([RunSpec(app="a", parameters={})], [Machine(cores=64, cpu_model="new")])
-    assert encoder.doubts(asked) == ()
+    assert encoder.list_warnings(asked) == ()
     assert encoder.stretch(asked, 1).tolist() == [0]
     assert encoder.strangers(asked, 1).tolist() == [0]
 

@@ -109,5 +109,5 @@ def test_another_architecture_than_the_assumed_one_was_not_measured(imported: Pa
     arm = [offer for offer in found.offers if offer.allocation.node_type == "arm"]
     assert arm
     assert not any(offer.measured for offer in arm)
-    assert all("aarch64 nodes; no run names its own" in " ".join(offer.prediction.doubts) for offer in arm)
+    assert all("aarch64 nodes; no run names its own" in " ".join(map(str, offer.prediction.warnings)) for offer in arm)
     assert any(offer.measured for offer in found.offers if offer.allocation.node_type == "small")

@@ -151,7 +151,7 @@ def test_runs_that_nothing_tells_apart_still_teach(plain: App) -> None:
     ]
     (prediction,) = _learn(plain, runs).predict([RunSpec(app="demo", parameters={"path": "/data/new"})])
     assert 10 <= prediction.elapsed_s.value <= 12
-    assert "was never run" in prediction.doubts[0]
+    assert "was never run" in prediction.warnings[0].text
 
 
 def test_parameters_of_any_size_teach(plain: App, build_spec: BuildSpec) -> None:

@@ -104,7 +104,7 @@ def test_a_failed_try_that_costs_more_is_asked_for_more_carefully(scaling: Predi
 def test_zero_and_below_are_predicted_as_the_least_that_was_measured(scaling: Predictor, n: float) -> None:
     odd, least = scaling.predict([_ask(n=n, k=2.0), _ask(n=1.0, k=2.0)])
     assert odd.elapsed_s.value == pytest.approx(least.elapsed_s.value, rel=0.2)
-    assert "no law of powers reaches it" in odd.doubts[0]
+    assert "no law of powers reaches it" in odd.warnings[0].text
 
 
 def test_what_no_phase_covers_is_learned() -> None:

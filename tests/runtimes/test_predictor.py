@@ -117,8 +117,8 @@ def test_less_time_is_more_risk(predictor: Predictor, build_spec: BuildSpec) -> 
 
 def test_far_outside_the_bounds_widen_and_a_word_is_said(predictor: Predictor, build_spec: BuildSpec) -> None:
     inside, outside, farther = predictor.predict([build_spec(epochs=epochs) for epochs in (20, 1000, 100_000)])
-    assert inside.doubts == ()
-    assert "epochs = 1000 lies outside the runs" in outside.doubts[0]
+    assert inside.warnings == ()
+    assert "epochs = 1000 lies outside the runs" in outside.warnings[0].text
     assert _width(inside) < _width(outside) < _width(farther)
 
 
@@ -132,7 +132,7 @@ def test_a_text_no_run_had_widens_time_and_memory(predictor: Predictor, build_sp
     for estimate in (stranger.elapsed_s, stranger.peak_memory_bytes):
         assert estimate.high / estimate.value > 1.5
         assert estimate.value / estimate.low > 1.5
-    assert "kind = 'never' was never run" in stranger.doubts[0]
+    assert "kind = 'never' was never run" in stranger.warnings[0].text
 
 
 def test_another_machine_widens_time_but_not_memory(predictor: Predictor, build_spec: BuildSpec) -> None:
@@ -141,14 +141,14 @@ def test_another_machine_widens_time_but_not_memory(predictor: Predictor, build_
     assert there.elapsed_s.value == here.elapsed_s.value
     assert _width(there) > _width(here)
     assert there.peak_memory_bytes == here.peak_memory_bytes
-    assert there.doubts == ("no run was made on another; the time is carried over, with wider bounds",)
+    assert list(map(str, there.warnings)) == ["no run was made on another; the time is carried over, with wider bounds"]
 
 
 def test_answer_does_not_depend_on_what_else_is_asked(predictor: Predictor, build_spec: BuildSpec) -> None:
     specs = [build_spec(epochs=0), build_spec(size=1e9, kind="never"), build_spec(cores=64), build_spec()]
     for spec, among_others in zip(specs, predictor.predict(specs), strict=True):
         (alone,) = predictor.predict([spec])
-        assert alone.doubts == among_others.doubts
+        assert alone.warnings == among_others.warnings
         for figure in ("value", "low", "high"):
             assert getattr(alone.elapsed_s, figure) == pytest.approx(getattr(among_others.elapsed_s, figure))
 

@@ -11,7 +11,7 @@ from foretell.core.prediction import Prediction
 from foretell.core.run import Machine, Run, RunSpec
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import Predictor
-from foretell.runtimes.proportionality import Units, find_unit_notes, find_units
+from foretell.runtimes.proportionality import Units, find_unit_warnings, find_units
 from foretell.runtimes.run_table import build_table
 
 BuildRuns = Callable[..., list[Run]]
@@ -50,8 +50,8 @@ def test_what_cannot_be_told_is_as_usual() -> None:
 def test_formula_that_some_runs_have_no_value_of_is_no_unit(sizes: list[Value]) -> None:
     columns = _columns(size=sizes)
     assert find_units("size", columns) == Units()
-    note = "times are not learned in proportion to size: 1 of 3 runs have no positive value of it"
-    assert find_unit_notes("size", columns) == (note,)
+    text = "times are not learned in proportion to size: 1 of 3 runs have no positive value of it"
+    assert list(map(str, find_unit_warnings("size", columns))) == [text]
 
 
 def test_formula_that_is_no_unit_leaves_the_machines_theirs() -> None:
@@ -60,14 +60,14 @@ def test_formula_that_is_no_unit_leaves_the_machines_theirs() -> None:
 
 
 @pytest.mark.parametrize("per", [None, "size"])
-def test_where_what_is_known_is_used_nothing_is_noted(per: str | None) -> None:
-    assert find_unit_notes(per, _columns(size=[1, 2, 4])) == ()
+def test_where_what_is_known_is_used_there_is_no_warning(per: str | None) -> None:
+    assert find_unit_warnings(per, _columns(size=[1, 2, 4])) == ()
 
 
 def test_model_card_says_that_a_formula_was_not_used(app: App, build_runs: BuildRuns) -> None:
     alone = replace(app, phases=(), estimate=None, per="size - 200")
-    (note,) = learn(alone, build_table(build_runs(8, memory=False))).card.notes
-    assert note.startswith("times are not learned in proportion to size - 200: ")
+    (warning,) = learn(alone, build_table(build_runs(8, memory=False))).card.warnings
+    assert warning.text.startswith("times are not learned in proportion to size - 200: ")
 
 
 def test_machines_of_one_benchmark_are_a_unit() -> None:
@@ -120,7 +120,7 @@ def test_times_known_to_be_in_proportion_are_foretold_far_outside(
     specs = [replace(spec, parameters={**spec.parameters, "repeats": repeats}) for repeats in (2, 20)]
     few, many = predictor.predict(specs)
     assert many.elapsed_s.value == pytest.approx(10 * few.elapsed_s.value)
-    assert many.doubts == ()
+    assert many.warnings == ()
     assert _width(many) > _width(few)
 
 
@@ -141,7 +141,9 @@ def test_slower_machine_takes_longer(benched: Predictor, build_spec: BuildSpec) 
     )[0]
     assert there.elapsed_s.value == pytest.approx(3 * here.elapsed_s.value)
     assert _width(there) > _width(here)
-    assert there.doubts == ("no run was made on there; the time is scaled by how fast it is, with wider bounds",)
+    assert list(map(str, there.warnings)) == [
+        "no run was made on there; the time is scaled by how fast it is, with wider bounds"
+    ]
 
 
 @pytest.mark.parametrize("extra", [{}, {"bench_s": 3.0, "bench_version": 2}, {"bench_s": 3.0}])
@@ -155,7 +157,7 @@ def test_machine_of_unknown_speed_is_doubted_most(
     )
     assert there.elapsed_s.value == pytest.approx(here.elapsed_s.value)
     assert _width(there) > _width(known) > _width(here)
-    assert there.doubts == ("no run was made on there; the time is carried over, with wider bounds",)
+    assert list(map(str, there.warnings)) == ["no run was made on there; the time is carried over, with wider bounds"]
 
 
 def test_units_survive_the_store(benched: Predictor, build_spec: BuildSpec) -> None:

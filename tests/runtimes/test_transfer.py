@@ -108,8 +108,8 @@ def test_three_runs_say_that_they_are_three(few: Predictor) -> None:
     assert borrowed is not None
     assert (borrowed.source, borrowed.way, borrowed.alone, borrowed.configurations) == ("old", "scaled", None, 3)
     (prediction,) = few.predict([_ask(100.0, 4)])
-    assert any(doubt.startswith("only 3 configurations of its own") for doubt in prediction.doubts)
-    assert any(note.startswith("borrows from old") for note in few.card.notes)
+    assert any(warning.text.startswith("only 3 configurations of its own") for warning in prediction.warnings)
+    assert any(warning.text.startswith("borrows from old") for warning in few.card.warnings)
 
 
 def test_bounds_from_few_runs_are_wider_than_the_lenders(few: Predictor, old: Lender) -> None:
@@ -122,11 +122,11 @@ def test_bounds_from_few_runs_are_wider_than_the_lenders(few: Predictor, old: Le
 def test_what_only_the_lender_varied_is_known(few: Predictor) -> None:
     """The own runs all had four cores."""
     (prediction,) = few.predict([_ask(100.0, 8)])
-    assert not any("cores" in doubt for doubt in prediction.doubts)
+    assert not any("cores" in warning.text for warning in prediction.warnings)
     assert few.measured_counts("cores") is None
     assert few.usual_counts()["cores"] == 4
     (outside,) = few.predict([_ask(100.0, 64)])
-    assert any("cores = 64 lies outside" in doubt for doubt in outside.doubts)
+    assert any("cores = 64 lies outside" in warning.text for warning in outside.warnings)
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -151,9 +151,9 @@ def test_borrows_where_the_own_runs_are_too_few_for_the_law(scaled: Predictor) -
     assert borrowed.borrowed.mape < borrowed.alone.mape / 2
     assert _error(scaled, 3) < 0.1
     told = f"error {round(borrowed.alone.mape, 2):.3g} % alone, {round(borrowed.borrowed.mape, 2):.3g} % with it"
-    assert scaled.card.notes[0].startswith("borrows from old")
-    assert scaled.card.notes[0].endswith(told)
-    assert scaled.card.notes[1].startswith("does not borrow from strange: error ")
+    assert scaled.card.warnings[0].text.startswith("borrows from old")
+    assert scaled.card.warnings[0].text.endswith(told)
+    assert scaled.card.warnings[1].text.startswith("does not borrow from strange: error ")
 
 
 def test_unrelated_app_is_refused_with_its_figures(strange: Lender) -> None:
@@ -161,7 +161,7 @@ def test_unrelated_app_is_refused_with_its_figures(strange: Lender) -> None:
     predictor = learn_borrowing(NEW, table, [strange])
     assert predictor.card.borrowed is None
     assert predictor.source is None
-    assert predictor.card.notes[0].startswith("does not borrow from strange: error ")
+    assert predictor.card.warnings[0].text.startswith("does not borrow from strange: error ")
     (asked,) = predictor.predict([_ask(100.0, 4)])
     (alone,) = learn(NEW, table).predict([_ask(100.0, 4)])
     assert asked == alone
@@ -229,7 +229,7 @@ def test_pools_where_neither_app_knows_the_law_by_itself() -> None:
     assert predictor.card.judgements["elapsed_s"].rows == 9
     assert predictor.usual_counts()["nodes"] == 1
     (prediction,) = predictor.predict([_ask(100.0, 4)])
-    assert not any("app" in doubt for doubt in prediction.doubts)
+    assert not any("app" in warning.text for warning in prediction.warnings)
 
 
 def test_memory_is_not_borrowed_where_that_hurts(old: Lender) -> None:

@@ -44,7 +44,7 @@ def store(folder: Path) -> Iterator[RunStore]:
 def test_borrows_from_whatever_is_similar(store: RunStore) -> None:
     card = foretell.build("new", store=store, borrow=True)
     assert card.borrowed.source == "old"
-    assert not any("other" in note for note in card.notes)
+    assert not any("other" in warning.text for warning in card.warnings)
     (prediction,) = foretell.predict("new", {"size": 100.0, "steps": 5}, store=store)
     assert prediction.elapsed_s.value == pytest.approx(5 * 5002, rel=0.1)
 

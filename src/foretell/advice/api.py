@@ -21,6 +21,7 @@ from foretell.core.errors import InfeasibleError
 from foretell.core.prediction import Offer, Recommendation, Rejection
 from foretell.core.run import Allocation, Launch, Machine, RunSpec, State
 from foretell.core.site import NodeType, Site
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.measure.machine import detect_machine
 from foretell.runtimes.api import Configuration, load_predictor, specify
 from foretell.runtimes.evidence import find_failures
@@ -81,7 +82,7 @@ def recommend(
         site=place,
         options=options,
         predictions=[
-            replace(prediction, doubts=(*prediction.doubts, *architectures.list_doubts(node), *failures.values()))
+            replace(prediction, warnings=(*prediction.warnings, *architectures.list_warnings(node), *failures.values()))
             for prediction, (node, _) in zip(
                 predictor.explain(specs, table, forecast, level=level), options, strict=True
             )
@@ -219,11 +220,12 @@ class _Architectures:
             else f"the runs were made on {names}"
         )
 
-    def list_doubts(self, node: NodeType) -> tuple[str, ...]:
+    def list_warnings(self, node: NodeType) -> tuple[PredictionWarning, ...]:
         """What the models cannot know: they have no column for what no run names."""
         if self.include(node) or not self.assumed:
             return ()
-        return (f"{node.architecture} nodes; {self.describe()}",)
+        text = f"{node.architecture} nodes; {self.describe()}"
+        return (build_warning("other-architecture", text, architecture=node.architecture, runs=list(self.names)),)
 
 
 def _list_options(

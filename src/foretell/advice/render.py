@@ -45,6 +45,7 @@ from foretell.render.tables import (
     build_line,
     build_notes,
     build_table,
+    build_warnings,
     stack,
 )
 from foretell.runtimes.render import build_prediction_record
@@ -173,7 +174,7 @@ def render_verification(verification: Verification) -> Group:
             _off_by(estimate, value),
         )
         table.add_row(*(build_line(cell) for cell in cells), verdict)
-    return stack(head, table, *build_notes("Mind:", prediction.doubts))
+    return stack(head, table, *build_warnings(prediction.warnings))
 
 
 def _off_by(estimate: Estimate, measured: float) -> str:
@@ -276,7 +277,7 @@ def render_recommendation(recommendation: Recommendation, *, rows: int = 12) -> 
         build_line(f"{recommendation.app}: ask for {describe_request(picked)}.", HEADING),
         build_line(f"{describe_outcome(picked)}."),
         build_line(f"Why: {recommendation.why}."),
-        *build_notes("Doubts", picked.prediction.doubts),
+        *build_warnings(picked.prediction.warnings),
         _build_offers(recommendation, offers[:rows]),
         Text(f"... and {count(left, 'other offer')}", style=QUIET) if left > 0 else None,
         Text(_build_legend(picked), style=QUIET),

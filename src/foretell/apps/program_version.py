@@ -7,6 +7,7 @@ from dataclasses import replace
 from foretell.core.app import App
 from foretell.core.errors import Mistake, NotFoundError, ProgramChangedError, SpecError
 from foretell.core.run import State
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.stores import RunStore
 
 # What decides how long a run takes beside its parameters and resources.
@@ -54,15 +55,16 @@ def find_changes(app: App, store: RunStore) -> tuple[str, ...]:
     return changes if changes and _count(app, store) else ()
 
 
-def warn_of_changes(app: App, store: RunStore) -> tuple[str, ...]:
+def warn_of_changes(app: App, store: RunStore) -> tuple[PredictionWarning, ...]:
     """The same as a warning for whoever uses the stored runs."""
     changes = find_changes(app, store)
     if not changes:
         return ()
-    return (
+    text = (
         f"what is run has changed since the stored runs were made ({'; '.join(changes)}): "
-        "'foretell generate --keep-runs' says that they still count, '--start-over' sets them aside",
+        "'foretell generate --keep-runs' says that they still count, '--start-over' sets them aside"
     )
+    return (build_warning("program-changed", text, app=app.name, changes=list(changes)),)
 
 
 def _count(app: App, store: RunStore) -> int:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from foretell.core.warning import PredictionWarning
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
@@ -81,7 +83,7 @@ class ModelCard:
     uses_custom: bool
     uses_custom_between: bool = False
     uses_custom_beyond: bool = False
-    notes: tuple[str, ...] = ()
+    warnings: tuple[PredictionWarning, ...] = ()
     columns: tuple[str, ...] = ()
     borrowed: Borrowing | None = None
 

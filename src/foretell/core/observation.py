@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from foretell.core.cycles import Cycle, Resource, Series
+from foretell.core.warning import PredictionWarning
 
 _MOST_OTHERS, _MOST_STOLEN = 0.1, 0.02  # of the cores: with more, times are not to be relied on
 
@@ -36,8 +37,8 @@ class Load:
 class Recorded:
     """What a sampler saw of some processes and their descendants, in seconds from ``started_s`` on.
 
-    ``started_s`` is by ``time.perf_counter``, which all processes of a machine share. ``notes`` are plain sentences:
-    what the figures leave open.
+    ``started_s`` is by ``time.perf_counter``, which all processes of a machine share. ``warnings`` say what the figures
+    leave open.
     """
 
     started_s: float
@@ -50,7 +51,7 @@ class Recorded:
     gpus: int = 0
     grain_s: float = 0.0  # what is used of CPUs may be counted so late
     sampling_cpu_s: float = 0.0
-    notes: tuple[str, ...] = ()
+    warnings: tuple[PredictionWarning, ...] = ()
 
     @property
     def elapsed_s(self) -> float:
@@ -67,15 +68,15 @@ class Recorded:
 class Observation:
     """A job that was looked at: what it consumed over time, the cycles in that, as which run it is stored and where.
 
-    ``exit_code`` is that of a command that was run (negative: a signal's number). ``notes`` are plain sentences: what
-    the figures leave open, and what they may be wrong by.
+    ``exit_code`` is that of a command that was run (negative: a signal's number). ``warnings`` say what the figures
+    leave open, and how far they may be wrong.
     """
 
     subject: str  # a command's words, or which processes or job
     recorded: Recorded
     cycles: Mapping[Resource, CycleSearch]
     exit_code: int | None = None
-    notes: tuple[str, ...] = ()
+    warnings: tuple[PredictionWarning, ...] = ()
     run_id: str = ""
     path: str = ""
 

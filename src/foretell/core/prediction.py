@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from foretell.core.app import Value
 from foretell.core.run import Allocation
+from foretell.core.warning import PredictionWarning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Prediction:
     """The estimates for a configuration on an allocation.
 
     ``elapsed_s`` is the chosen one of ``basic`` (one model of the whole) and ``custom`` (the formula of phases).
-    ``doubts`` are plain sentences: where the question lies outside what was measured.
+    ``warnings`` say where the configuration lies outside what was measured.
     """
 
     parameters: Mapping[str, Value]
@@ -44,7 +45,7 @@ class Prediction:
     basic: Estimate
     custom: Estimate | None = None
     phases: Mapping[str, Estimate] = field(default_factory=dict)
-    doubts: tuple[str, ...] = ()
+    warnings: tuple[PredictionWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

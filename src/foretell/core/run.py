@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from foretell.core.app import Scale, Value
+from foretell.core.warning import PredictionWarning
 
 
 class State(enum.StrEnum):
@@ -122,7 +123,7 @@ class Bench:
     """How long a machine takes for fixed work: medians over ``repeats``, lower is faster.
 
     ``bench_s`` is the geometric mean of core and memory. ``spread`` is, for each figure, how far the middle half of the
-    repeats lies apart, as a share of the median. ``busy_cores`` is what others used meanwhile; ``doubts`` say why the
+    repeats lies apart, as a share of the median. ``busy_cores`` is what others used meanwhile; ``warnings`` say why the
     figures should not be used. Figures of different versions are of different work: they are never compared.
     """
 
@@ -135,7 +136,7 @@ class Bench:
     spread: Mapping[str, float]
     repeats: int
     busy_cores: float
-    doubts: tuple[str, ...]
+    warnings: tuple[PredictionWarning, ...]
     hostname: str
     cpu_model: str
     cores: int

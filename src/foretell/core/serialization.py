@@ -12,6 +12,8 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, TypeVar
 
+from foretell.core.warning import PredictionWarning, upgrade_warnings
+
 T = TypeVar("T")
 
 
@@ -43,7 +45,18 @@ def from_record(cls: type[T], record: Mapping[str, Any]) -> T:
     """
     _check_type(record, Mapping)
     hints = _hints(typing.cast("Any", cls))
+    if hints.get("warnings") == tuple[PredictionWarning, ...]:
+        record = {**record, "warnings": upgrade_warnings(record)}
     return cls(**{name: _restore(hint, record[name]) for name, hint in hints.items() if name in record})
+
+
+def read_warnings(record: Mapping[str, Any]) -> tuple[PredictionWarning, ...]:
+    """The warnings of a record, also of one that an earlier version wrote.
+
+    Raises:
+        TypeError: if there is something else.
+    """
+    return tuple(from_record(PredictionWarning, item) for item in upgrade_warnings(record))
 
 
 @cache

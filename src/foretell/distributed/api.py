@@ -14,6 +14,7 @@ from foretell.apps.table_files import read_table
 from foretell.core import devices
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, NotFoundError, SpecError, WorkloadError
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import Workload
 from foretell.distributed.consumption import Change, ConsumptionPrediction, Outlook, Setting, Strategy
 from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep, Placement, TimedStep, read_steps
@@ -253,7 +254,7 @@ class _Teller:
             gpu=times.gpu,
             guess=times.guess,
             level=self._level,
-            notes=_note(named),
+            warnings=_list_warnings(named),
         )
 
     def tell_some(self, pairs: Sequence[tuple[Setting, int]]) -> tuple[ConsumptionPrediction, ...]:
@@ -289,11 +290,12 @@ def tell_times(workload: Workload, device: str, folder: Path) -> "OperatorTimes"
     return tell_operators(workload, device, figures=devices.find_device(device), learned=folder / DEVICES)
 
 
-def _note(setting: Setting) -> list[str]:
+def _list_warnings(setting: Setting) -> list[PredictionWarning]:
     if setting.workers == 1 and setting.strategy is Strategy.ALLREDUCE:
-        return ["One worker has nobody to talk to: there is no communication."]
+        return [build_warning("no-communication", "One worker has nobody to talk to: there is no communication.")]
     if setting.link_bytes_per_s is None:
-        return ["No link was named: workers are taken to talk through one machine's memory. Say --link 10Gb."]
+        text = "No link was named: workers are taken to talk through one machine's memory. Say --link 10Gb."
+        return [build_warning("link-not-named", text)]
     return []
 
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from foretell.core.cycles import Cycle, Metric, Resource
 from foretell.core.prediction import Estimate
+from foretell.core.warning import PredictionWarning
 from foretell.core.workload import Floats, Workload
 
 
@@ -80,12 +81,14 @@ class CycleEstimate:
     burst_amount: Estimate
 
 
+_INSIDE = ("no-communication", "link-not-named")  # codes that say nothing of the measured range
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumptionPrediction:
     """What a distributed training will consume.
 
-    ``doubts`` and ``notes`` are plain sentences: where the question lies outside what was measured, and what else the
-    answer leaves open.
+    ``warnings`` say where the setting lies outside what was measured, and what else the prediction leaves open.
     """
 
     workload: Workload
@@ -95,8 +98,12 @@ class ConsumptionPrediction:
     exposed_s: float
     cycles: Mapping[Resource, CycleEstimate] = field(default_factory=dict)
     gpu: bool = False  # whether compute is of a GPU, else of CPU cores
-    doubts: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    warnings: tuple[PredictionWarning, ...] = ()
+
+    @property
+    def outside(self) -> frozenset[PredictionWarning]:
+        """Those of the warnings that the setting lies outside what was measured, which makes intervals wider."""
+        return frozenset(each for each in self.warnings if each.code not in _INSIDE)
 
     @property
     def examples_per_s(self) -> float:

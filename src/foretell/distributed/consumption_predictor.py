@@ -16,6 +16,7 @@ from foretell.core.model_files import load_model, save_model
 from foretell.core.prediction import Estimate
 from foretell.core.serialization import from_record, to_record
 from foretell.core.units import render_duration, render_link
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import Floats, Workload
 from foretell.distributed.consumption import Case, ConsumptionPrediction, CycleEstimate, MeasuredJob, Setting
 from foretell.distributed.consumption_targets import TARGETS, read_targets
@@ -67,30 +68,34 @@ class Known:
     def devices(self) -> tuple[str, ...]:
         return tuple(sorted({setting.device for setting in self.settings}))
 
-    def doubt(self, setting: Setting, iteration_s: float | None = None) -> Iterator[tuple[str, float]]:
-        """Plain sentences, where a training is none of these; each with how far outside it lies, in doublings."""
+    def list_warnings(
+        self, setting: Setting, iteration_s: float | None = None
+    ) -> Iterator[tuple[PredictionWarning, float]]:
+        """Where a training is none of these; each warning with how far outside it lies, in doublings."""
         if setting.device not in self.devices:
-            yield (
-                (
-                    f"No distributed training on {setting.device} was measured, only on {', '.join(self.devices)}: "
-                    "what communication costs there is not known, and bounds are wider."
-                ),
-                0.0,
+            text = (
+                f"No distributed training on {setting.device} was measured, only on {', '.join(self.devices)}: "
+                "what communication costs there is not known, and bounds are wider."
             )
+            measured = list(self.devices)
+            yield build_warning("device-not-measured", text, device=setting.device, measured=measured), 0.0
         if setting.communicates:
-            yield from self._doubt_communication(setting)
+            yield from self._warn_of_communication(setting)
         if iteration_s is not None:
             short, long = self.iterations_s
             far = _find_beyond(iteration_s, short / _NEAR, long * _NEAR)
             if far:
                 ranges = _render_range(self.iterations_s, render_duration)
-                yield f"An iteration of {render_duration(iteration_s)}; measured: {ranges}.", far
+                text = f"An iteration of {render_duration(iteration_s)}; measured: {ranges}."
+                yield _warn_of_range("iteration_s", iteration_s, self.iterations_s, text), far
 
-    def _doubt_communication(self, setting: Setting) -> Iterator[tuple[str, float]]:
+    def _warn_of_communication(self, setting: Setting) -> Iterator[tuple[PredictionWarning, float]]:
         like = [each for each in self.settings if name_strategy(each) == name_strategy(setting)]
         if not like:
-            others = ", ".join(sorted({name_strategy(each) for each in self.settings}))
-            yield f"No {name_strategy(setting)} training was measured, only {others}.", 0.0
+            others = sorted({name_strategy(each) for each in self.settings})
+            text = f"No {name_strategy(setting)} training was measured, only {', '.join(others)}."
+            strategy = name_strategy(setting)
+            yield build_warning("strategy-not-measured", text, strategy=strategy, measured=others), 0.0
         like = like or list(self.settings)
         for word, value, counts in (
             ("workers", setting.workers, [each.workers for each in like]),
@@ -98,23 +103,32 @@ class Known:
         ):
             far = _find_beyond(value, min(counts), max(counts)) if value else 0.0
             if far:
-                yield f"{value} {word} with {name_strategy(setting)}; measured: {_render_range(counts, str)}.", far
-        yield from _doubt_link(setting, [each.link_bytes_per_s for each in like])
+                text = f"{value} {word} with {name_strategy(setting)}; measured: {_render_range(counts, str)}."
+                yield _warn_of_range(word, value, counts, text), far
+        yield from _warn_of_link(setting, [each.link_bytes_per_s for each in like])
 
 
-def _doubt_link(setting: Setting, measured: Sequence[float | None]) -> Iterator[tuple[str, float]]:
+def _warn_of_range(name: str, value: float, measured: Sequence[float], text: str) -> PredictionWarning:
+    low, high = min(measured), max(measured)
+    return build_warning("outside-measured-range", text, name=name, value=value, low=low, high=high)
+
+
+def _warn_of_link(setting: Setting, measured: Sequence[float | None]) -> Iterator[tuple[PredictionWarning, float]]:
     link, rates = setting.link_bytes_per_s, [rate for rate in measured if rate]
     if link is None:
         if None not in measured:
-            yield "No link was named, and no training without one was measured.", 0.0
+            text = "No link was named, and no training without one was measured."
+            yield build_warning("link-not-measured", text, link_bytes_per_s=None), 0.0
         return
     if not rates:
-        yield f"A link of {render_link(link)}: no training with a link that has a rate was measured.", 0.0
+        text = f"A link of {render_link(link)}: no training with a link that has a rate was measured."
+        yield build_warning("link-not-measured", text, link_bytes_per_s=link), 0.0
         return
     far = _find_beyond(link, min(rates) / _NEAR, max(rates) * _NEAR)
     if far:
         ranges = _render_range(rates, render_link)
-        yield f"A link of {render_link(link)} with {name_strategy(setting)}; measured: {ranges}.", far
+        text = f"A link of {render_link(link)} with {name_strategy(setting)}; measured: {ranges}."
+        yield _warn_of_range("link_bytes_per_s", link, rates, text), far
 
 
 def _find_beyond(value: float, low: float, high: float) -> float:
@@ -150,7 +164,7 @@ class ConsumptionPredictor:
         gpu: bool = False,
         guess: str = "",
         level: float = 0.9,
-        notes: Sequence[str] = (),
+        warnings: Sequence[PredictionWarning] = (),
     ) -> ConsumptionPrediction:
         """What a training consumes; a setting unlike those learned from makes the bounds wider, and is told.
 
@@ -159,10 +173,10 @@ class ConsumptionPredictor:
         foreign = gpu and setting.device not in self.known.devices  # what communication costs a core is not a GPU's
         case = Case(workload=workload, setting=setting, operator_s=operator_s, busy_s=busy_s, foreign=foreign)
         told = self.model.predict([case])[0]
-        doubted = list(self.known.doubt(setting, told.iteration_s))
+        outside = list(self.known.list_warnings(setting, told.iteration_s))
         if guess and setting.device not in self.known.devices:
-            doubted.append((guess, _GUESSED))
-        wider = (_UNSEEN if doubted else 0.0) + _FARTHER * sum(far for _, far in doubted)
+            outside.append((build_warning("operators-not-measured", guess, device=setting.device), _GUESSED))
+        wider = (_UNSEEN if outside else 0.0) + _FARTHER * sum(far for _, far in outside)
 
         def bound(name: str, value: float, most: float = np.inf) -> Estimate:
             low, high = self._find_spread(name, level)
@@ -195,8 +209,7 @@ class ConsumptionPredictor:
             exposed_s=told.exposed_s,
             cycles=cycles,
             gpu=gpu,
-            doubts=tuple(sentence for sentence, _ in doubted),
-            notes=tuple(notes),
+            warnings=(*(warning for warning, _ in outside), *warnings),
         )
 
     def _find_spread(self, name: str, level: float) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from foretell.core.devices import Device
 from foretell.core.errors import ImportDataError, NotFoundError
 from foretell.core.prediction import Estimate
 from foretell.core.units import parse_rate
+from foretell.core.warning import PredictionWarning
 from foretell.core.workload import Floats
 
 Placement = tuple[int, ...]  # GPUs on each node
@@ -49,8 +50,8 @@ class TimedStep:
 class PlacedPrediction:
     """What is told of a step: its time, and the parts that compute and that wait for gradients.
 
-    ``measured_s`` is the median of the very same step where it was measured. ``doubts`` are plain sentences: where the
-    question lies outside what was measured.
+    ``measured_s`` is the median of the very same step where it was measured. ``warnings`` say where
+    the placement lies outside what was measured.
     """
 
     step: PlacedStep
@@ -58,7 +59,7 @@ class PlacedPrediction:
     compute_s: float
     exposed_s: float
     measured_s: float | None = None
-    doubts: tuple[str, ...] = ()
+    warnings: tuple[PredictionWarning, ...] = ()
 
     @property
     def count(self) -> int:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from foretell.core.errors import ImportDataError
 from foretell.core.prediction import Estimate
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.distributed.data_parallel import GROWTHS, ParallelModel, ParallelTime, score_growths
 from foretell.distributed.measured_range import SPLITS, find_learnable
 from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep, Placement, TimedStep
 
 _MOST_PAIRS = 30  # workloads on clusters that are learned from at once: more take minutes
-_FARTHEST = 2  # times the GPUs, or the batch, that were measured: beyond it, a doubt
+_FARTHEST = 2  # times the GPUs, or the batch, that were measured: beyond it, a warning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,34 +62,38 @@ class PlacedPredictor:
             compute_s=told.compute_s,
             exposed_s=told.exposed_s,
             measured_s=statistics.median(measured) if measured else None,
-            doubts=tuple(self._list_doubts(step)),
+            warnings=tuple(self._list_warnings(step)),
         )
 
     def _list_like(self, step: PlacedStep) -> list[TimedStep]:
         key = _get_place(step)
         return [row for row in self.rows if _get_place(row.placed) == key]
 
-    def _list_doubts(self, step: PlacedStep) -> list[str]:
+    def _list_warnings(self, step: PlacedStep) -> list[PredictionWarning]:
         here = [row.placed for row in self.rows if row.placed.cluster == step.cluster]
         own = [placed for placed in here if placed.workload == step.workload]
         if not here:
-            known = ", ".join(sorted({row.placed.cluster for row in self.rows}))
+            known = sorted({row.placed.cluster for row in self.rows})
+            text = f"No step on {step.cluster} was measured, only on {', '.join(known)}: bounds are wide."
             return [
-                f"No step on {step.cluster} was measured, only on {known}: bounds are wide.",
+                build_warning("cluster-not-measured", text, cluster=step.cluster, measured=known),
                 *self._list_unused(step),
             ]
         if not own:
-            return [f"{step.workload} was never measured on {step.cluster}, only elsewhere."]
-        return [*_doubt_place(step, here), *_doubt_batch(step, own)]
+            text = f"{step.workload} was never measured on {step.cluster}, only elsewhere."
+            return [build_warning("workload-not-measured", text, workload=step.workload, cluster=step.cluster)]
+        return [*_warn_of_place(step, here), *_warn_of_batch(step, own)]
 
-    def _list_unused(self, step: PlacedStep) -> list[str]:
+    def _list_unused(self, step: PlacedStep) -> list[PredictionWarning]:
         """Figures that tell nothing, because none of what was measured has them."""
         rows = [row.placed for row in self.rows]
         unused = []
         if step.device is not None and not any(placed.device for placed in rows):
-            unused.append(f"No row names its device: the figures of {step.device.name} change nothing.")
+            text = f"No row names its device: the figures of {step.device.name} change nothing."
+            unused.append(build_warning("figures-not-used", text, column="device"))
         if step.link_bytes_per_s is not None and not any(placed.link_bytes_per_s for placed in rows):
-            unused.append("No row names its link: its rate changes nothing.")
+            text = "No row names its link: its rate changes nothing."
+            unused.append(build_warning("figures-not-used", text, column="link"))
         return unused
 
 
@@ -107,23 +112,31 @@ def _get_place(step: PlacedStep) -> tuple[str, str, Placement]:
     return step.workload, step.cluster, tuple(sorted(step.gpus))
 
 
-def _doubt_place(step: PlacedStep, here: Sequence[PlacedStep]) -> list[str]:
+def _warn_of_place(step: PlacedStep, here: Sequence[PlacedStep]) -> list[PredictionWarning]:
     if len(step.gpus) > 1 and not any(len(placed.gpus) > 1 for placed in here):
-        return [
+        text = (
             f"No step on several nodes of {step.cluster} was measured: what the network between them costs is a guess. "
             "One step on two nodes would tell the most."
-        ]
+        )
+        return [build_warning("nodes-not-measured", text, cluster=step.cluster, nodes=len(step.gpus))]
     full, most = max(max(placed.gpus) for placed in here), max(sum(placed.gpus) for placed in here)
     if max(step.gpus) > full:
-        return [f"More GPUs on a node than the {full} that were measured on {step.cluster}."]
+        text = f"More GPUs on a node than the {full} that were measured on {step.cluster}."
+        return [_warn_of_range("gpus_per_node", max(step.gpus), text, high=full)]
     if sum(step.gpus) > _FARTHEST * most:
-        return [f"More than {_FARTHEST} times the {most} GPUs that were measured on {step.cluster}."]
+        text = f"More than {_FARTHEST} times the {most} GPUs that were measured on {step.cluster}."
+        return [_warn_of_range("gpus", sum(step.gpus), text, high=most)]
     return []
 
 
-def _doubt_batch(step: PlacedStep, own: Sequence[PlacedStep]) -> list[str]:
+def _warn_of_batch(step: PlacedStep, own: Sequence[PlacedStep]) -> list[PredictionWarning]:
     low, high = min(placed.batch for placed in own), max(placed.batch for placed in own)
     if low / _FARTHEST <= step.batch <= high * _FARTHEST:
         return []
     measured = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-    return [f"A batch of {step.batch:g}: {measured} were measured."]
+    text = f"A batch of {step.batch:g}: {measured} were measured."
+    return [_warn_of_range("batch", step.batch, text, low=low, high=high)]
+
+
+def _warn_of_range(name: str, value: float, text: str, **limits: float) -> PredictionWarning:
+    return build_warning("outside-measured-range", text, name=name, value=value, **limits)

@@ -10,7 +10,15 @@ from foretell.core.serialization import to_record
 from foretell.distributed.placed_steps import PlacedPrediction, render_placement
 from foretell.distributed.render import render_share, render_short_interval
 from foretell.render.phrases import render_level
-from foretell.render.tables import HEADING, QUIET, add_cells, build_line, build_notes, build_table, stack
+from foretell.render.tables import (
+    HEADING,
+    QUIET,
+    add_cells,
+    build_line,
+    build_table,
+    build_warnings,
+    stack,
+)
 from foretell.steps.render import render_time
 
 _MILLION, _HOUR_S = 1e6, 3600.0
@@ -38,7 +46,7 @@ def find_choice(told: Sequence[PlacedPrediction], efficiency: float) -> PlacedPr
     What lies outside of what was measured is chosen only where all does.
     """
     least = find_least(told)
-    sure = [each for each in told if not each.doubts] or told
+    sure = [each for each in told if not each.warnings] or told
     enough = [
         each
         for each, share in zip(told, find_efficiencies(told), strict=True)
@@ -54,7 +62,7 @@ def describe_choice(told: Sequence[PlacedPrediction], efficiency: float) -> str:
         return _describe_staying(told, least, efficiency)
     share = find_efficiencies(told)[told.index(choice)]
     times = choice.examples_per_s / least.examples_per_s
-    sure = f" It is not sure: {choice.doubts[0]}" if choice.doubts else ""
+    sure = f" It is not sure: {choice.warnings[0].text}" if choice.warnings else ""
     return (
         f"Ask for {render_gpus(choice)}: {times:.2g} times the examples a second of {render_gpus(least)}, and each GPU "
         f"does {render_share(share)} of what it does there; {render_share(choice.waits)} of a step waits for gradients."
@@ -65,11 +73,11 @@ def describe_choice(told: Sequence[PlacedPrediction], efficiency: float) -> str:
 def _describe_staying(told: Sequence[PlacedPrediction], least: PlacedPrediction, efficiency: float) -> str:
     """Why no more GPUs are proposed."""
     more = [each for each in told if each.count > least.count]
-    sure = [each for each in more if not each.doubts]
+    sure = [each for each in more if not each.warnings]
     if not more:
         return f"{render_share(least.waits)} of a step on {render_gpus(least)} waits for gradients."
-    if not sure and not least.doubts:
-        return f"Stay with {render_gpus(least)} until more is measured. {more[0].doubts[0]}"
+    if not sure and not least.warnings:
+        return f"Stay with {render_gpus(least)} until more is measured. {more[0].warnings[0].text}"
     fewer = f"each GPU does less than {render_share(efficiency)} of what it does there"
     unsure = " of those that are sure" if len(sure) < len(more) and sure else ""
     return f"Stay with {render_gpus(least)}: on more{unsure}, {fewer}."
@@ -88,7 +96,7 @@ def render_placements(told: Sequence[PlacedPrediction], *, efficiency: float) ->
         build_line(describe_choice(told, efficiency)),
         _build_placements(told, efficiency),
         build_line(_build_legend(told, efficiency), QUIET),
-        *build_notes("Notes", dict.fromkeys(doubt for each in told for doubt in each.doubts)),
+        *build_warnings(warning for each in told for warning in each.warnings),
     )
 
 
@@ -97,7 +105,7 @@ def _build_placements(told: Sequence[PlacedPrediction], efficiency: float) -> Ta
     table = build_table("GPUs", *numbers, numbers=numbers)
     choice = find_choice(told, efficiency)
     for each, share in zip(told, find_efficiencies(told), strict=True):
-        mark = f"{'*' if each is choice else ''}{'?' if each.doubts else ''}"
+        mark = f"{'*' if each is choice else ''}{'?' if each.warnings else ''}"
         add_cells(
             table,
             f"{mark:<2} {render_placement(each.step.gpus)}",
@@ -120,7 +128,7 @@ def _build_legend(told: Sequence[PlacedPrediction], efficiency: float) -> str:
     ]
     if find_choice(told, efficiency):
         words.append(f"*: the most for which each GPU does {render_share(efficiency)}")
-    if any(each.doubts for each in told):
+    if any(each.warnings for each in told):
         words.append("?: outside of what was measured")
     return "; ".join(words)
 
@@ -157,5 +165,5 @@ def _build_placement(told: PlacedPrediction, efficiency: float) -> Record:
         "efficiency": efficiency,
         "gpu_hours_per_million": find_gpu_hours(told),
         "measured_s": told.measured_s,
-        "doubts": list(told.doubts),
+        "warnings": to_record(told.warnings),
     }

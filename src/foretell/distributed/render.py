@@ -16,7 +16,16 @@ from foretell.core.units import render_link, render_rate
 from foretell.distributed.consumption import Change, ConsumptionPrediction, CycleEstimate, Outlook, Setting, Strategy
 from foretell.distributed.training_jobs import JobProgress
 from foretell.render.phrases import clean_line, count, render_interval, render_level
-from foretell.render.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
+from foretell.render.tables import (
+    HEADING,
+    QUIET,
+    add_cells,
+    build_facts,
+    build_line,
+    build_table,
+    build_warnings,
+    stack,
+)
 from foretell.steps.render import render_time
 
 _LITTLE, _MUCH = 0.1, 0.25  # of an iteration: what waits less hardly limits it, or is not what limits it most
@@ -85,7 +94,7 @@ def find_value(change: Change, prediction: ConsumptionPrediction) -> float:
 
 def is_unsure(told: ConsumptionPrediction, asked: ConsumptionPrediction) -> bool:
     """Whether a change leads outside of what was measured."""
-    return bool(set(told.doubts) - set(asked.doubts))
+    return bool(told.outside - asked.outside)
 
 
 def is_asked(told: ConsumptionPrediction, outlook: Outlook) -> bool:
@@ -194,8 +203,7 @@ def build_consumption_record(prediction: ConsumptionPrediction) -> Record:
         "exposed_share": prediction.exposed_share,
         "examples_per_s": prediction.examples_per_s,
         "resources": {resource.value: _build_resource(resource, prediction) for resource in Resource},
-        "doubts": list(prediction.doubts),
-        "notes": list(prediction.notes),
+        "warnings": to_record(prediction.warnings),
     }
 
 
@@ -237,7 +245,7 @@ def render_outlook(outlook: Outlook) -> Group:
         _build_cycles(asked),
         *(build_line(line, QUIET) for line in _list_missing(asked)),
         *_list_changes(outlook),
-        *build_notes("Notes", (*asked.doubts, *asked.notes)),
+        *build_warnings(asked.warnings),
     )
 
 

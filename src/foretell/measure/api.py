@@ -7,7 +7,7 @@ from foretell.measure.machine_benchmark import FULL_WORK, measure_bench
 
 
 def bench_machine(*, repeats: int = 5) -> Bench:
-    """How fast this machine does fixed work. Kept, unless there are doubts: runs made here then carry it.
+    """How fast this machine does fixed work. Kept, unless there are warnings: runs made here then carry it.
 
     Raises:
         SpecError: if there are no repeats.
@@ -18,7 +18,7 @@ def bench_machine(*, repeats: int = 5) -> Bench:
         raise SpecError("options", [mistake])
     make_bench_folder()  # before the measurement, which takes longer than to find out that it cannot be kept
     bench = measure_bench(FULL_WORK, repeats=repeats)
-    if not bench.doubts:
+    if not bench.warnings:
         save_bench(bench)
     return bench
 

@@ -19,6 +19,7 @@ import numpy as np
 from foretell.core.cycles import Resource, Series
 from foretell.core.errors import NotFoundError
 from foretell.core.observation import Load, Recorded
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.measure.counters import Counts, LoadWatch, NetworkCounter
 from foretell.measure.gpus import Gpu, GpuLoad, find_gpus, find_used_gpus, read_load
 from foretell.measure.procfs import TICKS_PER_S, find_children, find_stat
@@ -145,29 +146,41 @@ class ConsumptionSampler:
             gpus=len(self._gpus) if samples.has_gpus else 0,
             grain_s=1 / TICKS_PER_S if self._processes.ticked_share > _MUCH_TICKED else TICK_S,
             sampling_cpu_s=sampling_cpu_s,
-            notes=tuple(self._list_notes(over_loopback=over_loopback)),
+            warnings=tuple(self._list_warnings(over_loopback=over_loopback)),
         )
 
-    def _list_notes(self, *, over_loopback: bool) -> Iterator[str]:
+    def _list_warnings(self, *, over_loopback: bool) -> Iterator[PredictionWarning]:
         if self._full:
             most = f"{_MOST_SAMPLES:,} samples, as many as are kept; a longer --interval reaches further"
-            yield f"Only the first {_MOST_SAMPLES * self._interval_s:g} s were looked at: {most}."
+            seconds = _MOST_SAMPLES * self._interval_s
+            yield build_warning("truncated", f"Only the first {seconds:g} s were looked at: {most}.", seconds=seconds)
         if not self._network.known:
-            yield (
+            yield build_warning(
+                "network-unknown",
                 "The network of these processes could not be looked at, because they are not yours or had ended: "
-                "what they sent and received is not known."
+                "what they sent and received is not known.",
             )
         if over_loopback:
-            yield (
+            yield build_warning(
+                "network-loopback",
                 "Next to nothing but the loopback moved bytes: what is sent and received stayed on this machine, "
-                "and has no link."
+                "and has no link.",
             )
         if self._network.shared:
-            yield "The network may be the machine's own: bytes of other processes on it are counted, too."
+            yield build_warning(
+                "network-shared",
+                "The network may be the machine's own: bytes of other processes on it are counted, too.",
+            )
         if self._gpus and not self._samples.has_gpus:
-            yield "GPUs were used, but their driver does not tell how busy they are: compute is of CPU cores."
+            yield build_warning(
+                "gpu-unknown",
+                "GPUs were used, but their driver does not tell how busy they are: compute is of CPU cores.",
+            )
         elif not self._samples.has_gpus:
-            yield "No GPU was used: compute is of CPU cores, and nothing stands in for the GPU's memory interface."
+            yield build_warning(
+                "no-gpu",
+                "No GPU was used: compute is of CPU cores, and nothing stands in for the GPU's memory interface.",
+            )
 
 
 @dataclass(slots=True)

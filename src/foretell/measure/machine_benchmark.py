@@ -17,6 +17,7 @@ import scipy.fft
 from numpy.typing import NDArray
 
 from foretell.core.run import BENCH_VERSION, Bench
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.measure.machine import find_cpu_model, read_busy_s
 
 _BLOCK_BYTES = 1 << 20
@@ -64,7 +65,7 @@ def measure_bench(work: Work = FULL_WORK, *, repeats: int = 5) -> Bench:
         spread=spread,
         repeats=repeats,
         busy_cores=busy_cores,
-        doubts=list_doubts(busy_cores=busy_cores, cores=cores, spread=spread, repeats=repeats),
+        warnings=list_bench_warnings(busy_cores=busy_cores, cores=cores, spread=spread, repeats=repeats),
         hostname=socket.gethostname(),
         cpu_model=find_cpu_model(),
         cores=cores,
@@ -79,19 +80,25 @@ def compute_spread(values: Sequence[float]) -> float:
     return float((high - low) / median)
 
 
-def list_doubts(*, busy_cores: float, cores: int, spread: Mapping[str, float], repeats: int) -> tuple[str, ...]:
-    """Why the figures should not be used. Disks vary by nature; their spread is shown, but is no doubt."""
-    doubts = []
+def list_bench_warnings(
+    *, busy_cores: float, cores: int, spread: Mapping[str, float], repeats: int
+) -> tuple[PredictionWarning, ...]:
+    """Why the figures should not be used. Disks vary by nature; their spread is shown, but is no reason."""
+    found = []
     if busy_cores > max(_BUSY_CORES, _BUSY_SHARE * cores):
-        doubts.append(f"others kept {busy_cores:.1f} of {cores} cores busy")
+        text = f"others kept {busy_cores:.1f} of {cores} cores busy"
+        found.append(build_warning("busy-machine", text, busy_cores=busy_cores, cores=cores))
     if repeats < _FEWEST_REPEATS:
-        doubts.append(f"from {repeats} repeats nobody can tell how they spread; make {_FEWEST_REPEATS} or more")
-    doubts += [
-        f"the repeats on {words} lie {spread[name]:.0%} apart"
+        text = f"from {repeats} repeats nobody can tell how they spread; make {_FEWEST_REPEATS} or more"
+        found.append(build_warning("few-repeats", text, repeats=repeats, needed=_FEWEST_REPEATS))
+    found += [
+        build_warning(
+            "unsteady-repeats", f"the repeats on {words} lie {spread[name]:.0%} apart", figure=name, spread=spread[name]
+        )
         for name, words in _NAMES.items()
         if spread[name] > _LARGEST_SPREAD
     ]
-    return tuple(doubts)
+    return tuple(found)
 
 
 def _describe_software() -> str:

@@ -7,10 +7,10 @@ import numpy as np
 
 from foretell.core.cycles import Resource, Series
 from foretell.core.observation import Load, Recorded
-from foretell.core.serialization import from_record, to_record
+from foretell.core.serialization import from_record, read_warnings, to_record
 
 _DIGITS = 7  # that a rate is kept with
-_PLAIN = ("started_s", "interval_s", "processes", "gpus", "grain_s", "sampling_cpu_s", "notes")
+_PLAIN = ("started_s", "interval_s", "processes", "gpus", "grain_s", "sampling_cpu_s")
 
 
 def build_recorded_record(recorded: Recorded) -> dict[str, Any]:
@@ -18,6 +18,7 @@ def build_recorded_record(recorded: Recorded) -> dict[str, Any]:
     memory = recorded.gpu_memory
     return {
         **{name: to_record(getattr(recorded, name)) for name in _PLAIN},
+        "warnings": to_record(recorded.warnings),
         "load": to_record(recorded.load),
         "times_s": [round(float(time_s), 6) for time_s in recorded.cpu.times_s],
         "series": {resource.value: _list(series) for resource, series in recorded.series.items()},
@@ -40,10 +41,10 @@ def parse_recorded(text: str) -> Recorded:
     record = json.loads(text)
     times_s = np.array(record["times_s"], dtype=float)
     memory = record["gpu_memory"]
-    plain = {name: record[name] for name in _PLAIN if name != "notes"}
+    plain = {name: record[name] for name in _PLAIN}
     return Recorded(
         **plain,
-        notes=tuple(record["notes"]),
+        warnings=read_warnings(record),
         load=from_record(Load, record["load"]),
         series={Resource(name): _read(values, times_s) for name, values in record["series"].items()},
         cpu=_read(record["cpu"], times_s),

@@ -17,6 +17,7 @@ from foretell.core.observation import CycleSearch, Observation, Recorded
 from foretell.core.run import Allocation, Run, RunSpec, State
 from foretell.core.serialization import to_record
 from foretell.core.units import render_duration
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.measure.consumption_sampler import INTERVAL_S, TICK_S, require_processes
 from foretell.measure.machine import detect_machine
 from foretell.measure.recording import build_recorded_record
@@ -78,7 +79,7 @@ def observe(
         recorded=watched.recorded,
         cycles=cycles,
         exit_code=watched.exit_code,
-        notes=(*watched.recorded.notes, *_list_doubts(watched.recorded, cycles)),
+        warnings=(*watched.recorded.warnings, *_list_warnings(watched.recorded, cycles)),
     )
     with using_store(store, create=True) as opened:
         run = store_repeated(_build_run(observation, watched, job=job, began=began), _TYPES, opened)
@@ -108,32 +109,48 @@ def _search_cycles(recorded: Recorded, *, least_s: float) -> dict[Resource, Cycl
     }
 
 
-def _list_doubts(recorded: Recorded, cycles: Mapping[Resource, CycleSearch]) -> Iterator[str]:
+def _list_warnings(recorded: Recorded, cycles: Mapping[Resource, CycleSearch]) -> Iterator[PredictionWarning]:
     load = recorded.load
     if load.disturbs:
         by = "; ".join(f"{name}: {cores:.2f} cores" for name, cores in load.by.items())
         stolen = f", and {load.stolen:.2f} cores were stolen by other virtual machines" if load.stolen >= 0.01 else ""
         busy = f"others kept {load.others:.2f} of {load.cores} cores busy{f' ({by})' if by else ''}{stolen}"
-        yield f"Disturbed: {busy}. Durations may be too long; bytes and amounts of bursts mostly stay."
+        yield build_warning(
+            "busy-machine",
+            f"Disturbed: {busy}. Durations may be too long; bytes and amounts of bursts mostly stay.",
+            busy_cores=load.others,
+            stolen_cores=load.stolen,
+            cores=load.cores,
+        )
         compute = cycles[Resource.COMPUTE].cycle
         if compute is not None and not recorded.gpus and compute.idle_amount > _NO_REST * compute.burst_amount:
-            yield "The cycle of compute may be that of others: the job never rested, and may have had less of a core."
+            yield build_warning(
+                "cycle-of-others",
+                "The cycle of compute may be that of others: the job never rested, and may have had less of a core.",
+            )
     periods = {name: found.cycle.period_s for name, found in cycles.items() if found.cycle is not None}
     if periods and max(periods.values()) > (1 + _APART) * min(periods.values()):
         longest = max(periods, key=lambda name: periods[name])
         shortest = min(periods, key=lambda name: periods[name])
-        yield f"The periods of {longest} and {shortest} differ: one of them may be of several iterations, or of a part."
+        yield build_warning(
+            "periods-differ",
+            f"The periods of {longest} and {shortest} differ: one of them may be of several iterations, or of a part.",
+            periods_s={name.value: period_s for name, period_s in periods.items()},
+        )
     coarse = [name for name, period_s in periods.items() if period_s < _FEW_SAMPLES * recorded.interval_s]
     if coarse:
         shorter = "a shorter --interval tells more"
-        yield f"A period of {' and '.join(coarse)} has fewer than {_FEW_SAMPLES} samples: {shorter}."
+        text = f"A period of {' and '.join(coarse)} has fewer than {_FEW_SAMPLES} samples: {shorter}."
+        yield build_warning("few-samples", text, resources=[name.value for name in coarse])
     if Resource.COMPUTE in periods and recorded.grain_s > TICK_S:
         known = f"what those used that ended is known to {1000 * recorded.grain_s:g} ms"
-        yield f"Processes came and went, and {known}: a short cycle of compute may be that of counting."
+        text = f"Processes came and went, and {known}: a short cycle of compute may be that of counting."
+        yield build_warning("coarse-cpu-time", text, grain_s=recorded.grain_s)
     if recorded.gpus and recorded.interval_s < _GPU_S:
-        yield "The driver makes new figures of GPUs up to 6 times a second only: their shorter bursts are smoothed."
+        text = "The driver makes new figures of GPUs up to 6 times a second only: their shorter bursts are smoothed."
+        yield build_warning("coarse-gpu-time", text, interval_s=recorded.interval_s)
     if len(recorded.cpu.values) * recorded.interval_s * _MOST_LATE < recorded.elapsed_s:
-        yield "Samples came late: others had the sampler's core."
+        yield build_warning("late-samples", "Samples came late: others had the sampler's core.")
 
 
 def _build_run(observation: Observation, watched: Watched, *, job: str | None, began: datetime) -> Run:
@@ -165,7 +182,7 @@ def _keep(observation: Observation, path: Path) -> Path:
     record = {
         "subject": observation.subject,
         "cycles": to_record(observation.cycles),
-        "notes": list(observation.notes),
+        "warnings": to_record(observation.warnings),
         "recorded": build_recorded_record(observation.recorded),
     }
     keep_file(path, json.dumps(record, separators=(",", ":")).encode() + b"\n")

@@ -15,7 +15,16 @@ from foretell.core.serialization import to_record
 from foretell.core.units import render_bytes, render_duration
 from foretell.core.workload import Floats
 from foretell.render.phrases import render_percent
-from foretell.render.tables import BAD, HEADING, QUIET, add_cells, build_line, build_notes, build_table, stack
+from foretell.render.tables import (
+    BAD,
+    HEADING,
+    QUIET,
+    add_cells,
+    build_line,
+    build_table,
+    build_warnings,
+    stack,
+)
 
 _SHOWN_PERIODS = 8  # of what was seen, in a time line
 
@@ -70,7 +79,7 @@ _BURST, _IDLE = "━", " "
 
 
 def render_observation(observation: Observation) -> Group:
-    """The cycle of each resource, or why it has none; a time line with bursts marked; doubts."""
+    """The cycle of each resource, or why it has none; a time line with bursts marked; warnings."""
     found = {each: observation.cycles[each] for each in list_resources(observation)}
     with_cycle = {each: search.cycle for each, search in found.items() if search.cycle is not None}
     return stack(
@@ -80,7 +89,7 @@ def render_observation(observation: Observation) -> Group:
         _build_cycles(with_cycle, observation) if with_cycle else None,
         *(build_line(line) for line in _list_without(found, observation)),
         _TimeLine(found=found, observation=observation),
-        *build_notes("Notes", observation.notes),
+        *build_warnings(observation.warnings),
     )
 
 
@@ -200,7 +209,7 @@ def build_observation_record(observation: Observation) -> dict[str, Any]:
         "gpu_memory_bytes": None if recorded.gpu_memory is None else float(recorded.gpu_memory.values.max()),
         "load": to_record(recorded.load),
         "disturbed": recorded.load.disturbs,
-        "notes": list(observation.notes),
+        "warnings": to_record(observation.warnings),
         "run": observation.run_id,
         "file": observation.path,
     }

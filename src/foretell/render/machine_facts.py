@@ -8,7 +8,16 @@ from rich.table import Table
 from foretell.core.run import BENCH_FIGURES, Bench, Machine
 from foretell.core.serialization import to_record
 from foretell.core.units import render_bytes
-from foretell.render.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
+from foretell.render.tables import (
+    HEADING,
+    QUIET,
+    add_cells,
+    build_facts,
+    build_line,
+    build_table,
+    build_warnings,
+    stack,
+)
 
 _WORK = {
     "bench_s": "core and memory together",
@@ -27,8 +36,8 @@ def render_bench(bench: Bench) -> Group:
     return stack(
         build_line(f"{bench.hostname}: {bench.cpu_model}, {_count_cores(bench.cores)}", HEADING),
         _build_figures(bench),
-        *build_notes("Doubts", bench.doubts),
-        build_line(_NOT_KEPT if bench.doubts else _KEPT, QUIET),
+        *build_warnings(bench.warnings),
+        build_line(_NOT_KEPT if bench.warnings else _KEPT, QUIET),
     )
 
 

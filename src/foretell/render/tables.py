@@ -12,6 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from foretell.core.errors import MissingExtraError, OutputError, SiteError, SpecError
+from foretell.core.warning import PredictionWarning
 from foretell.render.phrases import clean_line, count
 
 _SHORT = 8  # characters: "40 cores" and "1,023 MB" are easier to read in one line
@@ -124,6 +125,11 @@ def build_notes(title: str, notes: Iterable[str], style: str = "yellow") -> list
     for note in notes:
         grid.add_row("-", build_line(note))
     return [Text(title, style=style), grid] if grid.row_count else []
+
+
+def build_warnings(warnings: Iterable[PredictionWarning]) -> list[RenderableType]:
+    """A heading and a line for each warning, said once; nothing where there are none."""
+    return build_notes("Warnings", dict.fromkeys(warning.text for warning in warnings))
 
 
 def stack(*parts: RenderableType | None) -> Group:

@@ -69,7 +69,9 @@ def build(
         predictor = how.borrow(known, table, borrow, opened) if borrow else how.learn(known, table)
         record = ModelRecord(
             app=known.name,
-            card=replace(predictor.card, notes=(*warn_of_changes(known, opened), *past.notes, *predictor.card.notes)),
+            card=replace(
+                predictor.card, warnings=(*warn_of_changes(known, opened), *past.warnings, *predictor.card.warnings)
+            ),
             blob=predictor.dump(),
             run_ids=table.run_ids,
             created_at=datetime.now(UTC),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.run_table import MACHINE_PREFIX, Column, Columns, render_level
 
 _MOST_LEVELS = 32
@@ -45,7 +46,7 @@ class Encoder:
     """
 
     fields: tuple[Field, ...]
-    notes: tuple[str, ...] = ()
+    warnings: tuple[PredictionWarning, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -115,16 +116,16 @@ class Encoder:
                 count += ~_is_measured(_numbers(columns[field.name]), field)
         return count
 
-    def doubts(self, row: Mapping[str, Column]) -> tuple[str, ...]:
-        """For one row, in plain words: what was never measured."""
+    def list_warnings(self, row: Mapping[str, Column]) -> tuple[PredictionWarning, ...]:
+        """For one row: what was never measured."""
         found = []
         for field in self._asked_for():
             column = row.get(field.name)
             if column is None:
                 continue
-            doubt = _doubt(field, column[0])
-            if doubt:
-                found.append(doubt)
+            warning = _find_warning(field, column[0])
+            if warning:
+                found.append(warning)
         return tuple(found)
 
     def _asked_for(self) -> list[Field]:
@@ -135,10 +136,10 @@ class Encoder:
 def fit_encoder(columns: Columns, *, known: Collection[str] = ()) -> Encoder:
     """The encoder of these columns.
 
-    What ``known`` ones do is known beforehand: where they never varied, another value is no reason for doubt.
+    What ``known`` ones do is known beforehand: where they never varied, another value needs no warning.
     """
     fields: list[Field] = []
-    notes: list[str] = []
+    warnings: list[PredictionWarning] = []
     kept: dict[str, Column] = {}
     for name, column in columns.items():
         field = _numeric_field(name, column) if column.dtype != object else _text_field(name, column)
@@ -148,9 +149,10 @@ def fit_encoder(columns: Columns, *, known: Collection[str] = ()) -> Encoder:
         if reason is None:
             kept[name] = column if field.levels is not None else _filled(column, field)
         elif not field.constant:
-            notes.append(f"column {name!r} is not used: {reason}")
+            text = f"column {name!r} is not used: {reason}"
+            warnings.append(build_warning("column-not-used", text, name=name, reason=reason))
         fields.append(replace(field, used=reason is None))
-    return Encoder(fields=tuple(fields if kept else _use_one(fields)), notes=tuple(notes))
+    return Encoder(fields=tuple(fields if kept else _use_one(fields)), warnings=tuple(warnings))
 
 
 def _use_one(fields: Sequence[Field]) -> list[Field]:
@@ -241,21 +243,24 @@ def _beyond(column: Column, field: Field) -> NDArray[np.float64]:
     return np.where(meaningless & (field.low > 0), _FARTHEST, np.minimum(distance, _FARTHEST))
 
 
-def _doubt(field: Field, value: object) -> str | None:
+def _find_warning(field: Field, value: object) -> PredictionWarning | None:
     if field.levels is not None:
         text = render_level(value)
         if text in field.levels:
             return None
-        return f"{field.name} = {text!r} was never run; runs had {', '.join(map(repr, field.levels[:5]))}"
+        words = f"{field.name} = {text!r} was never run; runs had {', '.join(map(repr, field.levels[:5]))}"
+        return build_warning("unmeasured-value", words, name=field.name, value=text, measured=list(field.levels))
     number = _number(value)
     if np.isnan(number) or field.low <= np.clip(number, -_LARGEST, _LARGEST) <= field.high:
         return None
     if field.constant:
-        return f"{field.name} was always {field.low:g} in the runs; what {number:g} does to it is not known"
+        words = f"{field.name} was always {field.low:g} in the runs; what {number:g} does to it is not known"
+        return build_warning("never-varied", words, name=field.name, value=number, measured=float(field.low))
     outside = f"{field.name} = {number:g} lies outside the runs, which had {field.low:g} to {field.high:g}"
     if _has_no_meaning(np.array([number]), field)[0]:
-        return f"{outside}; it is predicted as {field.low:g}, because no law of powers reaches it"
-    return outside
+        outside = f"{outside}; it is predicted as {field.low:g}, because no law of powers reaches it"
+    limits = {"low": float(field.low), "high": float(field.high)}
+    return build_warning("outside-measured-range", outside, name=field.name, value=number, **limits)
 
 
 def _encoded_names(field: Field) -> tuple[str, ...]:

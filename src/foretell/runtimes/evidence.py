@@ -13,6 +13,7 @@ from foretell.core.app import App, Value
 from foretell.core.errors import NotFoundError
 from foretell.core.prediction import Prediction
 from foretell.core.run import RESOURCE_COLUMNS, TEACHING, USAGE_COLUMNS, Run, State
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.stores import RunStore
 from foretell.stores.job_history import find_history
 
@@ -69,11 +70,12 @@ class Past:
     app: App | None = None
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[PredictionWarning, ...]:
         if not self.runs:
             return ()
         newest = f"the newest {len(self.runs):,} of {self.jobs:,}" if self.jobs > len(self.runs) else f"{self.jobs:,}"
-        return (f"learned from {newest} jobs of the cluster's history",)
+        text = f"learned from {newest} jobs of the cluster's history"
+        return (build_warning("built-from-history", text, used=len(self.runs), jobs=self.jobs),)
 
 
 def find_past(app: str | App, store: RunStore) -> Past:
@@ -112,15 +114,17 @@ def count_evidence(app: App, store: RunStore) -> dict[str, int]:
     }
 
 
-def list_newer(app: App, store: RunStore, *, known: Mapping[str, str]) -> tuple[str, ...]:
+def list_newer(app: App, store: RunStore, *, known: Mapping[str, str]) -> tuple[PredictionWarning, ...]:
     """A warning, if a model that was built from the ``known`` numbers of runs and jobs lacks some by now."""
     if known.get("version", "0") != str(app.version):
-        return (f"the model was built from runs that were set aside; 'foretell build {app.name}' uses the others",)
+        text = f"the model was built from runs that were set aside; 'foretell build {app.name}' uses the others"
+        return (build_warning("runs-set-aside", text, app=app.name),)
     newer = {name: count - _read_count(known.get(name, "0")) for name, count in count_evidence(app, store).items()}
     named = [f"{count:,} {(_NOUNS if count == 1 else _PLURALS)[name]}" for name, count in newer.items() if count > 0]
     if not named:
         return ()
-    return (f"the model was built before {' and '.join(named)} came in; 'foretell build {app.name}' learns from them",)
+    text = f"the model was built before {' and '.join(named)} came in; 'foretell build {app.name}' learns from them"
+    return (build_warning("newer-runs", text, app=app.name, **newer),)
 
 
 def _read_count(text: str) -> int:
@@ -135,15 +139,15 @@ def add_failure_warnings(app: str, predictions: Sequence[Prediction], store: Run
     """The predictions, with a warning where every stored run of those parameters failed."""
     warnings = find_failures(app, [prediction.parameters for prediction in predictions], store)
     return [
-        replace(prediction, doubts=(*prediction.doubts, warnings[_key(prediction.parameters)]))
+        replace(prediction, warnings=(*prediction.warnings, warnings[_key(prediction.parameters)]))
         if _key(prediction.parameters) in warnings
         else prediction
         for prediction in predictions
     ]
 
 
-def find_failures(app: str, parameters: Iterable[Mapping[str, Value]], store: RunStore) -> dict[str, str]:
-    """A sentence for each configuration of which every run failed."""
+def find_failures(app: str, parameters: Iterable[Mapping[str, Value]], store: RunStore) -> dict[str, PredictionWarning]:
+    """A warning for each configuration of which every run failed."""
     asked = {_key(some): some for some in parameters}
     failed = defaultdict(list)
     for run in store.runs_with(app, list(asked.values()), states=_FAILURES):
@@ -157,8 +161,9 @@ def _key(parameters: Mapping[str, Value]) -> str:
     return json.dumps(sorted(parameters.items()))
 
 
-def _describe(runs: Sequence[Run]) -> str:
+def _describe(runs: Sequence[Run]) -> PredictionWarning:
     times = "once" if len(runs) == 1 else f"{len(runs)} times"
     last = runs[-1]
     why = last.last_line or last.reason or last.state.value.replace("_", " ")
-    return f"this configuration failed {times} and never completed: {why}"
+    text = f"this configuration failed {times} and never completed: {why}"
+    return build_warning("always-failed", text, runs=len(runs), reason=why)

@@ -12,12 +12,13 @@ from foretell.core.errors import NotEnoughRunsError
 from foretell.core.formula import Formula
 from foretell.core.intervals import Spread
 from foretell.core.model_card import Judgement, ModelCard
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.bounds import Marginal
 from foretell.runtimes.encoding import Encoder, Field, fit_encoder
 from foretell.runtimes.extrapolation import BETWEEN, BEYOND, select_elsewhere
 from foretell.runtimes.phase_formula import CUSTOM, REMAINDER, Custom, Part, find_remainder, judge_custom
 from foretell.runtimes.predictor import DOUBT, ELAPSED, MEMORY, Predictor
-from foretell.runtimes.proportionality import FactorRecipe, Units, find_unit_notes, find_units
+from foretell.runtimes.proportionality import FactorRecipe, Units, find_unit_warnings, find_units
 from foretell.runtimes.recipes import DEFAULT, FittedRecipe, TrainingSet, list_recipes
 from foretell.runtimes.run_table import MACHINE_PREFIX, RunTable
 from foretell.runtimes.selection import DEFAULT_POLICY, get_policy, select
@@ -50,12 +51,12 @@ def learn(
         NotFoundError: if there is no such policy or list of candidates.
     """
     get_policy(policy)
-    table, notes = _sampled(table, seed=seed)
+    table, warnings = _sampled(table, seed=seed)
     have = len(np.unique(table.group[~table.censored]))
     if have < NEED:
         raise NotEnoughRunsError(app.name, have=have, need=NEED, to_borrow=NEED_TO_BORROW)
     units = Units() if source else find_units(app.per, table.columns)
-    notes = (*notes, *(() if source else find_unit_notes(app.per, table.columns)))
+    warnings = (*warnings, *(() if source else find_unit_warnings(app.per, table.columns)))
     encoder = fit_encoder(table.columns, known=units.names)
     lent = source.points(table.columns, len(table)) if source else {}
     lent = {name: points for name, points in lent.items() if name in borrowed}
@@ -90,7 +91,7 @@ def learn(
             uses_custom=custom is not None and custom.wins,
             uses_custom_between=custom is not None and BETWEEN in custom.wins_elsewhere,
             uses_custom_beyond=custom is not None and BEYOND in custom.wins_elsewhere,
-            notes=(*encoder.notes, *notes),
+            warnings=(*encoder.warnings, *warnings),
             columns=encoder.names,
         ),
     )
@@ -156,15 +157,15 @@ def _judgement(part: Part) -> Judgement:
     )
 
 
-def _sampled(table: RunTable, *, seed: int) -> tuple[RunTable, tuple[str, ...]]:
+def _sampled(table: RunTable, *, seed: int) -> tuple[RunTable, tuple[PredictionWarning, ...]]:
     if len(table) <= _MOST_ROWS:
         return table, ()
     draw = np.random.default_rng(seed)
     full, small = np.flatnonzero(table.full_scale), np.flatnonzero(~table.full_scale)
     kept = draw.permutation(full)[: max(_MOST_ROWS // 2, _MOST_ROWS - len(small))]
     rows = np.sort(np.concatenate([kept, draw.permutation(small)[: _MOST_ROWS - len(kept)]]))
-    note = f"learned from a sample of {len(rows):,} of {len(table):,} runs"
-    return table.take(rows), (note,)
+    text = f"learned from a sample of {len(rows):,} of {len(table):,} runs"
+    return table.take(rows), (build_warning("sampled-runs", text, used=len(rows), runs=len(table)),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

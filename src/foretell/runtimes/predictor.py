@@ -15,6 +15,7 @@ from foretell.core.model_card import ModelCard
 from foretell.core.prediction import Prediction, Request
 from foretell.core.run import Allocation, Machine, RunSpec
 from foretell.core.serialization import from_record, to_record
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.bounds import Bounds, Marginal, Question
 from foretell.runtimes.encoding import Encoder, Field
 from foretell.runtimes.extrapolation import BETWEEN, BEYOND, ON_GRID, REGIMES
@@ -103,7 +104,7 @@ class Predictor:
     marginals: Mapping[str, Marginal] = field(default_factory=dict)
     source: "Predictor | None" = None
     borrowed: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[PredictionWarning, ...] = ()
 
     def forecast(
         self,
@@ -361,7 +362,7 @@ class Predictor:
     def explain(
         self, specs: Sequence[RunSpec], columns: Columns, forecast: Forecast, *, level: float
     ) -> list[Prediction]:
-        """A forecast row by row, with its doubts in words."""
+        """A forecast row by row, with its warnings."""
         return [self._prediction(spec, row, columns, forecast, level) for row, spec in enumerate(specs)]
 
     def measured_counts(self, resource: str) -> tuple[int, ...] | None:
@@ -488,26 +489,28 @@ class Predictor:
             ),
             basic=forecast.basic.estimate(row, level),
             custom=forecast.custom.estimate(row, level) if forecast.custom else None,
-            doubts=self._doubts(
+            warnings=self._list_warnings(
                 {name: column[row : row + 1] for name, column in columns.items()}, forecast.carried[row]
             ),
         )
 
-    def _doubts(self, row: Columns, carried: bool) -> tuple[str, ...]:
-        known = (*self.warnings, *self._few(), *self.encoder.doubts(row))
+    def _list_warnings(self, row: Columns, carried: bool) -> tuple[PredictionWarning, ...]:
+        known = (*self.warnings, *self._few(), *self.encoder.list_warnings(row))
         if not carried:
             return known
         cpu = str(row[MACHINE_CPU][0]) or "an unnamed CPU"
-        if self.units.knows_machine(row, 1)[0]:
-            return (*known, f"no run was made on {cpu}; the time is scaled by how fast it is, with wider bounds")
-        return (*known, f"no run was made on {cpu}; the time is carried over, with wider bounds")
+        scaled = bool(self.units.knows_machine(row, 1)[0])
+        how = "scaled by how fast it is" if scaled else "carried over"
+        text = f"no run was made on {cpu}; the time is {how}, with wider bounds"
+        return (*known, build_warning("other-machine", text, cpu=cpu, scaled=scaled))
 
-    def _few(self) -> tuple[str, ...]:
+    def _few(self) -> tuple[PredictionWarning, ...]:
         borrowed = self.card.borrowed
         if borrowed is None or borrowed.alone is not None:
             return ()
         own, source = borrowed.configurations, borrowed.source
-        return (f"only {own} configurations of its own were run; the rest is known from {source}, with wider bounds",)
+        text = f"only {own} configurations of its own were run; the rest is known from {source}, with wider bounds"
+        return (build_warning("few-runs", text, configurations=own, source=source),)
 
     def _whole(self, formula: str, columns: Columns, values: Columns) -> Floats:
         with np.errstate(all="ignore"):

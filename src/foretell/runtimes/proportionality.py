@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.core.formula import Formula
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.recipes import FittedRecipe, Recipe, TrainingSet
 from foretell.runtimes.regressors import REGRESSORS
 from foretell.runtimes.run_table import Columns
@@ -80,12 +81,13 @@ def find_units(per: str | None, columns: Columns) -> Units:
     )
 
 
-def find_unit_notes(per: str | None, columns: Columns) -> tuple[str, ...]:
-    """In plain words, that what the app says is not used, and why."""
+def find_unit_warnings(per: str | None, columns: Columns) -> tuple[PredictionWarning, ...]:
+    """That what the app file says is not used, and why."""
     lacking = 0 if per is None else int((~_has_value(per, columns)).sum())
     rows = _count_rows(columns)
     why = f"{lacking:,} of {rows:,} runs have no positive value of it"
-    return (f"times are not learned in proportion to {per}: {why}",) if lacking else ()
+    text = f"times are not learned in proportion to {per}: {why}"
+    return (build_warning("proportion-not-used", text, per=per, lacking=lacking, runs=rows),) if lacking else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

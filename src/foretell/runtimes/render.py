@@ -41,6 +41,7 @@ from foretell.render.tables import (
     build_line,
     build_notes,
     build_table,
+    build_warnings,
     stack,
 )
 from foretell.runtimes.explanation import (
@@ -200,14 +201,14 @@ _WORTH_A_WORD = 1.1  # times the first request: a next one that is hardly larger
 
 
 def render_predictions(predictions: Sequence[Prediction]) -> Group:
-    """One prediction as a card, several as a table with their doubts below."""
+    """One prediction as a card, several as a table with their warnings below."""
     if len(predictions) == 1:
         return stack(_build_card(predictions[0]))
     level = render_level(predictions[0].elapsed_s.level) if predictions else ""
     return stack(
         _build_prediction_table(predictions),
         Text(f"between: holds {level} of the time", style=QUIET) if predictions else None,
-        *build_notes("Doubts", _list_doubts(predictions)),
+        *build_notes("Warnings", _list_warnings(predictions)),
     )
 
 
@@ -222,7 +223,7 @@ def _build_card(prediction: Prediction) -> Panel:
         ]
     )
     title = build_line(f" {render_parameters(prediction.parameters)} on {render_size(prediction.allocation)} ", HEADING)
-    content = stack(facts, *build_notes("Doubts", prediction.doubts))
+    content = stack(facts, *build_warnings(prediction.warnings))
     return Panel(content, title=title, title_align="left", box=box.ROUNDED, border_style=QUIET, expand=False)
 
 
@@ -294,12 +295,12 @@ def _list_memory_cells(prediction: Prediction) -> tuple[str, str, str]:
     )
 
 
-def _list_doubts(predictions: Iterable[Prediction]) -> list[str]:
+def _list_warnings(predictions: Iterable[Prediction]) -> list[str]:
     rows = defaultdict(list)
     for number, prediction in enumerate(predictions, start=1):
-        for doubt in prediction.doubts:
-            rows[doubt].append(number)
-    return [f"{_number_rows(numbers)}: {doubt}" for doubt, numbers in rows.items()]
+        for warning in prediction.warnings:
+            rows[warning].append(number)
+    return [f"{_number_rows(numbers)}: {warning.text}" for warning, numbers in rows.items()]
 
 
 def _number_rows(numbers: Sequence[int]) -> str:
@@ -340,6 +341,6 @@ def _build_board(judgement: Judgement, standings: Sequence[Standing]) -> Table:
 
 
 def render_model_card(card: ModelCard, *, rows: int | None = 12) -> Group:
-    """A leaderboard for each quantity, then what there is to note."""
+    """A leaderboard for each quantity, then warnings."""
     boards = [part for judgement in card.judgements.values() for part in (render_leaderboard(judgement, rows=rows), "")]
-    return Group(*boards, Text(LEGEND, style=QUIET), *build_notes("Notes", card.notes))
+    return Group(*boards, Text(LEGEND, style=QUIET), *build_warnings(card.warnings))

@@ -11,6 +11,7 @@ from foretell.core.app import App
 from foretell.core.errors import NotEnoughRunsError
 from foretell.core.intervals import Spread
 from foretell.core.model_card import Borrowing, Judgement, ModelCard, Scores, Standing
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.encoding import Encoder, fit_encoder
 from foretell.runtimes.fit import NEED, NEED_TO_BORROW, Progress, learn, lend_ranges
 from foretell.runtimes.metrics import score
@@ -248,9 +249,9 @@ def _choose(options: Sequence[_Option], *, policy: str, own: int) -> Predictor:
     options = [option for option in options if _is_judged_by(option, actual)]
     trials = [option.trial(number) for number, option in enumerate(options)]
     winner = options[int(pick(trials, actual, weigh).recipe.family)]
-    notes = tuple(_refusals(options, winner, policy))
+    warnings = tuple(_refusals(options, winner, policy))
     if winner.lender is None:
-        return _with_notes(alone.predictor, notes)
+        return _with_warnings(alone.predictor, warnings)
     folds = np.arange(len(actual)) % _FOLDS
     held_out = without_the_chooser(trials, actual, folds, weigh)
     expected = score(actual, held_out)
@@ -263,15 +264,15 @@ def _choose(options: Sequence[_Option], *, policy: str, own: int) -> Predictor:
     )
     pairs = tuple(zip(actual.tolist(), held_out.tolist(), strict=True))
     judgement = replace(winner.judgement, expected=expected, pairs=pairs)
-    return _with_borrowing(winner.predictor, judgement, borrowing, notes)
+    return _with_borrowing(winner.predictor, judgement, borrowing, warnings)
 
 
 def _is_judged_by(option: _Option, actual: Floats) -> bool:
     return np.array_equal([measured for measured, _ in option.judgement.pairs], actual)
 
 
-def _refusals(options: Sequence[_Option], winner: _Option, policy: str) -> Iterator[str]:
-    """In words: the best that each lender had to offer, where that was not taken."""
+def _refusals(options: Sequence[_Option], winner: _Option, policy: str) -> Iterator[PredictionWarning]:
+    """The best that each lender had to offer, where that was not taken."""
     weigh = get_policy(policy)
     alone = options[0].judgement.expected
     names = dict.fromkeys(option.lender.name for option in options if option.lender is not None)
@@ -280,7 +281,8 @@ def _refusals(options: Sequence[_Option], winner: _Option, policy: str) -> Itera
             continue
         offered = [option for option in options if option.lender is not None and option.lender.name == name]
         best = min((option.judgement.expected for option in offered), key=weigh)
-        yield f"does not borrow from {name}: {_compare(alone, best, policy)}{_why_not(alone, best, weigh, winner)}"
+        text = f"does not borrow from {name}: {_compare(alone, best, policy)}{_why_not(alone, best, weigh, winner)}"
+        yield build_warning("not-transferred", text, source=name)
 
 
 def _why_not(alone: Scores, best: Scores, weigh: Callable[[Scores], float], winner: _Option) -> str:
@@ -311,16 +313,18 @@ def _tell(scores: Scores, policy: str) -> str:
 
 
 def _with_borrowing(
-    predictor: Predictor, judgement: Judgement, borrowing: Borrowing, notes: Sequence[str]
+    predictor: Predictor, judgement: Judgement, borrowing: Borrowing, warnings: Sequence[PredictionWarning]
 ) -> Predictor:
     card = predictor.card
     judged = replace(card, judgements={**card.judgements, ELAPSED: judgement}, borrowed=borrowing)
-    return _with_notes(replace(predictor, card=judged), (describe_borrowing(borrowing, card.policy), *notes))
+    text = describe_borrowing(borrowing, card.policy)
+    transferred = build_warning("transferred", text, source=borrowing.source, way=borrowing.way)
+    return _with_warnings(replace(predictor, card=judged), (transferred, *warnings))
 
 
-def _with_notes(predictor: Predictor, notes: Sequence[str]) -> Predictor:
+def _with_warnings(predictor: Predictor, warnings: Sequence[PredictionWarning]) -> Predictor:
     card = predictor.card
-    return replace(predictor, card=replace(card, notes=(*notes, *card.notes)))
+    return replace(predictor, card=replace(card, warnings=(*warnings, *card.warnings)))
 
 
 def _learn_few(app: App, table: RunTable, lenders: Sequence[Lender], *, policy: str) -> Predictor:
@@ -356,7 +360,7 @@ def _learn_few(app: App, table: RunTable, lenders: Sequence[Lender], *, policy: 
             policy=policy,
             judgements=judgements,
             uses_custom=False,
-            notes=encoder.notes,
+            warnings=encoder.warnings,
             columns=encoder.names,
         ),
     )

@@ -15,6 +15,7 @@ from foretell.core.app import ParameterType, Value
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, SpecError, WorkloadError
 from foretell.core.run import Allocation, Run, RunSpec, State, Usage
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import MeasuredStep, StepPhase, Workload
 from foretell.measure.machine import detect_machine
 from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPrediction, find_phases
@@ -99,8 +100,10 @@ def predict_workload(
     for batch in batches or (None,):
         workload = read_workload(source, inputs, arguments=arguments, options=options, batch=batch)
         estimate = model.predict(workload, profiles=steps, level=level)
-        notes = (*model.notes, *_doubt_profiles(steps, workload))
-        answers.append(StepPrediction(workload=workload, device=model.device.name, estimate=estimate, notes=notes))
+        warnings = (*model.warnings, *_warn_of_profiles(steps, workload))
+        answers.append(
+            StepPrediction(workload=workload, device=model.device.name, estimate=estimate, warnings=warnings)
+        )
     return answers
 
 
@@ -115,10 +118,15 @@ def _check_profiles(steps: Sequence[MeasuredStep], device: Device) -> None:
             raise SpecError("options", [Mistake(place="profile", found=found, expected=expected)])
 
 
-def _doubt_profiles(steps: Sequence[MeasuredStep], workload: Workload) -> list[str]:
+def _warn_of_profiles(steps: Sequence[MeasuredStep], workload: Workload) -> list[PredictionWarning]:
     kinds = _list_forward(workload)
     return [
-        f"The profile of {step.workload.name} has other operators in its forward phase: it may be of another model."
+        build_warning(
+            "other-profile",
+            f"The profile of {step.workload.name} has other operators in its forward phase: "
+            "it may be of another model.",
+            profile=step.workload.name,
+        )
         for step in steps
         if _list_forward(step.workload) != kinds
     ]

@@ -11,7 +11,16 @@ from rich.table import Table
 from foretell.core.units import render_bytes, render_duration
 from foretell.core.workload import Operator, StepPhase, Workload
 from foretell.render.phrases import clean_line, count, render_interval, render_level
-from foretell.render.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
+from foretell.render.tables import (
+    HEADING,
+    QUIET,
+    add_cells,
+    build_facts,
+    build_line,
+    build_table,
+    build_warnings,
+    stack,
+)
 from foretell.steps.step_records import MeasuredProfile, render_shape
 from foretell.steps.step_results import (
     KnownDevice,
@@ -134,7 +143,7 @@ def _let_some_break(table: Table) -> None:
 
 def render_step_predictions(predictions: Sequence[StepPrediction], *, rows: int) -> Group:
     """One as a card with the operators that cost most, several as a table."""
-    notes = list(dict.fromkeys(note for prediction in predictions for note in prediction.notes))
+    warnings = [warning for prediction in predictions for warning in prediction.warnings]
     if len(predictions) == 1:
         (prediction,) = predictions
         estimate = prediction.estimate
@@ -143,14 +152,14 @@ def render_step_predictions(predictions: Sequence[StepPrediction], *, rows: int)
             _build_card(prediction),
             build_line("Operators that cost most", HEADING),
             _build_costly(groups[:rows], estimate.iteration.value),
-            *build_notes("Notes", notes),
+            *build_warnings(warnings),
         )
     level = render_level(predictions[0].estimate.iteration.level)
     return stack(
         build_line(f"{predictions[0].workload.name} on {predictions[0].device}", HEADING),
         _build_curve(predictions),
         build_line(f"between: holds {level} of the time", QUIET),
-        *build_notes("Notes", notes),
+        *build_warnings(warnings),
     )
 
 

@@ -12,6 +12,7 @@ from foretell.core.errors import NotFoundError, StoreError
 from foretell.core.model_checks import read_rising
 from foretell.core.model_files import load_model, save_model
 from foretell.core.prediction import Estimate
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import MeasuredStep, StepEstimate, StepPhase, Workload
 from foretell.steps._base import StepTimes
 from foretell.steps.replay import ReplayModel
@@ -36,6 +37,11 @@ class StepPredictor:
         self.model = model
         self.spreads = dict(spreads)
         self.notes = tuple(notes)
+
+    @property
+    def warnings(self) -> tuple[PredictionWarning, ...]:
+        """What to know of every prediction for this device."""
+        return tuple(build_warning("limited-model", note, device=self.device.name) for note in self.notes)
 
     @property
     def device(self) -> Device:

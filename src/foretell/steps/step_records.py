@@ -78,7 +78,7 @@ def build_step_record(prediction: StepPrediction, *, rows: int) -> Record:
         "overhead_s": estimate.overhead_s,
         "examples_per_s": prediction.examples_per_s,
         "costly": _list_costly(prediction.workload, estimate.kernel_s, estimate.gap_s, rows),
-        "notes": list(prediction.notes),
+        "warnings": to_record(prediction.warnings),
     }
 
 

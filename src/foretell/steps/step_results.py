@@ -7,17 +7,18 @@ from pathlib import Path
 import numpy as np
 
 from foretell.core.devices import Device
+from foretell.core.warning import PredictionWarning
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepEstimate, StepPhase, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPrediction:
-    """A training step on a device, before it runs. ``notes`` are plain sentences: what the answer leaves open."""
+    """A training step on a device, before it runs. ``warnings`` say what the prediction leaves open."""
 
     workload: Workload
     device: str
     estimate: StepEstimate
-    notes: tuple[str, ...] = ()
+    warnings: tuple[PredictionWarning, ...] = ()
 
     @property
     def examples_per_s(self) -> float:
