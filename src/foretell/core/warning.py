@@ -74,7 +74,7 @@ class PredictionWarning:
         return self.text
 
 
-def build_warning(code: str, text: str, **data: Any) -> PredictionWarning:
+def build_warning(code: str, text: str, /, **data: Any) -> PredictionWarning:
     """A warning with one of the codes of :data:`WARNING_CODES`."""
     assert code in WARNING_CODES, code
     return PredictionWarning(code=code, text=text, data=data)
