@@ -1,7 +1,6 @@
-"""The main job end to end, as `make demo` runs it: from an app file to a recommendation, and then the proof.
+"""The main job end to end, as `make demo` runs it: from an app file to a recommendation, then predicted against measured.
 
-Every line after a ``$`` is a command you can type yourself in examples/fcnet. Interrupt it whenever you like; it goes
-on where it was.
+Every line after a ``$`` is a command you can type yourself in examples/fcnet. After an interruption the demo resumes.
 """
 
 import os
@@ -11,22 +10,22 @@ import sys
 from pathlib import Path
 
 EXAMPLE = Path(__file__).parent / "fcnet"
-QUESTION = "--set dataset=cifar --set samples=14000 --set hidden=192 --set batch_size=64 --set epochs=14"
+CONFIGURATION = "--set dataset=cifar --set samples=14000 --set hidden=192 --set batch_size=64 --set epochs=14"
 STEPS = {
-    "What the app file says": "foretell check",
-    "Measure it scaled down and full scale (about a minute)": "foretell generate",
-    "Learn from the runs, and judge what was learned": "foretell build --rows 5",
-    "A configuration nobody has run: what will it need?": f"foretell predict {QUESTION}",
-    "What would a cluster charge for it?": f"foretell recommend {QUESTION} --site osc --max-time 1h --rows 5",
-    "What to ask for here": f"foretell recommend {QUESTION}",
-    "The proof: run what was recommended, and compare": f"foretell verify {QUESTION}",
-    "All of it on one page": "foretell report",
+    "Check the app file": "foretell check",
+    "Run it scaled down and at full scale (about a minute)": "foretell generate",
+    "Fit models to the runs, and evaluate them": "foretell build --rows 5",
+    "Predict a new configuration": f"foretell predict {CONFIGURATION}",
+    "Recommend a request at a cluster, with its cost": f"foretell recommend {CONFIGURATION} --site osc --max-time 1h --rows 5",
+    "Recommend a request for this machine": f"foretell recommend {CONFIGURATION}",
+    "Run the recommended job: predicted against measured": f"foretell verify {CONFIGURATION}",
+    "Write everything to one page": "foretell report",
 }
 
 
 def main() -> None:
-    beside = Path(sys.executable).parent
-    environment = os.environ | {"PATH": f"{beside}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
+    programs = Path(sys.executable).parent
+    environment = os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
     for title, command in STEPS.items():
         print(f"\n\033[1m{title}\033[0m\n$ {command}", flush=True)
         outcome = subprocess.run(shlex.split(command), cwd=EXAMPLE, env=environment, check=False)
