@@ -28,11 +28,11 @@ NAMES = {
     "history": "importing a million lines of accounting, against reading them as CSV",
     "capture": "steps read from code against recorded ones, in ResNet-50's make_fx time, in memory of a large model",
     "programs": "small sweeps of twelve ordinary programs, and full-scale configurations that they did not run",
-    "runs": "predictions on runs that others measured, beside what others reached on them",
-    "steps": "training steps of ten networks on this machine, told after learning it on others for minutes",
-    "from_code": "recorded iterations predicted from the models' code, beside the same from recorded operators",
+    "runs": "predictions on published runs, compared with published results",
+    "steps": "training steps of ten networks on this machine, predicted after measuring others for minutes",
+    "from_code": "recorded iterations predicted from the models' code, compared with recorded operators",
     "clusters": "steps of data-parallel training that others measured: few GPUs to more, and clusters never seen",
-    "consumption": "what distributed trainings that were measured consume, told for families and settings never seen",
+    "consumption": "consumption of measured distributed trainings, predicted for held-out families and settings",
     "ets": "training iterations that others recorded operator by operator, of families never seen",
 }
 COMMANDS = {

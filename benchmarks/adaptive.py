@@ -83,11 +83,11 @@ def run() -> dict[str, float | str]:
         for seed, oracle in enumerate(oracles):
             for order, replay in ORDERS.items():
                 courses[order].append(replay(oracle, seed))
-        figures |= {f"{name}: {what}": value for what, value in tell(courses).items()}
+        figures |= {f"{name}: {what}": value for what, value in build_figures(courses).items()}
     return figures
 
 
-def tell(courses: Mapping[str, Sequence[Course]]) -> dict[str, float]:
+def build_figures(courses: Mapping[str, Sequence[Course]]) -> dict[str, float]:
     ours = courses["adaptive"]
     ended = [(course, course.ended) for course in ours if course.ended is not None]
     reached = {

@@ -2,7 +2,7 @@
 
 Spark jobs on one machine type borrow from the same job on another; training of one neural network borrows from that of
 another. The adverse case borrows from an app whose times were dealt out at random among its runs: it must be refused.
-Fewer than five runs teach nothing alone: there their mean stands in. Errors are means over the runs asked for, and the
+Fewer than five runs are too few to fit: their mean is used. Errors are means over the runs asked for, and the
 middle one of the builds, so that no single build decides. The data, found by ``FORETELL_DATA``, are those of
 ``python -m benchmarks runs``.
 """

@@ -1,4 +1,4 @@
-"""How long ``build`` takes beside one plain fit of boosted trees."""
+"""The time of ``build`` compared with one plain fit of boosted trees."""
 
 import statistics
 import time

@@ -12,7 +12,7 @@ from foretell.history import api
 
 SMALL, LARGE = 100_000, 1_000_000
 REPEATS = 3
-# Its own process, because a peak of memory is of a process; Linux tells it in kilobytes.
+# Its own process, because a peak of memory is of a process; Linux reports it in kilobytes.
 _IMPORT = """
 import re, sys
 from pathlib import Path

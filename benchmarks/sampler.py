@@ -2,7 +2,7 @@
 
 Wall time of a child that computes for about two seconds, and of one with twenty child processes of its own: started
 and waited for plainly, against the time :class:`LocalRunner` reports. Both pinned to the same CPU, in turns, the
-median of each. Beside it the CPU time that starting, sampling and recording took Foretell's own process, as a share
+median of each. Also the CPU time that starting, sampling and recording took Foretell's own process, as a share
 of a core. The wall times mean something on a quiet machine only.
 
 The same for the sampler that jobs of a scheduler run inside (``job_``): seconds that its start and end add to a job,

@@ -1,4 +1,4 @@
-"""A campaign of 200 runs on a real cluster, beside a bare ``sbatch --array`` of the same commands; goal: 1.15 times.
+"""200 runs on a real cluster, compared with a bare ``sbatch --array`` of the same commands; goal: 1.15 times.
 
 Both are over when accounting knows the end of all 200. The cluster is started for this, on this machine.
 """

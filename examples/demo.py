@@ -1,4 +1,4 @@
-"""The main job end to end, as `make demo` runs it: from an app file to a recommendation, then predicted against measured.
+"""The main job end to end, as `make demo` runs it: from an app file to a recommendation and its check.
 
 Every line after a ``$`` is a command you can type yourself in examples/fcnet. After an interruption the demo resumes.
 """
@@ -16,7 +16,7 @@ STEPS = {
     "Run it scaled down and at full scale (about a minute)": "foretell generate",
     "Fit models to the runs, and evaluate them": "foretell build --rows 5",
     "Predict a new configuration": f"foretell predict {CONFIGURATION}",
-    "Recommend a request at a cluster, with its cost": f"foretell recommend {CONFIGURATION} --site osc --max-time 1h --rows 5",
+    "Recommend a request at a cluster": f"foretell recommend {CONFIGURATION} --site osc --max-time 1h --rows 5",
     "Recommend a request for this machine": f"foretell recommend {CONFIGURATION}",
     "Run the recommended job: predicted against measured": f"foretell verify {CONFIGURATION}",
     "Write everything to one page": "foretell report",

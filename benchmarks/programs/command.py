@@ -1,4 +1,4 @@
-"""``python -m benchmarks programs``: small sweeps of ordinary programs, and full-scale configurations nobody ran."""
+"""``python -m benchmarks programs``: small sweeps of ordinary programs, and new full-scale configurations."""
 
 import argparse
 import json
@@ -118,7 +118,7 @@ def _median_error(logs: Floats, actual: Floats) -> float:
 
 
 def _print(record: dict[str, Any]) -> None:
-    table = Table(title="programs: full-scale configurations nobody ran, from small sweeps", title_justify="left")
+    table = Table(title="programs: new full-scale configurations, from small sweeps", title_justify="left")
     for head in ("", "", *_COLUMNS):
         table.add_column(head, justify="right" if head else "left")
     for row in record["programs"]:

@@ -10,21 +10,21 @@ Configuration = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """A grid of scaled-down runs, a smaller one of full-scale runs, and full-scale configurations nobody ran."""
+    """A grid of scaled-down runs, a smaller one of full-scale runs, and new full-scale configurations."""
 
     program: str
     small: Mapping[str, Sequence[Any]]
     full: Mapping[str, Sequence[Any]]
     asked: Sequence[tuple[Any, ...]]
     repeats: int = 1
-    held_out: bool = False  # written and measured after the models were settled: nothing was chosen by it
+    held_out: bool = False  # written and measured after the models were fixed: nothing was chosen by it
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.small))
 
     def runs(self) -> Iterator[tuple[str, Configuration]]:
-        """Each configuration with its role: SD and FS teach, ASK is asked for."""
+        """Each configuration with its role: SD and FS are used to fit, ASK is predicted."""
         for scale, grid in (("SD", self.small), ("FS", self.full)):
             for values in itertools.product(*grid.values()):
                 for _ in range(self.repeats):

@@ -1,1 +1,1 @@
-"""Predictions on runs that others measured, beside what others reached on them: ``python -m benchmarks runs``."""
+"""Predictions of published runs, compared with published results: ``python -m benchmarks runs``."""

@@ -8,7 +8,7 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 
 from benchmarks.runs.cases import Case, Figure, Plan, Suite, each
-from benchmarks.runs.metrics import mape, max_ape, tell
+from benchmarks.runs.metrics import build_figure, mape, max_ape
 from benchmarks.runs.runner import answer_case
 from foretell import Columns
 
@@ -77,19 +77,19 @@ def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
     protocol = rows["part"].str.partition("/")
     rows = rows.assign(protocol=protocol[0], job=protocol[2])
     of = {name: rows[rows["protocol"] == name] for name in ("A", "B", *(f"C{size}" for size in SIZES))}
-    figures = [tell("A: mean error", of["A"], _over_jobs(mape), known=2.51, known_by="C3O", goal=1.6)]
+    figures = [build_figure("A: mean error", of["A"], _over_jobs(mape), known=2.51, known_by="C3O", goal=1.6)]
     for job, known in KNOWN_A.items():
         few = of["A"][of["A"]["job"] == job]
-        figures.append(tell(f"A, {job}: mean error", few, mape, known=known, known_by="C3O"))
-    figures.append(tell("B: mean error", of["B"], _over_jobs(mape), known=5.19, known_by="OGB; C3O 5.20"))
+        figures.append(build_figure(f"A, {job}: mean error", few, mape, known=known, known_by="C3O"))
+    figures.append(build_figure("B: mean error", of["B"], _over_jobs(mape), known=5.19, known_by="OGB; C3O 5.20"))
     for size in SIZES:
         few = of[f"C{size}"]
         known = KNOWN_C[size]
         name = f"C, {size} runs"
         figures += [
-            tell(f"{name}: mean error", few, _over_jobs(mape), known=known, known_by="C3O", goal=GOALS_C[size]),
-            tell(f"{name}: largest error", few.assign(seed=0), max_ape),
-            tell(f"{name}: off {BLOW_UP:.0f} times or more", few.assign(seed=0), _blown_up),
+            build_figure(f"{name}: mean error", few, _over_jobs(mape), known=known, known_by="C3O", goal=GOALS_C[size]),
+            build_figure(f"{name}: largest error", few.assign(seed=0), max_ape),
+            build_figure(f"{name}: off {BLOW_UP:.0f} times or more", few.assign(seed=0), _blown_up),
         ]
     return figures
 

@@ -31,7 +31,7 @@ class Case:
     """Runs to learn from and runs to predict.
 
     The index names rows: no name may be in both tables. ``labels`` are columns that no model sees; they come back with
-    the answers, so that figures can be told apart by them.
+    the predictions, so that figures can be computed for each of their values.
     """
 
     part: str
@@ -77,7 +77,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """A set of measurements with its protocol: how to cut it, how to answer a case, what to tell of the answers."""
+    """A set of measurements with its protocol: how to split it, how to predict a case, which figures to compute."""
 
     name: str
     folder: str

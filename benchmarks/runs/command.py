@@ -39,7 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     table.add_argument("--target", metavar="COLUMN", help="the time in seconds")
     table.add_argument("--memory-target", metavar="COLUMN", help="the memory in bytes")
     table.add_argument(
-        "--group", action="append", default=[], metavar="COLUMN", help="no feature; errors are told for each value"
+        "--group",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="not a feature; errors are reported for each value",
     )
 
 

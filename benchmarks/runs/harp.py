@@ -1,4 +1,4 @@
-"""HARP's own runs: scaled-down ones and three quarters of the full-scale configurations teach, the rest are asked."""
+"""HARP's own runs: fitted to scaled-down runs and three quarters of the full-scale ones, the rest predicted."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.runs.cases import Case, Figure, Plan, Suite
-from benchmarks.runs.metrics import mape, median_ape, point_cost, request_cost, tell, upp
+from benchmarks.runs.metrics import build_figure, mape, median_ape, point_cost, request_cost, upp
 from benchmarks.runs.runner import answer_case
 from foretell import Columns
 
@@ -47,17 +47,17 @@ def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
     dnn, stencil = rows[rows["part"] == "dnn"], rows[rows["part"] == "grayscott"]
     by = "HARP's recipe; two tree ensembles reach {}"
     return [
-        tell("DNN: mean error", dnn, mape, known=113.0, known_by=by.format("8.6"), goal=5.0),
-        tell("DNN: requests too small", dnn, upp, known=23.6, known_by=by.format("10.4"), goal=5.0),
-        tell(
+        build_figure("DNN: mean error", dnn, mape, known=113.0, known_by=by.format("8.6"), goal=5.0),
+        build_figure("DNN: requests too small", dnn, upp, known=23.6, known_by=by.format("10.4"), goal=5.0),
+        build_figure(
             "DNN: cost of requests", dnn, request_cost, known=1.40, known_by=by.format("1.16"), goal=1.08, unit="times"
         ),
-        tell("DNN: cost of point estimates", dnn, point_cost, unit="times"),
-        tell("Gray-Scott: mean error", stencil, mape),
-        tell("Gray-Scott: median error", stencil, median_ape),
-        tell("Gray-Scott: requests too small", stencil, upp),
-        tell("Gray-Scott: cost of requests", stencil, request_cost, unit="times"),
-        tell("Gray-Scott: cost of point estimates", stencil, point_cost, unit="times"),
+        build_figure("DNN: cost of point estimates", dnn, point_cost, unit="times"),
+        build_figure("Gray-Scott: mean error", stencil, mape),
+        build_figure("Gray-Scott: median error", stencil, median_ape),
+        build_figure("Gray-Scott: requests too small", stencil, upp),
+        build_figure("Gray-Scott: cost of requests", stencil, request_cost, unit="times"),
+        build_figure("Gray-Scott: cost of point estimates", stencil, point_cost, unit="times"),
     ]
 
 

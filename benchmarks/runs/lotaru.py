@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.runs.cases import Case, Figure, Plan, Suite, each
-from benchmarks.runs.metrics import mape, median_ape, tell
+from benchmarks.runs.metrics import build_figure, mape, median_ape
 from benchmarks.runs.runner import answer_case
 from foretell import Columns
 
@@ -51,28 +51,28 @@ def read_runs(folder: Path) -> pd.DataFrame:
     bench = read_benchmarks(folder)
     runs = runs.reset_index().merge(bench, on=[*TASK, "Machine"], how="left", validate="many_to_one")
     for label, experiment in INPUTS.items():
-        told = read_published(folder, experiment).rename(columns={"published": label})
-        runs = runs.merge(told, on=[*TASK, "Machine", INPUT, TIME], how="left", validate="many_to_one")
+        published = read_published(folder, experiment).rename(columns={"published": label})
+        runs = runs.merge(published, on=[*TASK, "Machine", INPUT, TIME], how="left", validate="many_to_one")
     return runs.set_index("index").assign(published=np.nan)
 
 
 def read_published(folder: Path, experiment: str) -> pd.DataFrame:
-    """What the peer predicted in an experiment, by what tells a tested run from others."""
-    told = pd.read_csv(folder / "published_predictions.csv.gz")
-    workflow = told["Workflow"].str.lower().str.rpartition("-")
-    told = told.assign(Workflow=workflow[0], Task=told["TaskName"], published=told["Predicted"])
-    told = told[(told["Estimator"] == PEER) & (workflow[2] == experiment)]
-    told = told.rename(columns={"SizeInput": INPUT, "Real": TIME})
-    return told[[*TASK, "Machine", INPUT, TIME, "published"]]
+    """The predictions of the peer in an experiment, by the columns that identify a run."""
+    published = pd.read_csv(folder / "published_predictions.csv.gz")
+    workflow = published["Workflow"].str.lower().str.rpartition("-")
+    published = published.assign(Workflow=workflow[0], Task=published["TaskName"], published=published["Predicted"])
+    published = published[(published["Estimator"] == PEER) & (workflow[2] == experiment)]
+    published = published.rename(columns={"SizeInput": INPUT, "Real": TIME})
+    return published[[*TASK, "Machine", INPUT, TIME, "published"]]
 
 
 def read_benchmarks(folder: Path) -> pd.DataFrame:
-    """The median of a task's three microbenchmarks on each machine, which the file's name tells.
+    """The median of a task's three microbenchmarks on each machine, which is in the file's name.
 
     The column that should name the machine is of the other one for asok01 and asok02. Their small runs take the same
     time on both, so nothing measured says which is right; the published predictions go by the file's name.
     A task's benchmark takes seconds and is noisy, so it and the mean of the machine's other ones count the same: two
-    witnesses of one speed. One that says the same of every machine was never run; then the others stand in for it.
+    witnesses of one speed. One with the same value on every machine was never run; then the others are used.
     """
     tables = []
     for machine in MACHINES:
@@ -92,13 +92,13 @@ def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
     assert six["published"].notna().all()
     figures = []
     for name, few in ((ALL, rows[rows["part"].str.startswith(ALL)]), (SIX, six)):
-        figures += _beside_peer(name, few, six, median_goal=10.0, mean_goal=20.0)
+        figures += _compare_with_peer(name, few, six, median_goal=10.0, mean_goal=20.0)
         away = few[few["Machine"] != HOME]
-        figures += _beside_peer(f"{name}, other machines only", away, six[six["Machine"] != HOME])
+        figures += _compare_with_peer(f"{name}, other machines only", away, six[six["Machine"] != HOME])
     return figures
 
 
-def _beside_peer(
+def _compare_with_peer(
     name: str,
     rows: pd.DataFrame,
     published: pd.DataFrame,
@@ -107,10 +107,12 @@ def _beside_peer(
     mean_goal: float | None = None,
 ) -> list[Figure]:
     peer = published.assign(value=published["published"] * COLUMNS.elapsed_unit_s)
-    told = f"{name} ({len(rows)} predictions)"
+    label = f"{name} ({len(rows)} predictions)"
     return [
-        tell(f"{told}: median error", rows, median_ape, known=median_ape(peer), known_by=PEER, goal=median_goal),
-        tell(f"{told}: mean error", rows, mape, known=mape(peer), known_by=PEER, goal=mean_goal),
+        build_figure(
+            f"{label}: median error", rows, median_ape, known=median_ape(peer), known_by=PEER, goal=median_goal
+        ),
+        build_figure(f"{label}: mean error", rows, mape, known=mape(peer), known_by=PEER, goal=mean_goal),
     ]
 
 

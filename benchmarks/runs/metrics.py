@@ -62,7 +62,7 @@ def over_seeds(rows: pd.DataFrame, metric: Callable[[pd.DataFrame], float]) -> t
 
 
 def judge(rows: pd.DataFrame) -> Mapping[str, float]:
-    """Everything that can be told of rows of one quantity."""
+    """All metrics of the rows of one quantity."""
     return {
         "rows": len(rows),
         "mape": mape(rows),
@@ -88,7 +88,7 @@ def _cost(rows: pd.DataFrame, asked: str) -> float:
     return float(np.sum(cost_with_doubling(rows[asked], rows["actual"])) / rows["actual"].sum())
 
 
-def tell(
+def build_figure(
     name: str,
     rows: pd.DataFrame,
     metric: Callable[[pd.DataFrame], float],
@@ -98,6 +98,6 @@ def tell(
     goal: float | None = None,
     unit: str = "%",
 ) -> Figure:
-    """A metric over the seeds, beside what others reached."""
+    """A metric over the seeds, with the best known result."""
     ours, spread = over_seeds(rows, metric)
     return Figure(name=name, ours=ours, spread=spread, known=known, known_by=known_by, goal=goal, unit=unit)

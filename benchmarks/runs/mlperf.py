@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.runs.cases import Case, Figure, Plan, Suite
-from benchmarks.runs.metrics import mape, median_ape, tell
+from benchmarks.runs.metrics import build_figure, mape, median_ape
 from benchmarks.runs.runner import answer_case
 from foretell import Columns
 
@@ -30,20 +30,22 @@ def make_cases(folder: Path, plan: Plan) -> Iterator[Case]:
 
 
 def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
-    figures = _beside_law("", rows, goal=12.0)
+    figures = _compare_with_law("", rows, goal=12.0)
     alone = rows[~rows["twin"].astype(bool)]
     if not alone.empty:
-        figures += _beside_law(f"no such run by another vendor ({len(alone)}): ", alone)
+        figures += _compare_with_law(f"no such run by another vendor ({len(alone)}): ", alone)
     return figures
 
 
-def _beside_law(name: str, rows: pd.DataFrame, *, goal: float | None = None) -> list[Figure]:
+def _compare_with_law(name: str, rows: pd.DataFrame, *, goal: float | None = None) -> list[Figure]:
     law = rows.assign(value=rows["powerlaw"] * COLUMNS.elapsed_unit_s)
     perfect = rows.assign(value=rows["perfect"] * COLUMNS.elapsed_unit_s)
     by = "power law; perfect scaling {:.1f}"
     return [
-        tell(f"{name}mean error", rows, mape, known=mape(law), known_by=by.format(mape(perfect)), goal=goal),
-        tell(f"{name}median error", rows, median_ape, known=median_ape(law), known_by=by.format(median_ape(perfect))),
+        build_figure(f"{name}mean error", rows, mape, known=mape(law), known_by=by.format(mape(perfect)), goal=goal),
+        build_figure(
+            f"{name}median error", rows, median_ape, known=median_ape(law), known_by=by.format(median_ape(perfect))
+        ),
     ]
 
 

@@ -29,7 +29,7 @@ def print_sets(records: Sequence[Mapping[str, Any]], all_sets: Mapping[str, floa
 
 
 def print_tables(record: Mapping[str, Any]) -> None:
-    """What is told of two tables of one's own."""
+    """The metrics of two tables of one's own."""
     console = _console()
     console.print(
         f"learned from {record['train_rows']} runs in {record['build_s']:.1f} s"
@@ -39,14 +39,14 @@ def print_tables(record: Mapping[str, Any]) -> None:
         )
     )
     groups = [
-        (f"{name} = {value}", told) for name, values in record["groups"].items() for value, told in values.items()
+        (f"{name} = {value}", metrics) for name, values in record["groups"].items() for value, metrics in values.items()
     ]
     for quantity in ("time", "memory"):
         if quantity not in record:
             continue
         table = _table(quantity, ("", *_JUDGED))
-        for name, told in [("all", record), *groups]:
-            table.add_row(name, *(f"{told[quantity][key]:.4g}" for key in _JUDGED.values()))
+        for name, metrics in [("all", record), *groups]:
+            table.add_row(name, *(f"{metrics[quantity][key]:.4g}" for key in _JUDGED.values()))
         console.print(table)
 
 
@@ -109,9 +109,9 @@ _INTERVAL_HEADS = ("", "Predictions", "Covered", "Mean width", "Median width", "
 def _interval_rows(records: Sequence[Mapping[str, Any]], all_sets: Mapping[str, float]) -> list[tuple[str, ...]]:
     rows = []
     for record in records:
-        told = record["intervals"]
-        reached = _yes(told["coverage"] >= 80)
-        rows.append((record["set"], *_interval_cells(told["rows"], told["coverage"], told), "≥ 80 %", reached))
+        metrics = record["intervals"]
+        reached = _yes(metrics["coverage"] >= 80)
+        rows.append((record["set"], *_interval_cells(metrics["rows"], metrics["coverage"], metrics), "≥ 80 %", reached))
     widths = {"mean_width": all_sets["mean_width_of_sets"], "median_width": all_sets["median_width_of_sets"]}
     for name, key in (
         ("all, each prediction counting the same", "coverage_of_rows"),

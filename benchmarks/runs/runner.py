@@ -22,7 +22,7 @@ def answer_case(case: Case) -> Result:
     """Learn from a case's training runs and predict its others."""
     check_apart(case)
     app = name_app(case)
-    build_s = teach(app, case.train, case)
+    build_s = build_model(app, case.train, case)
     rows = ask(app, case.test, case)
     return Result(part=case.part, seed=case.seed, rows=rows, build_s=(build_s,), trained_on=len(case.train))
 
@@ -47,10 +47,12 @@ def name_app(case: Case) -> str:
     return f"{case.part}-{case.seed}-{next(_NUMBERS)}".replace("/", ".").replace(" ", "_")
 
 
-def teach(app: str, train: pd.DataFrame, case: Case) -> float:
+def build_model(app: str, train: pd.DataFrame, case: Case) -> float:
     """Store the runs and build a model of them; the seconds that building took."""
-    told = foretell.import_runs(train.drop(columns=list(case.labels)), app=app, columns=case.columns, store=_store())
-    assert not told.skipped, told.skipped
+    imported = foretell.import_runs(
+        train.drop(columns=list(case.labels)), app=app, columns=case.columns, store=_store()
+    )
+    assert not imported.skipped, imported.skipped
     started = time.perf_counter()
     foretell.build(app, store=_store())
     return time.perf_counter() - started

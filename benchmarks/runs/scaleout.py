@@ -7,7 +7,7 @@ import pandas as pd
 
 from benchmarks.runs.c3o import COLUMNS, JOBS, read_runs
 from benchmarks.runs.cases import Case, Figure, Plan, Suite
-from benchmarks.runs.metrics import mape, median_ape, tell, upp
+from benchmarks.runs.metrics import build_figure, mape, median_ape, upp
 from benchmarks.runs.runner import answer_case
 
 CUTS = (6, 8)
@@ -28,12 +28,16 @@ def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
         mine = rows[rows["part"].str.startswith(f"at most {cut} nodes/")]
         held = _judge_held(folder, cut)
         figures += [
-            tell(f"from at most {cut} nodes: mean error", mine, mape, known=held, known_by="as on the most measured"),
-            tell(f"from at most {cut} nodes: median error", mine, median_ape),
-            tell(f"from at most {cut} nodes: requests too small", mine, upp),
+            build_figure(
+                f"from at most {cut} nodes: mean error", mine, mape, known=held, known_by="as on the most measured"
+            ),
+            build_figure(f"from at most {cut} nodes: median error", mine, median_ape),
+            build_figure(f"from at most {cut} nodes: requests too small", mine, upp),
         ]
         for name in JOBS:
-            figures.append(tell(f"{name} from {cut}: mean error", mine[mine["part"].str.endswith(f"/{name}")], mape))
+            figures.append(
+                build_figure(f"{name} from {cut}: mean error", mine[mine["part"].str.endswith(f"/{name}")], mape)
+            )
     return figures
 
 

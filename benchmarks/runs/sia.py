@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.runs.cases import Case, Figure, Plan, Suite
-from benchmarks.runs.metrics import mape, median_ape, tell
+from benchmarks.runs.metrics import build_figure, mape, median_ape
 from benchmarks.runs.runner import answer_case
 from foretell import Columns
 
@@ -75,12 +75,12 @@ def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
     more = rows[rows["part"] == "more GPUs"]
     new = rows[rows["part"] != "more GPUs"]
     figures = [
-        tell(f"from {FEW_GPUS} GPUs to more: mean error", more, mape, goal=8.0),
-        tell(f"from {FEW_GPUS} GPUs to more: median error", more, median_ape),
-        tell("a new cluster: mean error", new, _over_parts, goal=15.0),
+        build_figure(f"from {FEW_GPUS} GPUs to more: mean error", more, mape, goal=8.0),
+        build_figure(f"from {FEW_GPUS} GPUs to more: median error", more, median_ape),
+        build_figure("a new cluster: mean error", new, _over_parts, goal=15.0),
     ]
     for part, few in new.groupby("part", sort=False):
-        figures.append(tell(f"{part}: mean error".replace("/", ", "), few, mape))
+        figures.append(build_figure(f"{part}: mean error".replace("/", ", "), few, mape))
     return figures
 
 

@@ -1,4 +1,4 @@
-"""Memory of nf-core tasks, one after the other: what is asked for is paid until the task fits, then it teaches."""
+"""Memory of nf-core tasks, one after the other: requests are paid until the task fits, then it is used to fit."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from sklearn.model_selection import train_test_split
 
 from benchmarks.runs.cases import MEMORY, Case, Figure, Plan, Result, Suite
 from benchmarks.runs.metrics import upp
-from benchmarks.runs.runner import ask, check_apart, name_app, teach
+from benchmarks.runs.runner import ask, build_model, check_apart, name_app
 from foretell import Columns
 
 COLUMNS = Columns(elapsed="realtime", elapsed_unit_s=1e-3, memory="rss")
@@ -32,14 +32,14 @@ def make_cases(folder: Path, plan: Plan) -> Iterator[Case]:
 
 
 def answer_online(case: Case) -> Result:
-    """Predict the tasks in their order; those predicted so far teach the next model."""
+    """Predict the tasks in their order; those predicted so far are used to fit the next model."""
     check_apart(case)
-    app, seen, told, build_s = name_app(case), case.train, [], []
+    app, seen, predicted, build_s = name_app(case), case.train, [], []
     for block in cut_blocks(case.train, case.test):
-        build_s.append(teach(app, seen, case))
-        told.append(ask(app, block, case))
+        build_s.append(build_model(app, seen, case))
+        predicted.append(ask(app, block, case))
         seen = pd.concat([seen, block])
-    rows = pd.concat(told)
+    rows = pd.concat(predicted)
     rows = rows[rows["quantity"] == MEMORY]
     rows = rows.assign(waste=_waste(rows, case.test))
     return Result(part=case.part, rows=rows.drop(columns="retries"), build_s=tuple(build_s), trained_on=len(case.train))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.runs.cases import Case, Figure, Plan, Suite
-from benchmarks.runs.metrics import mape, median_ape, tell
+from benchmarks.runs.metrics import build_figure, mape, median_ape
 from benchmarks.runs.runner import answer_case
 from foretell import Columns
 
@@ -36,8 +36,8 @@ def make_figures(rows: pd.DataFrame, folder: Path) -> Sequence[Figure]:
         known = KNOWN[code] if first else KNOWN_MANY.get(code)
         by = ("a Gaussian process on logs" if first else "boosting") if known else ""
         goal = GOALS[code] if first else None
-        figures.append(tell(f"{code}, {size} runs: mean error", few, mape, known=known, known_by=by, goal=goal))
-        figures.append(tell(f"{code}, {size} runs: median error", few, median_ape))
+        figures.append(build_figure(f"{code}, {size} runs: mean error", few, mape, known=known, known_by=by, goal=goal))
+        figures.append(build_figure(f"{code}, {size} runs: median error", few, median_ape))
     return figures
 
 

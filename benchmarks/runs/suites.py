@@ -16,11 +16,11 @@ from benchmarks.runs.metrics import coverage, judge, mean_width, median_width
 from benchmarks.runs.runner import try_case
 
 SUITES = {module.SUITE.name: module.SUITE for module in (harp, c3o, scaleout, lotaru, stampede2, sizey, mlperf, sia)}
-_TOLD = 10  # signs of life for each set
+_PROGRESS_LINES = 10  # for each set
 
 
 def run_suite(suite: Suite, plan: Plan, *, jobs: int) -> dict[str, Any]:
-    """All cases of a set, answered and told.
+    """All cases of a set, predicted and evaluated.
 
     Raises:
         FileNotFoundError: if its measurements are not there.
@@ -57,7 +57,7 @@ def answer_all(suite: Suite, cases: Sequence[Case], *, jobs: int) -> list[Result
     results: dict[int, Result] = {}
     for number, result in _answers(suite.answer, cases, jobs):
         results[number] = result
-        if len(results) * _TOLD // len(cases) > (len(results) - 1) * _TOLD // len(cases):
+        if len(results) * _PROGRESS_LINES // len(cases) > (len(results) - 1) * _PROGRESS_LINES // len(cases):
             print(f"{suite.name}: {len(results)} of {len(cases)} cases", file=sys.stderr, flush=True)
     return [results[number] for number in range(len(cases))]
 
@@ -75,8 +75,8 @@ def _answers(answer: Callable[[Case], Result], cases: Sequence[Case], jobs: int)
 
 
 def _count_repeats(results: Sequence[Result]) -> "pd.Series[int]":
-    told = pd.DataFrame({"part": [result.part for result in results], "seed": [result.seed for result in results]})
-    return told.groupby(_protocol(told), sort=False)["seed"].nunique()
+    figures = pd.DataFrame({"part": [result.part for result in results], "seed": [result.seed for result in results]})
+    return figures.groupby(_protocol(figures), sort=False)["seed"].nunique()
 
 
 def _protocol(rows: pd.DataFrame) -> "pd.Series[str]":
@@ -110,13 +110,13 @@ def _record_builds(results: Sequence[Result]) -> dict[str, float]:
 def record_all(records: Sequence[dict[str, Any]]) -> dict[str, float]:
     """The intervals over all sets: each prediction counting the same, and each set."""
     intervals = pd.DataFrame([record["intervals"] for record in records])
-    told = intervals[["coverage", "mean_width", "median_width"]]
-    weighted = told.mul(intervals["rows"], axis=0).sum() / intervals["rows"].sum()
+    figures = intervals[["coverage", "mean_width", "median_width"]]
+    weighted = figures.mul(intervals["rows"], axis=0).sum() / intervals["rows"].sum()
     return {
         "rows": int(intervals["rows"].sum()),
         "coverage_of_rows": float(weighted["coverage"]),
-        "coverage_of_sets": float(told["coverage"].mean()),
-        "least_coverage": float(told["coverage"].min()),
-        "mean_width_of_sets": float(told["mean_width"].mean()),
-        "median_width_of_sets": float(told["median_width"].mean()),
+        "coverage_of_sets": float(figures["coverage"].mean()),
+        "least_coverage": float(figures["coverage"].min()),
+        "mean_width_of_sets": float(figures["mean_width"].mean()),
+        "median_width_of_sets": float(figures["median_width"].mean()),
     }

@@ -18,7 +18,7 @@ _KEY = "\x1f"
 def run_tables(
     train: Path, test: Path, *, target: str, memory: str | None = None, groups: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What can be told of predictions for one table by another. Rows of the first that also are in the second go.
+    """The metrics of predictions for one table from another. Rows that are in both are left out of the first.
 
     Raises:
         ValueError: if a column is missing, no row is left, or Foretell cannot learn from the rows.
