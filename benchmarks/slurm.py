@@ -85,7 +85,7 @@ def _time_ours(folder: Path, environment: Mapping[str, str]) -> float:
     witness.chmod(0o755)
     seen = {**environment, "CALLS": str(folder / "calls"), "PATH": f"{witness.parent}:{environment['PATH']}"}
     started = time.perf_counter()
-    command = [sys.executable, "-m", "foretell.cli", "generate", "--runner", "slurm", "--wait", "--json"]
+    command = [sys.executable, "-m", "foretell", "generate", "--runner", "slurm", "--wait", "--json"]
     answer = subprocess.run(command, cwd=folder, env=seen, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - started
     if answer.returncode or f'"completed": {RUNS}' not in answer.stdout:

@@ -23,7 +23,7 @@ def run() -> dict[str, float]:
                 api_learning.build(APP, store=store)
         output = ["--output", str(Path(folder) / "job.sbatch")]
         commands = {
-            f"{name} {count}": [sys.executable, "-m", "foretell.cli", *words, "--store", str(path)]
+            f"{name} {count}": [sys.executable, "-m", "foretell", *words, "--store", str(path)]
             for name, words in {
                 "runs list": ["runs", "list", APP.name],
                 "predict": ["predict", APP.name, *QUESTION],

@@ -43,7 +43,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_importing_foretell_is_light() -> None:
-    heavy = {"numpy", "pandas", "sklearn", "scipy", "sqlalchemy", "matplotlib", "rich", "typer", "yaml"}
+    heavy = {"numpy", "pandas", "sklearn", "scipy", "sqlalchemy", "matplotlib", "rich", "click", "yaml"}
     code = f"import sys, foretell; print(*(set(sys.modules) & {heavy!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

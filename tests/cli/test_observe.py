@@ -149,7 +149,7 @@ def test_keys_of_a_terminal_reach_the_command_once(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if not pid:
         os.chdir(tmp_path)
-        words = [sys.executable, "-m", "foretell.cli", "observe", "--", sys.executable, "-c", TYPED]
+        words = [sys.executable, "-m", "foretell", "observe", "--", sys.executable, "-c", TYPED]
         os.execv(sys.executable, words)
     said, typed = b"", False
     with suppress(OSError):  # the terminal ends with its last process
@@ -165,6 +165,6 @@ def test_it_ends_with_its_command_where_ends_of_children_are_ignored(tmp_path: P
     ignore = (
         "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.executable, sys.argv[1:])"
     )
-    words = [sys.executable, "-m", "foretell.cli", "observe", "--", "sh", "-c", "exit 4"]
+    words = [sys.executable, "-m", "foretell", "observe", "--", "sh", "-c", "exit 4"]
     done = subprocess.run([sys.executable, "-c", ignore, *words], cwd=tmp_path, capture_output=True, timeout=120)
     assert done.returncode == 4, done.stderr

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-import typer
 
 import foretell
 from foretell.cli.main import app
@@ -17,15 +17,15 @@ _LINK = re.compile(r"\]\((?!\w+://)([^)#\s]*)#?([^)\s]*)\)")
 
 
 def _walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    below = getattr(command, "commands", None)
-    if below is None:
+    if not isinstance(command, click.Group):
         yield path, command
         return
-    for name, one in below.items():
-        yield from _walk(one, f"{path} {name}")
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        yield from _walk(command.get_command(context, name), f"{path} {name}")
 
 
-_COMMANDS = dict(_walk(typer.main.get_command(app), "foretell"))
+_COMMANDS = dict(_walk(app, "foretell"))
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ class User:
     def start_foretell(self, *words: str | Path, folder: Path) -> subprocess.Popen[str]:
         """``foretell WORDS``, beside what else happens."""
         return subprocess.Popen(
-            [*self.prefix, sys.executable, "-m", "foretell.cli", *map(str, words)],
+            [*self.prefix, sys.executable, "-m", "foretell", *map(str, words)],
             cwd=folder,
             env=self._build_environment({}),
             stdout=subprocess.PIPE,
@@ -63,7 +63,7 @@ class User:
         self, *words: str | Path, folder: Path | None = None, environment: Mapping[str, str] = MappingProxyType({})
     ) -> subprocess.CompletedProcess[str]:
         """``foretell WORDS``; it never ends with a traceback or a signal."""
-        done = self.run(sys.executable, "-m", "foretell.cli", *words, folder=folder, environment=environment)
+        done = self.run(sys.executable, "-m", "foretell", *words, folder=folder, environment=environment)
         assert "Traceback" not in done.stderr, done.stderr
         assert done.returncode >= 0, (done.returncode, done.stderr)
         return done

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.security.conftest import User, Users
 
-from foretell.cli._common import find_app_file
+from foretell.cli._places import find_app_file
 from foretell.core.errors import SpecError
 
 

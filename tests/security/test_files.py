@@ -9,7 +9,7 @@ from tests.conftest import Outcome
 
 from foretell.advice.site_keys import SITE_OPTIONS
 from foretell.advice.sites import parse_sites
-from foretell.cli._common import build_submission
+from foretell.cli._options import build_submission
 from foretell.core.app import OWN_OPTIONS, Submission
 from foretell.core.errors import RunnerError, SiteError
 from foretell.core.formula import Formula

@@ -128,7 +128,7 @@ class TestSharedAppFolders:
 def test_all_folders_are_closed_to_others(victim: User) -> None:
     folder = victim.write(victim.home / "work/foretell.yaml", _APP).parent
     victim.write(folder / "runs.csv", _TABLE)
-    python = ["sh", "-c", _UMASK, "sh", sys.executable, "-m", "foretell.cli"]
+    python = ["sh", "-c", _UMASK, "sh", sys.executable, "-m", "foretell"]
     for words in (
         ["observe", "--store", victim.home / "own.db", "--", "true"],
         ["runs", "import", "runs.csv", "--app", "demo", "--elapsed", "s", "--store", victim.home / "own.db"],

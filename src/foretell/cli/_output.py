@@ -1,12 +1,12 @@
-"""Options and helpers that several commands share."""
+"""What commands print and write."""
 
 import hashlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from foretell.core.errors import OutputError
 
@@ -33,7 +33,7 @@ def show_json(record: Any) -> None:
     """Print for programs."""
     from foretell.render.records import render_json
 
-    typer.echo(render_json(record))
+    click.echo(render_json(record))
 
 
 def note(text: str) -> None:
@@ -43,7 +43,7 @@ def note(text: str) -> None:
 
 def say(text: str) -> None:
     """Print a result that is a sentence."""
-    typer.echo(clean_text(text))
+    click.echo(clean_text(text))
 
 
 def clean_text(text: object) -> str:
@@ -129,10 +129,6 @@ def _kind(note: str) -> str:
     """What is said, whatever its numbers: once is enough."""
     return re.sub(r"\d+", "", note)
 
-
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace the file even if Foretell did not write it, or it was edited since.")
-]
 
 _MARK = re.compile(r"Written by foretell, checksum ([0-9a-f]{12})\b")
 _COMMENTS = {".html": "<!-- {} -->"}

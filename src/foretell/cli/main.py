@@ -2,90 +2,146 @@
 
 import os
 import sys
+from typing import NoReturn
 
-import typer
+import click
 
-from foretell.cli import build_command as build
-from foretell.cli import check_command as check
-from foretell.cli import consumption_command as consumption
-from foretell.cli import device_command as device
-from foretell.cli import explain_command as explain
-from foretell.cli import generate_command as generate
-from foretell.cli import history_command as history
-from foretell.cli import init_command as init
-from foretell.cli import machine_command as machine
-from foretell.cli import observe_command as observe
-from foretell.cli import predict_command as predict
-from foretell.cli import recommend_command as recommend
-from foretell.cli import report_command as report
-from foretell.cli import run_command as run
-from foretell.cli import runs_command as runs
-from foretell.cli import sites_command as sites
-from foretell.cli import status_command as status
-from foretell.cli import store_command as store
-from foretell.cli import verify_command as verify
-from foretell.cli import workload_command as workload
+from foretell.cli._click import Entry, LazyGroup
+from foretell.cli._completion import install_completion, show_completion
 from foretell.cli._output import clean_text
 from foretell.core.errors import ForetellError
 
-app = typer.Typer(
-    name="foretell",
-    help="Tells what a job will need before it runs (time, memory, GPUs, money) and writes the request for it.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+_INTERRUPTED = 130
+
+
+def _show_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"foretell {version('foretell')}")
+        ctx.exit()
+
+
+# Each command's module and short help, so that --help and completion import none of them; a test compares the texts.
+COMMANDS = {
+    "init": Entry("foretell.cli.app_commands", "Write a commented foretell.yaml for a command."),
+    "check": Entry(
+        "foretell.cli.app_commands",
+        "Name every mistake in an app file, each with its line; count its runs, and those that cannot be made here.",
+    ),
+    "generate": Entry(
+        "foretell.cli.campaign_commands", "Make the runs of an app file that are not stored yet, and measure them."
+    ),
+    "status": Entry(
+        "foretell.cli.campaign_commands",
+        "Show how an app's runs stand, those handed to Slurm included, and store what has ended.",
+    ),
+    "cancel": Entry(
+        "foretell.cli.campaign_commands",
+        "Cancel what Slurm has of an app's runs; what has ended is stored, the rest can be made again.",
+    ),
+    "build": Entry("foretell.cli.runtime_commands", "Fit and judge models on the stored runs; keep the best."),
+    "predict": Entry(
+        "foretell.cli.runtime_commands",
+        "Say how long a configuration would take and how much memory, without running anything.",
+    ),
+    "explain": Entry(
+        "foretell.cli.runtime_commands", "Say what drives a prediction, and where its uncertainty comes from."
+    ),
+    "recommend": Entry(
+        "foretell.cli.advice_commands", "Rank what a site offers for a configuration, pick, and write the job script."
+    ),
+    "run": Entry(
+        "foretell.cli.advice_commands",
+        "Recommend a request, submit it, wait; ask for more of what ran out, and store what happened.",
+    ),
+    "verify": Entry(
+        "foretell.cli.advice_commands",
+        "Run one configuration here, and hold the prediction against what was measured. The run is stored.",
+    ),
+    "report": Entry(
+        "foretell.cli.advice_commands",
+        "Put leaderboard, plots, offers and runs into one HTML page that needs no internet.",
+    ),
+    "observe": Entry(
+        "foretell.cli.observe_command",
+        "Look at a job while it runs: its bursts and idles of compute and network, over time.",
+    ),
+    "runs": Entry("foretell.cli.runs_commands", "List, show, export, import and delete stored runs."),
+    "history": Entry(
+        "foretell.cli.history_commands", "Learn from a cluster's own accounting, and show what requests wasted."
+    ),
+    "sites": Entry("foretell.cli.sites_commands", "List, show and discover the sites jobs can be placed on."),
+    "store": Entry("foretell.cli.runs_commands", "Make a store for yourself, or for a group."),
+    "machine": Entry("foretell.cli.device_commands", "Show this machine, and measure how fast it is."),
+    "workload": Entry(
+        "foretell.cli.workload_commands",
+        "Read a training step from a model's code, measure it here, predict it for a device.",
+    ),
+    "device": Entry(
+        "foretell.cli.device_commands", "Show the devices whose training steps can be told, and learn your own."
+    ),
+    "consumption": Entry(
+        "foretell.cli.consumption_commands",
+        "Say what distributed training will consume (compute, network, over time), and learn your own setting.",
+    ),
+}
+
+
+@click.group(
+    "foretell",
+    cls=LazyGroup,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="Start with: foretell init --command 'python train.py --epochs 100'",
 )
-
-app.command(epilog=init.EXAMPLES)(init.init)
-app.command(epilog=check.EXAMPLES)(check.check)
-app.command(epilog=generate.EXAMPLES)(generate.generate)
-app.command(epilog=status.STATUS_EXAMPLES)(status.status)
-app.command(epilog=status.CANCEL_EXAMPLES)(status.cancel)
-app.command(epilog=build.EXAMPLES)(build.build)
-app.command(epilog=predict.EXAMPLES)(predict.predict)
-app.command(epilog=explain.EXAMPLES)(explain.explain)
-app.command(epilog=recommend.EXAMPLES)(recommend.recommend)
-app.command(epilog=run.EXAMPLES)(run.run)
-app.command(epilog=verify.EXAMPLES)(verify.verify)
-app.command(epilog=report.EXAMPLES)(report.report)
-app.command(epilog=observe.EXAMPLES, context_settings={"allow_interspersed_args": False})(observe.observe)
-app.add_typer(runs.app, name="runs")
-app.add_typer(history.app, name="history")
-app.add_typer(sites.app, name="sites")
-app.add_typer(store.app, name="store")
-app.add_typer(machine.app, name="machine")
-app.add_typer(workload.app, name="workload")
-app.add_typer(device.app, name="device")
-app.add_typer(consumption.app, name="consumption")
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
-) -> None:
-    if version:
-        from importlib.metadata import version as find_version
-
-        typer.echo(f"foretell {find_version('foretell')}")
-        raise typer.Exit
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Print the version and exit.",
+)
+@click.option(
+    "--install-completion",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=install_completion,
+    help="Install completion for your shell, and exit.",
+)
+@click.option(
+    "--show-completion",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_completion,
+    help="Print the completion script for your shell, and exit.",
+)
+def app() -> None:
+    """Predict what a job will need before it runs (time, memory, GPUs, cost), and write the request for it."""
 
 
 def main() -> None:
     """Run the command line; what a user can cause ends in one clear message and exit code 1, never a traceback."""
     try:
-        app()
+        sys.exit(app.main(prog_name="foretell", standalone_mode=False))
+    except click.ClickException as exc:
+        exc.show()
+        sys.exit(exc.exit_code)
     except ForetellError as exc:
-        typer.echo(clean_text(f"Error: {exc}"), err=True)  # it may quote a file or a store
-        sys.exit(1)
-    except KeyboardInterrupt:  # before or after typer listens for it
-        sys.exit(130)
+        _fail(str(exc))  # it may quote a file or a store
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(_INTERRUPTED)
     except BrokenPipeError:  # the reader has gone, as in `foretell runs list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as exc:
         where = f"{exc.filename}: " if exc.filename else ""
-        why = f"Error: {where}{exc.strerror or exc}; check the path, its permissions and the free space"
-        typer.echo(clean_text(why), err=True)
-        sys.exit(1)
+        _fail(f"{where}{exc.strerror or exc}; check the path, its permissions and the free space")
+
+
+def _fail(why: str) -> NoReturn:
+    click.echo(clean_text(f"Error: {why}"), err=True)
+    sys.exit(1)

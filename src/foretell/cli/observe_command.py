@@ -1,36 +1,46 @@
 """The command ``foretell observe``."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from foretell.cli._common import JsonOption, StoreOption, find_kept_folder, find_store, parse_option, parse_optional
+from foretell.cli._click import argument, command
+from foretell.cli._options import PATH, json_option, parse_option, parse_optional, store_option
 from foretell.cli._output import check_plot, make_folder, note, show, show_json
+from foretell.cli._places import find_kept_folder, find_store
 
-EXAMPLES = (
-    "Examples: foretell observe -- torchrun --nproc-per-node 2 train.py | foretell observe --pid 4711 --duration 30s | "
-    "foretell observe --job 1234 --duration 1m --plot job.png"
-)
 _SIGNALLED = 128  # exit codes, as shells have them
 
 
+@command(
+    examples=[
+        "foretell observe -- torchrun --nproc-per-node 2 train.py",
+        "foretell observe --pid 4711 --duration 30s",
+        "foretell observe --job 1234 --duration 1m --plot job.png",
+    ],
+    context_settings={"allow_interspersed_args": False},
+)
+@argument("command", nargs=-1, metavar="[COMMAND]...", help="What to run and look at, after --.")
+@click.option(
+    "--pid", multiple=True, type=click.IntRange(min=1), help="Look at this process and its descendants; repeatable."
+)
+@click.option("--job", metavar="ID", help="Look at a running job of Slurm, on its node.")
+@click.option("--interval", default="20ms", help="Between two samples; 10ms to 50ms show bursts best.")
+@click.option("--duration", help="Look for so long; default: until it ends.")
+@click.option("--least", help="Take shorter bursts and idles for noise; default: by how long most are.")
+@click.option("--plot", type=PATH, metavar="FILE", help="Draw it over time, as .png or .svg.")
+@store_option
+@json_option
 def observe(
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND", help="What to run and look at, after --.")
-    ] = None,
-    pid: Annotated[
-        list[int] | None, typer.Option(min=1, help="Look at this process and its descendants; repeatable.")
-    ] = None,
-    job: Annotated[str | None, typer.Option(metavar="ID", help="Look at a running job of Slurm, on its node.")] = None,
-    interval: Annotated[str, typer.Option(help="Between two samples; 10ms to 50ms show bursts best.")] = "20ms",
-    duration: Annotated[str | None, typer.Option(help="Look for so long; default: until it ends.")] = None,
-    least: Annotated[
-        str | None, typer.Option(help="Take shorter bursts and idles for noise; default: by how long most are.")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it over time, as .png or .svg.")] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    command: tuple[str, ...],
+    pid: tuple[int, ...],
+    job: str | None,
+    interval: str,
+    duration: str | None,
+    least: str | None,
+    plot: Path | None,
+    store: str | None,
+    as_json: bool,
 ) -> None:
     """Look at a job while it runs: its bursts and idles of compute and network, over time."""
     from foretell.core.units import parse_duration
@@ -63,4 +73,4 @@ def observe(
         save_figure(draw_observation(seen), plot)
         note(f"Wrote {plot}.")
     if seen.exit_code:
-        raise typer.Exit(seen.exit_code if seen.exit_code > 0 else _SIGNALLED - seen.exit_code)
+        raise click.exceptions.Exit(seen.exit_code if seen.exit_code > 0 else _SIGNALLED - seen.exit_code)

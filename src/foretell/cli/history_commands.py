@@ -1,40 +1,55 @@
-"""The command ``foretell history``."""
+"""The commands of ``foretell history``."""
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from foretell.cli._common import JsonOption, SiteFileOption, StoreOption, find_site_files, find_store, parse_optional
-from foretell.cli._output import make_folder, note, open_console, show, show_json
-
-app = typer.Typer(help="Learn from a cluster's own accounting, and show what requests wasted.", no_args_is_help=True)
-SinceOption = Annotated[str | None, typer.Option(metavar="DATE", help="From this day on, such as 2025-01-31.")]
-UntilOption = Annotated[str | None, typer.Option(metavar="DATE", help="Until before this day.")]
-RulesOption = Annotated[
-    Path | None, typer.Option("--rules", metavar="FILE", help="Rules that group jobs into applications (TOML).")
-]
-RowsOption = Annotated[int, typer.Option(min=1, help="Lines of the table to show.")]
-
-
-@app.command(
-    "import",
-    epilog="Examples: foretell history import --since 2025-01-01 | foretell history import jobs.txt.gz",
+from foretell.cli._click import Group, argument
+from foretell.cli._options import (
+    PATH,
+    json_option,
+    parse_optional,
+    rows_option,
+    site_file_option,
+    store_option,
 )
+from foretell.cli._output import make_folder, note, open_console, show, show_json
+from foretell.cli._places import find_site_files, find_store
+
+since_option = click.option("--since", metavar="DATE", help="From this day on, such as 2025-01-31.")
+until_option = click.option("--until", metavar="DATE", help="Until before this day.")
+rules_option = click.option(
+    "--rules", type=PATH, metavar="FILE", help="Rules that group jobs into applications (TOML)."
+)
+
+history = Group("history", help="Learn from a cluster's own accounting, and show what requests wasted.")
+
+
+@history.command(
+    "import", examples=["foretell history import --since 2025-01-01", "foretell history import jobs.txt.gz"]
+)
+@argument(
+    "files", nargs=-1, metavar="[FILE]...", help="Saved 'sacct --parsable2' texts, - for stdin; default: ask sacct."
+)
+@since_option
+@until_option
+@click.option("--user", multiple=True, help="Jobs of this user; repeatable. Default: yours.")
+@click.option("--all-users", is_flag=True, help="Jobs of all users you may see.")
+@click.option("--cluster", help="The cluster asked, or that of files that do not tell.")
+@rules_option
+@store_option
+@json_option
 def import_history(
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="Saved 'sacct --parsable2' texts, - for stdin; default: ask sacct."),
-    ] = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    user: Annotated[list[str] | None, typer.Option(help="Jobs of this user; repeatable. Default: yours.")] = None,
-    all_users: Annotated[bool, typer.Option("--all-users", help="Jobs of all users you may see.")] = False,
-    cluster: Annotated[str | None, typer.Option(help="The cluster asked, or that of files that do not tell.")] = None,
-    rules: RulesOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    files: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    user: tuple[str, ...],
+    all_users: bool,
+    cluster: str | None,
+    rules: Path | None,
+    store: str | None,
+    as_json: bool,
 ) -> None:
     """Read past jobs from accounting. Reading them again changes nothing; what was read is not read again."""
     from foretell.history import api
@@ -59,12 +74,16 @@ def import_history(
         show([render_history_import(result)])
 
 
-@app.command("group", epilog="Example: foretell history group --rules rules.toml")
+@history.command("group", examples=["foretell history group --rules rules.toml"])
+@rules_option
+@rows_option(20)
+@store_option
+@json_option
 def group_history(
-    rules: RulesOption = None,
-    rows: RowsOption = 20,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    rules: Path | None,
+    rows: int,
+    store: str | None,
+    as_json: bool,
 ) -> None:
     """Group all jobs anew by rules, which later imports follow; without any, by names and commands alone."""
     from foretell.history import api
@@ -81,8 +100,15 @@ def group_history(
         show([render_history_apps(apps, rows=rows)])
 
 
-@app.command("apps", epilog="Example: foretell history apps --rows 50")
-def list_apps(rows: RowsOption = 20, store: StoreOption = None, as_json: JsonOption = False) -> None:
+@history.command("apps", examples=["foretell history apps --rows 50"])
+@rows_option(20)
+@store_option
+@json_option
+def list_apps(
+    rows: int,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """List the applications that past jobs are grouped into; 'foretell build' takes their names."""
     from foretell.history import api
     from foretell.history.render import render_history_apps
@@ -94,20 +120,32 @@ def list_apps(rows: RowsOption = 20, store: StoreOption = None, as_json: JsonOpt
         show([render_history_apps(apps, rows=rows)])
 
 
-@app.command("report", epilog="Example: foretell history report --by app --site osc --plot waste.png")
+@history.command("report", examples=["foretell history report --by app --site osc --plot waste.png"])
+@click.option("--by", default="user", help="What each line is of: user, account, app or partition.")
+@click.option("--user", help="Only jobs of this user.")
+@click.option("--account", help="Only jobs of this account.")
+@click.option("--app", "app_name", help="Only jobs of this application.")
+@since_option
+@until_option
+@click.option("--site", help="The site whose prices count; default: core-hours.")
+@site_file_option
+@rows_option(20)
+@click.option("--plot", type=PATH, metavar="FILE", help="Draw it, as .png or .svg.")
+@store_option
+@json_option
 def report(
-    by: Annotated[str, typer.Option(help="What each line is of: user, account, app or partition.")] = "user",
-    user: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
-    account: Annotated[str | None, typer.Option(help="Only jobs of this account.")] = None,
-    app_name: Annotated[str | None, typer.Option("--app", help="Only jobs of this application.")] = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    site: Annotated[str | None, typer.Option(help="The site whose prices count; default: core-hours.")] = None,
-    site_file: SiteFileOption = None,
-    rows: RowsOption = 20,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it, as .png or .svg.")] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    by: str,
+    user: str | None,
+    account: str | None,
+    app_name: str | None,
+    since: str | None,
+    until: str | None,
+    site: str | None,
+    site_file: tuple[Path, ...],
+    rows: int,
+    plot: Path | None,
+    store: str | None,
+    as_json: bool,
 ) -> None:
     """Show what past jobs requested against what they used, what it cost, and what less would have cost."""
     from foretell.advice import site_lookup as api_places

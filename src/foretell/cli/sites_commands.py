@@ -1,22 +1,29 @@
-"""The command ``foretell sites``."""
+"""The commands of ``foretell sites``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from foretell.cli._common import JsonOption, SiteFileOption, find_site_files, find_site_folder
+from foretell.cli._click import Group, argument
+from foretell.cli._options import PATH, json_option, site_file_option
 from foretell.cli._output import note, show, show_json, write_text
+from foretell.cli._places import find_site_files, find_site_folder
 from foretell.core.errors import Mistake, OutputError, SpecError
 
 if TYPE_CHECKING:
     from foretell.core.site import Site
 
-app = typer.Typer(help="List, show and discover the sites jobs can be placed on.", no_args_is_help=True)
+sites = Group("sites", help="List, show and discover the sites jobs can be placed on.")
 
 
-@app.command("list", epilog="Example: foretell sites list")
-def list_sites(site_file: SiteFileOption = None, as_json: JsonOption = False) -> None:
+@sites.command("list", examples=["foretell sites list"])
+@site_file_option
+@json_option
+def list_sites(
+    site_file: tuple[Path, ...],
+    as_json: bool,
+) -> None:
     """List every site by name."""
     from foretell.advice import site_lookup as api
     from foretell.advice.render import build_site_record, render_sites
@@ -28,11 +35,14 @@ def list_sites(site_file: SiteFileOption = None, as_json: JsonOption = False) ->
         show([render_sites(sites)])
 
 
-@app.command("show", epilog="Example: foretell sites show osc")
+@sites.command("show", examples=["foretell sites show osc"])
+@argument("name", help="A site's name.")
+@site_file_option
+@json_option
 def show_site(
-    name: Annotated[str, typer.Argument(help="A site's name.")],
-    site_file: SiteFileOption = None,
-    as_json: JsonOption = False,
+    name: str,
+    site_file: tuple[Path, ...],
+    as_json: bool,
 ) -> None:
     """Show a site's node types, limits and prices."""
     from foretell.advice import site_lookup as api
@@ -45,20 +55,18 @@ def show_site(
         show([render_site(site)])
 
 
-@app.command("discover", epilog="Example: foretell sites discover --name campus")
+@sites.command("discover", examples=["foretell sites discover --name campus"])
+@click.option("--name", help="The site's name; default: the cluster's.")
+@click.option("--cluster", help="Another cluster this one is joined with; default: this one.")
+@click.option("--output", type=PATH, help="The site file; default: NAME.toml in ~/.config/foretell/sites.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@json_option
 def discover_site(
-    name: Annotated[
-        str | None, typer.Option(help="The site's name; default: the cluster's.", show_default=False)
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Another cluster this one is joined with; default: this one.", show_default=False)
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="The site file; default: NAME.toml in ~/.config/foretell/sites.", show_default=False),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    as_json: JsonOption = False,
+    name: str | None,
+    cluster: str | None,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Write a site file for the Slurm cluster here; its prices are left for you to fill in."""
     from foretell.advice import site_lookup as api

@@ -1,5 +1,0 @@
-"""``python -m foretell.cli``."""
-
-from foretell.cli.main import main
-
-main()

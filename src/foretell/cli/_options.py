@@ -1,0 +1,219 @@
+"""Options that several commands share, and how their values are read."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from foretell.cli._click import Decorator, argument, combine
+from foretell.core.errors import Mistake, SpecError
+
+if TYPE_CHECKING:
+    from foretell.core.app import Submission
+    from foretell.steps.api import StepOptions
+
+T = TypeVar("T")
+PATH = click.Path(path_type=Path)
+
+_OPTION = re.compile(r"[a-z][a-z0-9-]*")
+_CLUSTERS = "clusters"  # Slurm is asked about this one: no abbreviation may hide it
+_AN_OPTION = "NAME=VALUE with the long name of an option of sbatch, for example qos=long; NAME alone for a flag"
+
+app_argument = argument(
+    "app", required=False, metavar="[APP]", help="An app's name, or its file; default: the foretell.yaml here."
+)
+store_option = click.option("--store", metavar="URL", help="The store: a file or a database URL. [env: FORETELL_STORE]")
+unused_store_option = click.option("--store", metavar="URL", hidden=True)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+set_option = click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the configuration; repeat for each."
+)
+level_option = click.option("--level", default="90%", help="How sure the interval should be.")
+site_option = click.option("--site", default="local", help="Where it should run; 'foretell sites list' names them.")
+site_file_option = click.option(
+    "--site-file",
+    multiple=True,
+    type=PATH,
+    help="A site file of your own; repeatable. [env: FORETELL_SITES]",
+)
+max_time_option = click.option("--max-time", help="The most time it may take.")
+prefer_option = click.option(
+    "--prefer",
+    default="auto",
+    help="cheapest, fastest, or auto: the fastest if only the cost is limited, else the cheapest.",
+)
+risk_option = click.option(
+    "--risk",
+    help="The chance that the first request is too small, in time or memory, such as 5%; default: at most 10%.",
+)
+retry_cost_option = click.option(
+    "--retry-cost",
+    type=click.FloatRange(min=0),
+    help="What a failed try costs in addition to its request, in multiples of the prediction; default: 1.",
+)
+extrapolate_option = click.option(
+    "--extrapolate",
+    is_flag=True,
+    help="Also consider more than 4 times the cores, GPUs or nodes of the runs, and other architectures.",
+)
+partition_option = click.option(
+    "--partition", help="The partition of the cluster; default: the app file's, or the cluster's own."
+)
+account_option = click.option(
+    "--account", envvar="SBATCH_ACCOUNT", show_envvar=True, help="The account that pays for the jobs."
+)
+sbatch_option = click.option(
+    "--option", multiple=True, metavar="NAME=VALUE", help="A further option of sbatch, such as qos=long; repeatable."
+)
+sample_option = click.option(
+    "--sample", is_flag=True, help="Sample memory over time and GPUs inside the jobs, in addition to accounting."
+)
+force_option = click.option(
+    "--force", is_flag=True, help="Replace the file even if Foretell did not write it, or it was edited since."
+)
+
+
+def rows_option(default: int, help: str = "Lines of the table to show.") -> Decorator:
+    """The option of tables that may be long."""
+    return click.option("--rows", type=click.IntRange(min=1), default=default, help=help)
+
+
+resource_options = combine(
+    click.option("--cores", type=click.IntRange(min=1), help="Cores a node; default: as in most runs."),
+    click.option("--gpus", type=click.IntRange(min=0), help="GPUs a node; default: as in most runs."),
+    click.option("--nodes", type=click.IntRange(min=1), help="Nodes; default: as in most runs."),
+)
+
+
+def build_resources(cores: int | None, gpus: int | None, nodes: int | None) -> dict[str, int]:
+    """The resources that were given."""
+    given = {"cores": cores, "gpus": gpus, "nodes": nodes}
+    return {name: count for name, count in given.items() if count is not None}
+
+
+batch_option = click.option(
+    "--batch", type=click.IntRange(min=1), help="The first size of every input; default: as in the inputs."
+)
+model_options = combine(
+    argument(
+        "source",
+        metavar="SOURCE",
+        help="FILE.py:FACTORY, PACKAGE.MODULE:FACTORY, a Hugging Face config.json, or a .pt2 program.",
+    ),
+    click.option(
+        "--input",
+        "inputs",
+        multiple=True,
+        metavar="SHAPE",
+        help="An input of the model, [NAME=]SHAPE[:DTYPE[:HIGH]], as in 32,3,224,224 or ids=8,128:int64:30522; "
+        "repeat for each.",
+    ),
+    click.option(
+        "--set", "settings", multiple=True, metavar="NAME=VALUE", help="An argument of the factory; repeatable."
+    ),
+)
+training_options = combine(
+    click.option(
+        "--loss", default="auto", help="cross_entropy, mse, sum, own, or auto: the model's own where it has one."
+    ),
+    click.option("--optimizer", default="sgd", help="sgd (with momentum), adam or adamw."),
+    click.option("--implementation", default="for-loop", help="The optimizer's: for-loop, foreach or fused."),
+    click.option("--precision", default="float32", help="float32, mixed bf16 or fp16, pure-bf16 or pure-fp16."),
+    click.option("--accumulation", type=click.IntRange(min=1), default=1, help="Batches before each update."),
+    click.option("--checkpointing", is_flag=True, help="Compute activations again in the backward phase."),
+)
+
+
+def build_step_options(**training: Any) -> "StepOptions":
+    """How a model is trained, from the values of :func:`training_options`."""
+    from foretell.steps import api
+
+    return api.StepOptions(**training)
+
+
+def build_submission(
+    *, partition: str | None, account: str | None, options: Iterable[str] | None, sample: bool = False
+) -> "Submission":
+    """How runs are handed to Slurm.
+
+    Raises:
+        SpecError: with every option that is none, or not to be given so.
+    """
+    from foretell.core.app import Submission
+
+    pairs = [word.partition("=") for word in options or ()]
+    further = {name: value for name, _, value in pairs}
+    mistakes = _list_repeated("--option", (name for name, _, _ in pairs))
+    mistakes += [mistake for name in further if (mistake := _find_option_mistake(name))]
+    if mistakes:
+        raise SpecError("options", mistakes)
+    return Submission(partition=partition, account=account, options=further, sample=sample)
+
+
+def _find_option_mistake(name: str) -> Mistake | None:
+    from foretell.core.app import OWN_OPTIONS, describe_option, find_meant_option
+
+    if not _OPTION.fullmatch(name):
+        return Mistake(place="--option", found=repr(name), expected=_AN_OPTION)
+    meant = find_meant_option(name, (*OWN_OPTIONS, _CLUSTERS))
+    if meant is None or name == _CLUSTERS:
+        return None
+    expected = OWN_OPTIONS.get(meant, f"the full name {meant!r}")
+    return Mistake(place="--option", found=describe_option(name, meant), expected=expected)
+
+
+def parse_settings(settings: Iterable[str] | None) -> dict[str, str]:
+    """``name=value`` words as a mapping.
+
+    Raises:
+        SpecError: with every word that is none, and every name that is given twice.
+    """
+    pairs = [(word, *word.partition("=")) for word in settings or ()]
+    mistakes = [
+        Mistake(place="--set", found=repr(word), expected="NAME=VALUE, for example epochs=100")
+        for word, name, equals, _ in pairs
+        if not (equals and name)
+    ]
+    mistakes += _list_repeated("--set", (name.strip() for _, name, _, _ in pairs))
+    if mistakes:
+        raise SpecError("options", mistakes)
+    return {name.strip(): value for _, name, _, value in pairs}
+
+
+def _list_repeated(option: str, names: Iterable[str]) -> list[Mistake]:
+    """Names that an option was given more than once: which of the values was meant is anybody's guess."""
+    return [
+        Mistake(place=option, found=f"{name!r} {times} times", expected="each name once")
+        for name, times in Counter(names).items()
+        if times > 1
+    ]
+
+
+def parse_option(name: str, parse: Callable[[str], T], text: str) -> T:
+    """An option's value.
+
+    Raises:
+        SpecError: if it cannot be read.
+    """
+    try:
+        return parse(text)
+    except ValueError as exc:
+        raise SpecError("options", [Mistake(place=name, found=repr(text), expected=_expect(text, exc))]) from None
+
+
+def _expect(text: str, exc: ValueError) -> str:
+    """``'5x' is no duration; write for example 90s`` as what was expected."""
+    wanted = str(exc).removeprefix(f"{text!r} is no ")
+    return wanted if wanted == str(exc) else f"{'an' if wanted[0] in 'aeiou' else 'a'} {wanted}"
+
+
+def parse_optional(name: str, parse: Callable[[str], T], text: str | None) -> T | None:
+    """An option's value; ``None`` if it was not given.
+
+    Raises:
+        SpecError: if it cannot be read.
+    """
+    return None if text is None else parse_option(name, parse, text)

@@ -1,0 +1,122 @@
+"""The commands of ``foretell device`` and ``foretell machine``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from foretell.cli._click import Group
+from foretell.cli._options import PATH, json_option, parse_option, unused_store_option
+from foretell.cli._output import note, open_console, show, show_json, write_text
+from foretell.cli._places import find_kept_folder, note_unused_store
+
+if TYPE_CHECKING:
+    from foretell.steps.step_results import LearnedDevice
+
+device = Group("device", help="Show the devices whose training steps can be told, and learn your own.")
+
+
+@device.command("list", examples=["foretell device list"])
+@unused_store_option
+@json_option
+def list_devices(
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """List known devices with their figures, and where their times come from."""
+    from foretell.steps import api
+    from foretell.steps.render import render_devices
+
+    note_unused_store(store)
+    devices = api.list_devices(folder=find_kept_folder())
+    if as_json:
+        show_json(devices)
+    else:
+        show([render_devices(devices)])
+
+
+@device.command("learn", examples=["foretell device learn --budget 5m"])
+@click.option("--budget", default="5m", help="How long to measure in all; again with more goes on.")
+@click.option("--name", help="What to call it; default: its own name, cpu for this machine.")
+@unused_store_option
+@json_option
+def learn_device(
+    budget: str,
+    name: str | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Measure small networks on the device at hand, and learn to tell how long others take on it."""
+    from foretell.core.units import parse_duration
+    from foretell.steps.render import render_learned
+    from foretell.steps.step_records import build_learned_record
+
+    budget_s = parse_option("--budget", parse_duration, budget)
+    note_unused_store(store)
+    note(f"Measuring for {budget} in all; leave this machine alone meanwhile. Ctrl-C keeps what was measured.")
+    try:
+        learned = _learn(budget_s, name)
+    except KeyboardInterrupt:
+        note("Stopped. What was measured is kept; the same command goes on.")
+        raise click.exceptions.Exit(130) from None
+    if as_json:
+        show_json(build_learned_record(learned))
+    else:
+        show([render_learned(learned)])
+
+
+def _learn(budget_s: float, name: str | None) -> "LearnedDevice":
+    from foretell.steps import api
+    from foretell.steps.render import describe_learning
+
+    with open_console(stderr=True).status("Measuring…") as status:
+        return api.learn_device(
+            name=name,
+            budget_s=budget_s,
+            folder=find_kept_folder(),
+            on_progress=lambda known: status.update(describe_learning(len(known.profiles), known.seconds, budget_s)),
+        )
+
+
+machine = Group("machine", help="Show this machine, and measure how fast it is.")
+
+
+@machine.command("bench", examples=["foretell machine bench --json > node.json"])
+@click.option("--repeats", type=click.IntRange(min=1), default=5, help="How often to measure; the median counts.")
+@click.option("--output", type=PATH, help="A file for the figures as JSON, beside what is printed.")
+@json_option
+def bench_machine(
+    repeats: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure how long this machine takes for fixed work, to carry runs from one machine to another."""
+    from foretell.measure import api
+    from foretell.render.machine_facts import render_bench
+    from foretell.render.records import render_json
+
+    note(f"Measuring {repeats} times; leave this machine alone meanwhile.")
+    bench = api.bench_machine(repeats=repeats)
+    if output is not None:
+        write_text(output, f"{render_json(bench)}\n")
+        note(f"Wrote {output}.")
+    if as_json:
+        show_json(bench)
+    else:
+        show([render_bench(bench)])
+
+
+@machine.command("show", examples=["foretell machine show"])
+@json_option
+def show_machine(
+    as_json: bool,
+) -> None:
+    """Show this machine as runs made here will remember it, with its bench if one was kept."""
+    from foretell.measure import api
+    from foretell.render.machine_facts import build_machine_record, render_machine
+
+    machine, bench = api.describe_machine()
+    if as_json:
+        show_json(build_machine_record(machine, bench))
+    else:
+        show([render_machine(machine, bench)])

@@ -1,0 +1,228 @@
+"""The commands of ``foretell workload``."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from foretell.cli._click import Group
+from foretell.cli._options import (
+    PATH,
+    batch_option,
+    build_step_options,
+    json_option,
+    level_option,
+    model_options,
+    parse_option,
+    parse_optional,
+    parse_settings,
+    rows_option,
+    store_option,
+    training_options,
+    unused_store_option,
+)
+from foretell.cli._output import make_folder, note, open_console, show, show_json, write_text
+from foretell.cli._places import find_kept_folder, find_store, note_unused_store
+from foretell.core.errors import OutputError
+
+if TYPE_CHECKING:
+    from foretell.core.workload import Workload
+
+workload = Group("workload", help="Read a training step from a model's code, measure it here, predict it for a device.")
+
+
+@workload.command("show", examples=["foretell workload show train.py:build_model --input 32,3,224,224"])
+@model_options
+@batch_option
+@training_options
+@rows_option(20, "Operators to show.")
+@click.option("--all", "whole", is_flag=True, help="Show every operator.")
+@click.option(
+    "--output",
+    type=PATH,
+    metavar="FILE",
+    help="All operators as .parquet, .csv or .json, beside what is shown.",
+)
+@json_option
+def show_workload(
+    source: str,
+    inputs: tuple[str, ...],
+    settings: tuple[str, ...],
+    batch: int | None,
+    rows: int,
+    whole: bool,
+    output: Path | None,
+    as_json: bool,
+    **training: Any,
+) -> None:
+    """List what a model's training step does, operator by operator, without running it."""
+    from foretell.steps import api
+    from foretell.steps.render import render_workload
+    from foretell.steps.step_records import build_workload_record
+
+    options = build_step_options(**training)
+    workload = api.read_workload(source, inputs or (), arguments=parse_settings(settings), options=options, batch=batch)
+    if output is not None:
+        _save(workload, output)
+    if as_json:
+        show_json(build_workload_record(workload))
+    else:
+        show([render_workload(workload, rows=None if whole else rows)])
+    if output is not None:
+        note(f"Wrote {output}.")
+
+
+@workload.command("profile", examples=["foretell workload profile train.py:build_model --input 32,3,224,224"])
+@model_options
+@batch_option
+@training_options
+@click.option("--seconds", default="1s", help="How long to measure, beside some steps to warm up.")
+@rows_option(12, "Operators to show.")
+@click.option(
+    "--output",
+    type=PATH,
+    metavar="FILE",
+    help="A further file for the profile, which predict takes (JSON).",
+)
+@store_option
+@json_option
+def profile_workload(
+    source: str,
+    inputs: tuple[str, ...],
+    settings: tuple[str, ...],
+    batch: int | None,
+    seconds: str,
+    rows: int,
+    output: Path | None,
+    store: str | None,
+    as_json: bool,
+    **training: Any,
+) -> None:
+    """Run a few real steps on the device at hand, measure each operator, and keep it as a run."""
+    from foretell.core.units import parse_duration
+    from foretell.steps import api
+    from foretell.steps.render import render_profile
+    from foretell.steps.step_records import build_profile_record
+
+    options = build_step_options(**training)
+    with open_console(stderr=True).status("Measuring…"):
+        kept = api.profile_workload(
+            source,
+            inputs or (),
+            arguments=parse_settings(settings),
+            options=options,
+            batch=batch,
+            seconds=parse_option("--seconds", parse_duration, _add_unit(seconds)),
+            store=find_store(store),
+            folder=find_kept_folder(),
+        )
+    if output is not None:
+        make_folder(output.parent)
+        api.save_profile(kept.profile, output)
+    if as_json:
+        show_json({**build_profile_record(kept.profile, rows=rows), "run": kept.run.id, "file": str(kept.path)})
+    else:
+        show([render_profile(kept.profile, rows=rows)])
+        note(f"Stored as run {kept.run.id}. The profile, for predict --profile, is {output or kept.path}.")
+
+
+@workload.command(
+    "predict",
+    examples=["foretell workload predict train.py:build_model --input 32,3,224,224 --batch 16,32,64 --device T4"],
+)
+@model_options
+@click.option("--device", required=True, help="Where it should run; 'foretell device list' names them.")
+@click.option("--batch", help="One or several, such as 16,32,64; default: as the inputs say.")
+@training_options
+@click.option(
+    "--profile",
+    multiple=True,
+    type=PATH,
+    metavar="FILE",
+    help="A profile of the same model on that device, at any batch; repeatable.",
+)
+@level_option
+@rows_option(12, "Operators to show.")
+@click.option("--plot", type=PATH, metavar="FILE", help="Draw it over the batch, as .png or .svg.")
+@unused_store_option
+@json_option
+def predict_workload(
+    source: str,
+    device: str,
+    inputs: tuple[str, ...],
+    settings: tuple[str, ...],
+    batch: str | None,
+    profile: tuple[Path, ...],
+    level: str,
+    rows: int,
+    plot: Path | None,
+    store: str | None,
+    as_json: bool,
+    **training: Any,
+) -> None:
+    """Say how long a training step would take on a device, and what in it costs most, without running it."""
+    from foretell.core.units import parse_share
+    from foretell.steps import api
+    from foretell.steps.render import render_step_predictions
+    from foretell.steps.step_records import build_step_record
+
+    note_unused_store(store)
+    options = build_step_options(**training)
+    answers = api.predict_workload(
+        source,
+        inputs or (),
+        device=device,
+        batches=parse_optional("--batch", _read_batches, batch) or (),
+        arguments=parse_settings(settings),
+        options=options,
+        profiles=[api.load_profile(path) for path in profile or ()],
+        level=parse_option("--level", parse_share, level),
+        folder=find_kept_folder(),
+    )
+    if plot is not None:
+        from foretell.render.figures import save_figure
+        from foretell.steps.plots import draw_curve
+
+        make_folder(plot.parent)
+        save_figure(draw_curve(answers), plot)
+    if as_json:
+        show_json([build_step_record(answer, rows=rows) for answer in answers])
+    else:
+        show([render_step_predictions(answers, rows=rows)])
+    if plot is not None:
+        note(f"Wrote {plot}.")
+
+
+def _add_unit(seconds: str) -> str:
+    """A number alone has its unit in the option's name."""
+    return f"{seconds}s" if re.fullmatch(r"[\d.]+", seconds) else seconds
+
+
+def _read_batches(text: str) -> tuple[int, ...]:
+    try:
+        batches = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        batches = (0,)
+    if min(batches) < 1:
+        raise ValueError("whole numbers from 1, such as 64 or 16,32,64")
+    return tuple(dict.fromkeys(batches))
+
+
+def _save(workload: "Workload", path: Path) -> None:
+    """Write all operators.
+
+    Raises:
+        OutputError: if the file's name ends otherwise, or it cannot be written.
+    """
+    from foretell.render.records import render_json
+    from foretell.render.tables import save_frame
+    from foretell.steps.step_records import build_operator_frame, build_workload_record
+
+    if path.suffix == ".json":
+        write_text(path, f"{render_json(build_workload_record(workload))}\n")
+    elif path.suffix in (".csv", ".parquet"):
+        make_folder(path.parent)
+        save_frame(build_operator_frame(workload), path)
+    else:
+        raise OutputError(f"{str(path)!r}: its name must end in .parquet, .csv or .json")
