@@ -11,10 +11,12 @@ from rich.table import Table
 import benchmarks.clusters.command
 import benchmarks.consumption.command
 import benchmarks.ets.command
+import benchmarks.house.command
 import benchmarks.programs.command
 import benchmarks.runs.command
 
 NAMES = {
+    "house": "size of the package, its imports, and the modules that five flows load",
     "startup": "foretell --help against optuna --help",
     "observe": "cycles found and not found in series of which all is known, and what looking at a job costs",
     "sampler": "what measuring costs a run, against running it bare",
@@ -38,6 +40,7 @@ NAMES = {
 COMMANDS = {
     "clusters": benchmarks.clusters.command,
     "consumption": benchmarks.consumption.command,
+    "house": benchmarks.house.command,
     "programs": benchmarks.programs.command,
     "runs": benchmarks.runs.command,
     "ets": benchmarks.ets.command,
