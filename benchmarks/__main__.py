@@ -14,10 +14,11 @@ import benchmarks.ets.command
 import benchmarks.house.command
 import benchmarks.programs.command
 import benchmarks.runs.command
+import benchmarks.startup.command
 
 NAMES = {
     "house": "size of the package, its imports, and the modules that five flows load",
-    "startup": "foretell --help against optuna --help",
+    "startup": "time and memory of commands with 1,000 stored runs, compared with optuna --help",
     "observe": "cycles found and not found in series of which all is known, and what looking at a job costs",
     "sampler": "what measuring costs a run, against running it bare",
     "store_size": "runs list, predict and recommend with 100,000 stored runs against 1,000",
@@ -44,6 +45,7 @@ COMMANDS = {
     "programs": benchmarks.programs.command,
     "runs": benchmarks.runs.command,
     "ets": benchmarks.ets.command,
+    "startup": benchmarks.startup.command,
 }  # with options of their own
 
 
