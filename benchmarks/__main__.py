@@ -12,6 +12,7 @@ import benchmarks.clusters.command
 import benchmarks.consumption.command
 import benchmarks.ets.command
 import benchmarks.house.command
+import benchmarks.install
 import benchmarks.programs.command
 import benchmarks.runs.command
 import benchmarks.startup.command
@@ -20,6 +21,7 @@ NAMES = {
     "house": "size of the package, its imports, and the modules that five flows load",
     "startup": "time and memory of commands with 1,000 stored runs, compared with optuna --help",
     "observe": "cycles found and not found in series of which all is known, and what looking at a job costs",
+    "install": "packages and size of pip install into an empty environment, now and at an earlier revision",
     "sampler": "what measuring costs a run, against running it bare",
     "store_size": "runs list, predict and recommend with 100,000 stored runs against 1,000",
     "ranking": "ranking 100,000 (configuration, allocation) pairs against the bare models' predict",
@@ -42,6 +44,7 @@ COMMANDS = {
     "clusters": benchmarks.clusters.command,
     "consumption": benchmarks.consumption.command,
     "house": benchmarks.house.command,
+    "install": benchmarks.install,
     "programs": benchmarks.programs.command,
     "runs": benchmarks.runs.command,
     "ets": benchmarks.ets.command,
