@@ -229,7 +229,7 @@ def _find_installed_postgres() -> Path | None:
 def _run_as(user: str, *command: str | Path) -> None:
     # The server inherits no pipe of ours: whoever waits for its end would wait for the server's.
     with tempfile.TemporaryFile() as output:
-        become = {"user": user, "group": user, "extra_groups": []} if os.geteuid() == 0 else {}
+        become: dict[str, Any] = {"user": user, "group": user, "extra_groups": []} if os.geteuid() == 0 else {}
         done = subprocess.run(
             [str(word) for word in command], stdout=output, stderr=output, cwd="/", check=False, **become
         )

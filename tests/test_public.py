@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import foretell
+from foretell.core.app import Value
 from foretell.core.errors import NotEnoughRunsError, NotFoundError, SpecError
 from foretell.core.model_card import ModelCard
 from foretell.core.prediction import Prediction, Recommendation
@@ -39,7 +40,7 @@ def test_every_public_name_is_there() -> None:
     assert {"load_app", "generate", "build", "predict", "recommend"} <= set(foretell.__all__) <= set(dir(foretell))
     assert all(callable(getattr(foretell, name)) for name in foretell.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
-        foretell.nosuch  # noqa: B018
+        foretell.nosuch  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_importing_foretell_is_light() -> None:
@@ -51,7 +52,7 @@ def test_importing_foretell_is_light() -> None:
 
 def test_predict_takes_a_frame_a_mapping_or_several(store: RunStore) -> None:
     frame = pd.DataFrame({"fast": [True, False], "n": [10, 15]})
-    rows = [{"n": 10, "fast": True}, {"n": "15", "fast": "false"}]
+    rows: list[dict[str, str | Value]] = [{"n": 10, "fast": True}, {"n": "15", "fast": "false"}]
     from_frame = foretell.predict("law", frame, store=store)
     assert all(isinstance(prediction, Prediction) for prediction in from_frame)
     assert foretell.predict("law", rows, store=store) == from_frame

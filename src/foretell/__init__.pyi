@@ -43,3 +43,5 @@ from foretell.steps.api import profile_workload as profile_workload
 from foretell.steps.api import read_workload as read_workload
 from foretell.steps.api import save_profile as save_profile
 from foretell.stores import open_store as open_store
+
+__all__: list[str]

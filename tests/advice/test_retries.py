@@ -29,8 +29,8 @@ def test_only_what_ran_out_is_raised(by: Raise, walltime: int, memory: int, stat
         return
     assert isinstance(raised, Allocation)
     assert raised.cores == asked.cores
-    assert (raised.walltime_s > asked.walltime_s) == (state is State.TIMED_OUT)  # type: ignore[operator]
-    assert (raised.memory_bytes > asked.memory_bytes) == (state is State.OUT_OF_MEMORY)  # type: ignore[operator]
+    assert (raised.walltime_s > asked.walltime_s) == (state is State.TIMED_OUT)
+    assert (raised.memory_bytes > asked.memory_bytes) == (state is State.OUT_OF_MEMORY)
 
 
 def test_doubling_is_harps() -> None:

@@ -317,7 +317,7 @@ _whole_ends = st.lists(st.integers(-(10**12), 10**12), min_size=2, max_size=2).m
 
 
 @given(_ends | _whole_ends, st.integers(2, 50), st.sampled_from(["linear", "log"]))
-def test_a_range_stays_between_its_ends(ends: list[float], count: int, spacing: str) -> None:
+def test_a_range_stays_between_its_ends(ends: list[int] | list[float], count: int, spacing: str) -> None:
     low, high = ends
     assume(spacing == "linear" or low > 0)
     assume(isinstance(low, float) or high - low >= count - 1)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.apps.command import build_launch, build_spec, find_program_problem, parse_value
-from foretell.core.app import App, Parameter, ParameterType, Value
+from foretell.core.app import App, Parameter, ParameterType, Scale, Value
 from foretell.core.errors import SpecError
-from foretell.core.run import Allocation, Launch, RunSpec, Scale
+from foretell.core.run import Allocation, Launch, RunSpec
 
 _texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 

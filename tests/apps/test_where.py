@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from foretell.apps.app_file import MOST_RUNS
 from foretell.apps.sweep import build_sweep, count_runs
 from foretell.apps.where import Where
-from foretell.core.app import App, Domain, Parameter, ParameterType
+from foretell.core.app import App, Domain, Parameter, ParameterType, Value
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.run import Allocation, RunSpec
 
@@ -35,7 +35,7 @@ def test_excluded_configurations_are_not_run(read: Read) -> None:
     allowed = [
         spec
         for spec in whole
-        if spec.parameters["hidden"] % spec.parameters["heads"] == 0  # type: ignore[operator]
+        if spec.parameters["hidden"] % spec.parameters["heads"] == 0
         and (spec.parameters["algorithm"] != "flash" or spec.allocation.gpus > 0)
     ]
     assert list(some) == allowed
@@ -85,7 +85,7 @@ def test_memory_is_judged_where_it_is_asked_for(read: Read) -> None:
 
 def test_questions_about_them_are_refused_with_the_condition(read: Read) -> None:
     where = Where(read(_ATTENTION + _WHERE))
-    fine = {"heads": 4, "hidden": 64, "algorithm": "naive"}
+    fine: dict[str, Value] = {"heads": 4, "hidden": 64, "algorithm": "naive"}
     where.check([RunSpec(app="attention", parameters=fine)])
     with pytest.raises(SpecError, match="hidden % heads == 0") as caught:
         where.check([RunSpec(app="attention", parameters=fine | {"heads": 3})])

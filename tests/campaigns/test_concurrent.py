@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,11 +126,13 @@ def disturbed(monkeypatch: pytest.MonkeyPatch, others: Load) -> Load:
     """Every run of the first round was disturbed; the second is quieter."""
     from foretell.schedulers.local_job import Job
 
-    judge, seen = Job._run_command, set()
+    judge = Job._run_command
+    seen: set[str] = set()
 
     def report(job: Job) -> Run:
         run = judge(job)
-        load, _ = (0.05 if run.id in seen else 1.5), seen.add(run.id)
+        load = 0.05 if run.id in seen else 1.5
+        seen.add(run.id)
         return replace(run, machine=replace(run.machine, load=load))
 
     monkeypatch.setattr(Job, "_run_command", report)
@@ -186,7 +188,7 @@ class TestStoreThatIsAway:
 
         state, finish_all = {"away": 0}, SqlStore.finish_all
 
-        def fail_first(store: SqlStore, runs: Iterable[Run], owner: Owner) -> Any:
+        def fail_first(store: SqlStore, runs: Collection[Run], owner: Owner) -> Any:
             if state["away"]:
                 state["away"] -= 1
                 raise StoreError("store pg: no server answers there.", transient=True)

@@ -70,7 +70,7 @@ def error(runs: Sequence[Run]) -> float:
 
 def _draw_with(seed: int) -> Callable[[Any, Sequence[RunSpec]], list[RunSpec]]:
     draw = np.random.default_rng(seed)
-    return lambda _, left: [left[draw.integers(len(left))]]
+    return lambda _, left: [left[int(draw.integers(len(left)))]]
 
 
 def test_its_runs_tell_more_than_random_ones_of_the_same_time() -> None:

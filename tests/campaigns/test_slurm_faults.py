@@ -19,7 +19,7 @@ from foretell.campaigns.campaign_plan import Progress
 from foretell.core.app import Submission
 from foretell.core.errors import SchedulerError
 from foretell.core.run import State
-from foretell.schedulers.slurm import runner
+from foretell.schedulers.slurm import accounting, queue, runner
 from foretell.schedulers.slurm import submit as submitting
 from foretell.schedulers.slurm import tracking as following
 
@@ -289,12 +289,12 @@ def test_slurm_is_asked_seldom_however_many_jobs_there_are(
     assert SHORTEST_S >= 3
     monkeypatch.setattr(runner, "_SHORTEST_S", 1.0)
     asked: dict[str, list[float]] = {"sacct": [], "squeue": []}
-    read_jobs, read_queue = following.read_jobs, following.queue.read_queue
+    read_jobs, read_queue = accounting.read_jobs, queue.read_queue
     monkeypatch.setattr(
         following, "read_jobs", lambda *a, **k: (asked["sacct"].append(time.monotonic()), read_jobs(*a, **k))[1]
     )
     monkeypatch.setattr(
-        following.queue,
+        queue,
         "read_queue",
         lambda *a, **k: (asked["squeue"].append(time.monotonic()), read_queue(*a, **k))[1],
     )

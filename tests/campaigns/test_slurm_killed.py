@@ -1,6 +1,7 @@
 """Foretell is killed, or started twice: what it handed to Slurm is neither forgotten nor submitted again."""
 
 import signal
+import socket
 import subprocess
 from datetime import timedelta
 from pathlib import Path
@@ -133,7 +134,7 @@ def test_another_login_node_goes_on(slurm: Slurm, tmp_path: Path, monkeypatch: p
     sweep = Sweep.build(tmp_path)
     sweep.hold()
     foretell.generate(sweep.app)
-    monkeypatch.setattr(machine.socket, "gethostname", lambda: "login02")
+    monkeypatch.setattr(socket, "gethostname", lambda: "login02")
     monkeypatch.setattr(machine, "_boot_id", lambda: "another", raising=False)
     wait_for(lambda: len(sweep.diary) == sweep.count)
     standing = foretell.status(sweep.app)
@@ -150,7 +151,7 @@ def test_another_login_node_leaves_what_is_being_submitted_alone_for_a_while(
     sweep = Sweep.build(tmp_path)
     with start_generate(sweep, DEATHS["before sbatch"]) as process:
         process.communicate()
-    monkeypatch.setattr(machine.socket, "gethostname", lambda: "login02")
+    monkeypatch.setattr(socket, "gethostname", lambda: "login02")
     result = foretell.generate(sweep.app)
     assert "is being submitted by process" in result.notes[0]
     assert sweep.list_jobs() == []

@@ -74,7 +74,8 @@ def test_two_that_start_together_both_wait_for_all(
 
     sweep = Sweep.build(tmp_path)
     sweep.hold()
-    submit, others = SqlStore.open_batch, []
+    submit = SqlStore.open_batch
+    others: list[Any] = []
 
     def come_late(store: SqlStore, batch: Any, specs: Any, *, retry: Any = ()) -> Any:
         if not others:

@@ -9,6 +9,7 @@ from tests.schedulers.slurm.campaigns import Sweep
 import foretell
 from foretell.campaigns import campaign as making
 from foretell.campaigns.claims import BatchClaims
+from foretell.campaigns.planning import plan_campaign
 from foretell.core.run import Run
 from foretell.schedulers.slurm import runner
 
@@ -27,7 +28,7 @@ def test_folders_of_runs_that_another_has_taken_are_not_touched(
     fake_slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
 ) -> None:
     sweep = Sweep.build(tmp_path, shell='echo "$PARAM_n"')
-    plan = making.plan_campaign
+    plan = plan_campaign
 
     def plan_and_be_late(*facts: object, **words: object) -> object:
         planned = plan(*facts, **words)  # type: ignore[arg-type]

@@ -104,7 +104,8 @@ def test_a_line_of_any_length_takes_bounded_memory() -> None:
         yield from (b"x" * 2**20 for _ in range(100))
         yield b"\n" + line(JobID="8").encode()
 
-    complaints, layout, numbers = Complaints(), Layout(NAMES), []
+    complaints, layout = Complaints(), Layout(NAMES)
+    numbers: list[int] = []
     tracemalloc.start()
     for lines in read_lines(make_blocks(), layout, complaints, start=Mark(lines=1)):
         numbers += lines.numbers

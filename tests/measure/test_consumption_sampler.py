@@ -234,7 +234,7 @@ def test_the_first_process_may_be_hidden_and_others_may_not(monkeypatch: pytest.
     def find_nothing(_: Path) -> os.stat_result:
         raise FileNotFoundError
 
-    monkeypatch.setattr(network.Path, "stat", find_nothing)
+    monkeypatch.setattr(Path, "stat", find_nothing)
     assert network._find_namespace(1) == 0
     with pytest.raises(FileNotFoundError):
         network._find_namespace(2)

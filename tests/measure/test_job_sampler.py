@@ -305,6 +305,7 @@ def test_records_are_read_back_as_they_were(
 ) -> None:
     run("true")
     sample = find_sample(tmp_path)
+    assert sample is not None
     write_sample(tmp_path, sample)
     assert find_sample(tmp_path) == sample
     assert [path.name for path in tmp_path.iterdir()] == [SAMPLE]

@@ -4,6 +4,9 @@ import dataclasses
 import json
 import math
 import os
+import socket
+import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,6 @@ from hypothesis import strategies as st
 from foretell.core.errors import OutputError
 from foretell.core.run import BENCH_FIGURES, BENCH_VERSION, Bench
 from foretell.core.serialization import to_record
-from foretell.measure import machine as machine_module
 from foretell.measure import machine_benchmark as bench_module
 from foretell.measure.machine import detect_machine, find_bench, save_bench
 from foretell.measure.machine_benchmark import Work, compute_spread, list_bench_warnings, measure_bench
@@ -56,14 +58,14 @@ class TestMeasuring:
 
     def test_more_work_is_more_calls(self, monkeypatch: pytest.MonkeyPatch) -> None:
         calls = []
-        monkeypatch.setattr(bench_module.zlib, "compress", lambda text, level: calls.append(len(text)))
+        monkeypatch.setattr(zlib, "compress", lambda text, level: calls.append(len(text)))
         bench_module._Compute().run(3)
         assert calls == [1 << 17] * 3
 
     def test_without_room_on_disk_the_rest_is_still_measured(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr(bench_module.tempfile, "tempdir", str(tmp_path / "missing"))
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
         found = measure_bench(TINY, repeats=1)
         assert found.bench_disk_s is None
         assert "bench_disk_s" not in {*found.figures, *found.spread}
@@ -116,7 +118,7 @@ class TestKeeping:
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         save_bench(bench)
-        monkeypatch.setattr(machine_module.socket, "gethostname", lambda: "elsewhere")
+        monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
         assert find_bench() is None
 
     def test_another_version_is_not_used(self, bench: Bench) -> None:

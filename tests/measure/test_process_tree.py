@@ -15,6 +15,8 @@ from foretell.core.run import Usage
 from foretell.measure import process_tree as process_module
 from foretell.measure.gpus import GpuSample
 from foretell.measure.process_tree import Command, CpuLedger, Ending, Limits, ProcessProbe
+from foretell.measure.procfs import find_high_water_bytes
+from foretell.measure.starter import get_starter
 
 MEGABYTE = 2**20
 
@@ -69,7 +71,7 @@ def test_memory_of_a_tree_is_the_sum_of_its_processes(measure_python: Callable[.
 
 
 def test_memory_of_a_short_spike_above_our_own_is_exact(measure_python: Callable[..., Usage]) -> None:
-    size = 2 * process_module.find_high_water_bytes(os.getpid())
+    size = 2 * find_high_water_bytes(os.getpid())
     peak = measure_python(f"import time; time.sleep(0.5); x = b'1' * {size}; del x").peak_memory_bytes
     assert size < peak < size + 30 * MEGABYTE
 
@@ -154,7 +156,7 @@ def test_sampling_keeps_to_its_budget(start: Callable[..., ProcessProbe]) -> Non
 def test_ledger_knows_what_all_used(start: Callable[..., ProcessProbe]) -> None:
     ledger = CpuLedger()
     measurements = [start("sh", "-c", "seq 100000 > /dev/null", ledger=ledger).wait() for _ in range(2)]
-    assert ledger.total_s == pytest.approx(sum(measurement.usage.cpu_s for measurement in measurements))
+    assert ledger.total_s == pytest.approx(sum(measurement.usage.cpu_s or 0.0 for measurement in measurements))
 
 
 def test_children_are_found_where_the_kernel_does_not_list_them(
@@ -201,7 +203,7 @@ print(*(ProcessProbe(command).wait().usage.peak_memory_bytes for _ in range(5)))
 
 def test_runs_do_not_outlive_a_killed_starter_unnoticed(start: Callable[..., ProcessProbe]) -> None:
     probe = start("sleep", "30")
-    os.kill(process_module.get_starter().pid, signal.SIGKILL)
+    os.kill(get_starter().pid, signal.SIGKILL)
     with pytest.raises(OSError):
         probe.wait()
     assert start("true").wait().exit_code == 0

@@ -1,4 +1,5 @@
 import numpy as np
+import numpy.typing as npt
 import pytest
 from benchmarks.observe_series import STEP_S, Wave, make_wave, make_without
 
@@ -138,7 +139,7 @@ def test_bursts_are_where_they_are_drawn() -> None:
 @pytest.mark.parametrize("step_s", [0.01, 0.0203])
 @pytest.mark.parametrize("cores", [1, 4])
 def test_the_beat_of_a_clock_that_ticks_is_no_cycle(step_s: float, cores: int) -> None:
-    times = np.arange(600) * step_s
+    times: npt.NDArray[np.float64] = np.arange(600, dtype=float) * step_s
     counted = cores * np.floor(times / 0.004) * 0.004  # of somebody who never pauses
     series = Series(times_s=times, values=np.diff(counted) / step_s)
     assert find_cycle(series) is not None
@@ -146,7 +147,7 @@ def test_the_beat_of_a_clock_that_ticks_is_no_cycle(step_s: float, cores: int) -
 
 
 def test_what_is_counted_late_does_not_hide_idles() -> None:
-    times = np.arange(1500) * 0.01
+    times: npt.NDArray[np.float64] = np.arange(1500, dtype=float) * 0.01
     used = np.minimum(times % 0.15, 0.12) + 0.12 * np.floor(times / 0.15)
     counted = np.floor(used / 0.004) * 0.004
     cycle = search_cycle(Series(times_s=times, values=np.diff(counted) / 0.01), grain_s=0.004).cycle
@@ -158,5 +159,5 @@ def test_what_is_counted_late_does_not_hide_idles() -> None:
 
 def test_small_bursts_of_who_rests_between_are_no_beat() -> None:
     values = np.tile([0.3, 0.3, 0.3, 0.0, 0.0, 0.0, 0.0], 60)
-    series = Series(times_s=np.arange(len(values) + 1) * 0.02, values=values)
-    assert search_cycle(series, grain_s=0.004).cycle is not None
+    times: npt.NDArray[np.float64] = np.arange(len(values) + 1, dtype=float) * 0.02
+    assert search_cycle(Series(times_s=times, values=values), grain_s=0.004).cycle is not None

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from foretell.core.app import Value
 from foretell.core.run import Bench, Machine
 from foretell.core.warning import build_warning
 from foretell.render.machine_facts import build_machine_record, render_bench, render_machine
@@ -35,7 +36,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def machine(bench: Bench) -> Machine:
-    extra = {"physical_cores": 8, "architecture": "x86_64", **bench.figures}
+    extra: dict[str, Value] = {"physical_cores": 8, "architecture": "x86_64", **bench.figures}
     return Machine(hostname="lab", cpu_model="Some CPU [v2]", cores=16, cpu_mhz=2400.0, memory_bytes=2**36, extra=extra)
 
 

@@ -3,6 +3,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,7 +62,7 @@ def test_own_settings_of_the_user_do_not_matter(judgement: Judgement) -> None:
 def test_front_is_joined_and_the_pick_named(recommendation: Recommendation) -> None:
     axes = draw_offers(recommendation).axes[0]
     front = [offer.prediction.elapsed_s.value for offer in recommendation.offers if offer.pareto]
-    assert list(axes.lines[0].get_xdata()) == sorted(front)
+    assert np.asarray(axes.lines[0].get_xdata()).tolist() == sorted(front)
     assert [text.get_text() for text in axes.texts] == ["pitzer-cpu, 1 core"]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,7 +104,7 @@ def test_units_that_no_run_had_leave_doubt() -> None:
     assert (doubts > 0).tolist() == [True, False, False, False, True]
 
 
-def _without_formula(app: App, **fields: str) -> App:
+def _without_formula(app: App, **fields: Any) -> App:
     return replace(app, phases=(), estimate=None, **fields)
 
 

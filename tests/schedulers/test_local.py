@@ -59,7 +59,7 @@ def runner() -> Iterator[LocalRunner]:
 SPEC = build_spec({"number": 1})
 
 
-def run_python(runner: LocalRunner, directory: Path, code: str, *, spec: RunSpec = SPEC, **fields: Any) -> Run:
+def run_python(runner: Runner, directory: Path, code: str, *, spec: RunSpec = SPEC, **fields: Any) -> Run:
     runner.start(spec, python_launch(directory, code, **fields))
     (run,) = poll_all(runner)
     return run
@@ -120,9 +120,7 @@ class TestStates:
 
 
 class TestWhatCannotStart:
-    def start(
-        self, runner: LocalRunner, tmp_path: Path, argv: tuple[str, ...], directory: Path | None = None
-    ) -> str | None:
+    def start(self, runner: Runner, tmp_path: Path, argv: tuple[str, ...], directory: Path | None = None) -> str | None:
         launch = Launch(argv=argv, working_directory=str(directory or tmp_path), run_directory=str(tmp_path / "run"))
         runner.start(SPEC, launch)
         (run,) = poll_all(runner)
@@ -230,8 +228,8 @@ class TestAfterTheRun:
         )
         run = run_python(runner, tmp_path, code)
         assert run.state is State.COMPLETED
-        for pid in map(int, (tmp_path / "stdout.log").read_text().split()):
-            wait_for(lambda pid=pid: not is_running(pid))
+        left = [int(pid) for pid in (tmp_path / "stdout.log").read_text().split()]
+        wait_for(lambda: not any(map(is_running, left)))
 
     def test_what_outlives_a_killed_foretell_can_be_found_and_killed(self, tmp_path: Path) -> None:
         code = f"""

@@ -3,7 +3,9 @@
 import json
 import sqlite3
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 EXAMPLE = """
 name: demo
@@ -13,7 +15,7 @@ runner: slurm
 """
 
 
-def hash_spec(parameters: dict[str, object], *, partition: str | None = "owens") -> str:
+def hash_spec(parameters: Mapping[str, Any], *, partition: str | None = "owens") -> str:
     """The id of a run, which everybody can compute."""
     from foretell.core.run import Allocation, RunSpec
 

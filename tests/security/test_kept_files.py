@@ -129,12 +129,13 @@ def test_all_folders_are_closed_to_others(victim: User) -> None:
     folder = victim.write(victim.home / "work/foretell.yaml", _APP).parent
     victim.write(folder / "runs.csv", _TABLE)
     python = ["sh", "-c", _UMASK, "sh", sys.executable, "-m", "foretell"]
-    for words in (
+    commands: list[list[str | Path]] = [
         ["observe", "--store", victim.home / "own.db", "--", "true"],
         ["runs", "import", "runs.csv", "--app", "demo", "--elapsed", "s", "--store", victim.home / "own.db"],
         ["build", "--store", victim.home / "own.db"],
         ["generate", "--wait-quiet", "no", "--store", victim.home / "own.db"],
-    ):
+    ]
+    for words in commands:
         done = victim.run(*python, *words, folder=folder)
         assert done.returncode == 0, done
     made = [path for path in (folder / ".foretell", *(folder / ".foretell").rglob("*")) if path.is_dir()]

@@ -258,7 +258,7 @@ def _ask(predictor: Any) -> None:
         predictor.model._correct(np.ones((2, 17)))
 
 
-_WORST = [None, "x", -1, 1e308, float("nan"), float("inf"), [], {}, True, 10**30, 10**400, 2**31 - 1, ""]
+_WORST: list[Any] = [None, "x", -1, 1e308, float("nan"), float("inf"), [], {}, True, 10**30, 10**400, 2**31 - 1, ""]
 
 
 def _change_value(value: Any, draw: np.random.Generator) -> None:

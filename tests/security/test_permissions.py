@@ -70,7 +70,7 @@ class TestLinks:
         link = shared.parent / "link.db"
         assert users.mallory.run("ln", "-s", private, link).returncode == 0
         table = users.victim.write(users.victim.home / "runs.csv", "n,s\n1,2\n")
-        words = ["runs", "import", table, "--app", "demo", "--elapsed", "s", "--store", link]
+        words: list[str | Path] = ["runs", "import", table, "--app", "demo", "--elapsed", "s", "--store", link]
         done = users.victim.foretell(*words)
         assert (done.returncode, "a symbolic link that others can replace" in done.stderr) == (1, True)
         assert not private.exists()
@@ -113,7 +113,7 @@ class TestGroup:
     def test_members_share_it_and_others_do_not(self, users: Users, shared: Path) -> None:
         assert (shared.stat().st_mode & 0o777, shared.stat().st_gid) == (0o660, users.group_id)
         table = users.mallory.write(users.mallory.home / "runs.csv", "n,s\n1,2\n2,4\n")
-        words = ["runs", "import", table, "--app", "demo", "--elapsed", "s", "--store", shared]
+        words: list[str | Path] = ["runs", "import", table, "--app", "demo", "--elapsed", "s", "--store", shared]
         assert users.mallory.foretell(*words).returncode == 0
         read = users.victim.foretell("runs", "list", "demo", "--store", shared)
         assert (read.returncode, read.stderr) == (0, "")

@@ -191,7 +191,7 @@ class TestAppsByName:
     def test_a_script_is_written_without_its_command(self, users: Users, planted: tuple[Path, Path]) -> None:
         store, canary = planted
         table = users.victim.write(users.victim.home / "runs.csv", _build_table())
-        words = ["runs", "import", table, "--app", "demo", "--elapsed", "elapsed_s"]
+        words: list[str | Path] = ["runs", "import", table, "--app", "demo", "--elapsed", "elapsed_s"]
         assert users.victim.foretell(*words, "--store", store).returncode == 0
         assert (
             users.mallory.foretell("generate", users.mallory.home / "foretell.yaml", "--store", store).returncode == 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ OTHER = JobKind(cluster="c1", user="bob", name="x", partition="gpu")
 def build(
     job: int, *, kind: JobKind = KIND, state: str = "completed", elapsed_s: int = 60, submitted: int = 0
 ) -> JobRow:
-    figures = {"started_at": None, "ended_at": 10, "limit_s": None, "nodes": 1, "cores": 4, "gpus": 1}
-    unknown = dict.fromkeys(("memory_bytes", "cpu_s", "read_bytes", "written_bytes"))
+    figures: dict[str, Any] = {"started_at": None, "ended_at": 10, "limit_s": None, "nodes": 1, "cores": 4, "gpus": 1}
+    unknown: dict[str, Any] = dict.fromkeys(("memory_bytes", "cpu_s", "read_bytes", "written_bytes"))
     return JobRow(
         job=job, task=-1, submitted_at=submitted, kind=kind.id, state=state, elapsed_s=elapsed_s,
         peak_memory_bytes=2**40, **figures, **unknown,
@@ -65,7 +66,8 @@ def test_cluster_and_moment_are_part_of_the_key(history: JobHistory) -> None:
 
 
 def test_all_or_nothing(history: JobHistory) -> None:
-    broken = gather(build(1), build(2)._replace(state=None))
+    nothing: Any = None
+    broken = gather(build(1), build(2)._replace(state=nothing))
     with pytest.raises(StoreError):
         history.add([broken], ASSIGNMENTS, {"a": "1"})
     assert (history.apps(), history.find_mark("a")) == ([], None)
@@ -121,9 +123,7 @@ def test_jobs_by_what_they_are(history: JobHistory) -> None:
 
 
 def test_a_store_of_another_make_keeps_no_history() -> None:
-    class Other:
-        pass
-
-    assert find_history(Other()) is None
+    other: Any = object()
+    assert find_history(other) is None
     with pytest.raises(StoreError, match="keeps no history"):
-        JobHistory(Other())
+        JobHistory(other)

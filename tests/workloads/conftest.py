@@ -15,9 +15,9 @@ def declare_torchvision() -> torch.library.Library | None:
     try:
         import torchvision  # noqa: F401
     except RuntimeError:
-        library = torch.library.Library("torchvision", "DEF")
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]
         return library
     return None
 

@@ -46,7 +46,7 @@ class Heads(nn.MultiheadAttention):
 ACTIVATIONS = ["relu", "silu", "gelu", "hardswish", "sigmoid", "hardsigmoid", "hardtanh"]
 ACTIVATIONS += ["tanh", "relu6", "elu", "leaky_relu", "softplus"]
 IMAGES, ROWS = "4,8,16,16", "4,8,16"
-CASES = {
+CASES: dict[str, tuple[Any, ...]] = {
     "conv2d": (nn.Conv2d(8, 16, 3, padding=1), IMAGES),
     "strided": (nn.Conv2d(8, 16, 3, stride=2, bias=False), IMAGES),
     "grouped": (nn.Conv2d(8, 16, 3, groups=4), IMAGES),

@@ -113,8 +113,8 @@ class TestGradients:
         model = models.UNet()
         order: list[int] = []
         for parameter in model.parameters():
-            parameter.register_post_accumulate_grad_hook(lambda each: order.append(4 * each.numel()))
-        functional.cross_entropy(model(torch.rand(2, 3, 8, 8)), torch.zeros(2, 8, 8, dtype=torch.int64)).backward()
+            parameter.register_post_accumulate_grad_hook(lambda each: order.append(4 * each.numel()))  # type: ignore[no-untyped-call]
+        functional.cross_entropy(model(torch.rand(2, 3, 8, 8)), torch.zeros(2, 8, 8, dtype=torch.int64)).backward()  # type: ignore[no-untyped-call]
         assert [each.bytes_ for each in read(models.UNet(), "2,3,8,8").gradients] == order
 
     def test_tied_weights_are_ready_once_both_are_added(self) -> None:

@@ -1,5 +1,7 @@
 """Real steps of tiny networks, measured. How long they take is not held to anything."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -134,7 +136,7 @@ def test_steps_that_take_too_long_are_refused() -> None:
 def test_a_shadow_has_shapes_and_ties_but_no_data() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
     model[2].weight = model[0].weight
-    shadow = build_shadow(model)
+    shadow: Any = build_shadow(model)
     assert {each.device.type for each in [*shadow.parameters(), *shadow.buffers()]} == {"meta"}
     assert shadow[2].weight is shadow[0].weight
     assert {each.device.type for each in model.parameters()} == {"cpu"}

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
@@ -41,7 +42,11 @@ def test_gradient_of_the_covariance_is_that_of_finite_differences(projections: i
     pairs = kernel.own_pairs(kernel.read(X))
     covariance, gradient = kernel.with_gradient(pairs, theta)
     weight = draw.normal(size=len(covariance))
-    measured = approx_fprime(theta, lambda at: float(kernel.with_gradient(pairs, at)[0] @ weight), 1e-6)
+
+    def weigh(at: npt.NDArray[np.float64]) -> float:
+        return float(kernel.with_gradient(pairs, at)[0] @ weight)
+
+    measured = approx_fprime(theta, weigh, 1e-6)
     np.testing.assert_allclose(gradient.contract(weight), measured, rtol=1e-3, atol=1e-4)
 
 

@@ -9,7 +9,7 @@ from tests.slurm.fixtures import Slurm
 
 from foretell.core.app import Submission
 from foretell.core.batch import Job
-from foretell.core.run import Allocation, Launch, Machine, RunSpec, State, Usage
+from foretell.core.run import Allocation, Launch, Machine, Run, RunSpec, State, Usage
 from foretell.measure.job_sample import Sample, write_sample
 from foretell.schedulers.slurm.cluster import NodeGroup
 from foretell.schedulers.slurm.finished_runs import Task, build_run
@@ -60,7 +60,7 @@ def test_sampled_jobs(slurm: Slurm, tmp_path: Path) -> None:
     runner = SlurmRunner(Submission(sample=True), directory=tmp_path / "batches", shortest_s=0.5)
     with runner:
         runner.start(RunSpec(app="app", parameters={}), launch)
-        runs = []
+        runs: list[Run] = []
         while not runs:
             runs = runner.poll(timeout_s=60)
     assert (runs[0].state, runs[0].exit_code) == (State.COMPLETED, 0)
