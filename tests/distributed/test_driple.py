@@ -201,9 +201,9 @@ class TestFiles:
     def test_another_file_is_refused(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "file").write_bytes(content)
         with pytest.raises(StoreError, match="learn it again"):
-            load_model(tmp_path / "file", DripleModel)
+            load_model(tmp_path / "file", [DripleModel], remedy="learn it again")
         with pytest.raises(StoreError, match="learn it again"):
-            load_model(tmp_path / "missing", DripleModel)
+            load_model(tmp_path / "missing", [DripleModel], remedy="learn it again")
 
 
 def test_torch_is_left_as_it_was() -> None:
