@@ -19,7 +19,7 @@ from unittest import mock
 
 import pytest
 from hypothesis import settings
-from tests.packages import install_packages
+from tests.packages import announce_through, install_packages
 
 from foretell.distributed.links import can_shape
 
@@ -40,6 +40,11 @@ atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if capture := config.pluginmanager.getplugin("capturemanager"):
+        announce_through(capture)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +204,7 @@ def postgres_url(postgres_server: str) -> str:
 @pytest.fixture(scope="session")
 def network_namespaces() -> None:
     """For tests that make networks of their own; with the tools installed where that is possible."""
-    install_packages("iproute2", until=can_shape)
+    install_packages("iproute2", purpose="tests with shaped network links", until=can_shape)
     if can_shape():
         return
     reason = "making network namespaces needs root on Linux, and iproute2"
@@ -209,7 +214,7 @@ def network_namespaces() -> None:
 
 
 def _find_postgres() -> Path:
-    install_packages("postgresql", until=_find_installed_postgres)
+    install_packages("postgresql", purpose="tests on a PostgreSQL server", until=_find_installed_postgres)
     found = _find_installed_postgres()
     if found is not None:
         return found

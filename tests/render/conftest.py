@@ -334,7 +334,7 @@ def _mark_front(offers: list[Offer]) -> tuple[Offer, ...]:
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The path of Chromium, installed where that is possible."""
-    install_packages("chromium", until=_find_chromium)
+    install_packages("chromium", purpose="tests that open pages in a browser", until=_find_chromium)
     found = _find_chromium()
     if found is not None:
         return found

@@ -21,7 +21,9 @@ def ensure_installed() -> str | None:
     """Install what is missing; the reason why there can be no cluster, if so."""
     if os.geteuid() != 0:
         return "a Slurm cluster of one's own needs root"
-    install_packages(*PROGRAMS.values(), *PLUGINS, until=lambda: not _find_missing())
+    install_packages(
+        *PROGRAMS.values(), *PLUGINS, purpose="tests on a real Slurm cluster", until=lambda: not _find_missing()
+    )
     missing = _find_missing()
     return f"{', '.join(missing)} cannot be installed here" if missing else None
 
