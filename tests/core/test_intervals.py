@@ -1,4 +1,4 @@
-"""90 % means 90 % on rows nobody has seen, within what the sample size allows."""
+"""Intervals contain as many unseen rows as their level says, within what the sample size allows."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretell.core.intervals import Spread
+from foretell.core.intervals import NO_SPREAD, QuantileSpread, Spread, bound, build_estimate, count_doublings
 
 Floats = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, tuple[int, ...]], Floats]
@@ -44,7 +44,7 @@ def _coverages(noise: Noise, rows: int, level: float) -> Floats:
 @pytest.mark.parametrize("name", _NOISES)
 @pytest.mark.parametrize("rows", [8, 20, 60, 300])
 @pytest.mark.parametrize("level", [0.8, 0.9])
-def test_intervals_cover_what_they_say(name: str, rows: int, level: float) -> None:
+def test_coverage_is_the_level(name: str, rows: int, level: float) -> None:
     shares = _coverages(_NOISES[name], rows, level)
     error = shares.std() / np.sqrt(_SETS)
     assert shares.mean() >= level - 0.015 - 3 * error
@@ -84,7 +84,7 @@ def test_upper_and_lower_mirror_each_other(residuals: list[float], chance: float
     assert there.lower(chance) == pytest.approx(-_learn(residuals).upper(chance))
 
 
-def test_long_history_is_kept_short_and_says_the_same() -> None:
+def test_many_residuals_are_kept_as_quantiles() -> None:
     residuals = np.random.default_rng(0).normal(0, 0.2, 50_000)
     spread = _learn(residuals)
     assert len(spread.residuals) <= 1000
@@ -92,6 +92,56 @@ def test_long_history_is_kept_short_and_says_the_same() -> None:
         assert spread.upper(chance) == pytest.approx(np.quantile(residuals, 1 - chance), abs=0.01)
 
 
-def test_perfect_predictions_still_leave_a_little_doubt() -> None:
+def test_perfect_predictions_still_have_an_interval() -> None:
     spread = _learn(np.zeros(5))
     assert spread.upper(0.01) > 0 > spread.lower(0.01)
+
+
+_errors = st.one_of(
+    _residuals.map(_learn),
+    _residuals.map(lambda residuals: QuantileSpread.learn(residuals, count=11)),
+    st.just(NO_SPREAD),
+)
+_levels = st.floats(0.1, 0.99)
+
+
+@given(errors=_errors, value=st.floats(1e-3, 1e6), level=_levels, shift=st.floats(0, 2), width=st.floats(0.1, 3))
+def test_bounds_contain_the_value_and_a_shift_widens_them(
+    errors: Spread, value: float, level: float, shift: float, width: float
+) -> None:
+    low, high = bound(value, errors, level=level, width=width)
+    wider = bound(value, errors, level=level, width=width, shift=shift)
+    assert wider[0] <= low <= value <= high <= wider[1]
+
+
+@given(errors=_errors, values=st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=5), level=_levels)
+def test_columns_and_single_values_have_the_same_bounds(errors: Spread, values: list[float], level: float) -> None:
+    low, high = bound(np.array(values), errors, level=level, shift=0.1)
+    each = [build_estimate(value, errors, level=level, shift=0.1) for value in values]
+    assert low.tolist() == [estimate.low for estimate in each]
+    assert high.tolist() == [estimate.high for estimate in each]
+
+
+def test_a_limit_caps_value_and_bounds() -> None:
+    estimate = build_estimate(0.9, NO_SPREAD, level=0.9, shift=1.0, most=0.8)
+    assert (estimate.value, estimate.high) == (0.8, 0.8)
+    assert estimate.low == pytest.approx(0.9 / np.e)
+
+
+def test_bounds_keep_a_least_distance() -> None:
+    low, high = bound(1.0, NO_SPREAD, level=0.9, least=0.02)
+    assert (float(low), float(high)) == pytest.approx((np.exp(-0.02), np.exp(0.02)))
+
+
+def test_quantiles_of_normal_errors_are_found_again() -> None:
+    errors = np.random.default_rng(0).normal(0, 0.2, 50_000)
+    spread = QuantileSpread.learn(errors, count=201)
+    assert spread.upper(0.05) == pytest.approx(1.645 * 0.2, rel=0.03)
+    assert spread.lower(0.05) == pytest.approx(-1.645 * 0.2, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "expected"), [(8, 1, 4, 1), (0.25, 1, 4, 2), (2, 1, 4, 0), (8, 0, 2, 2), (8, 0, 0, np.inf)]
+)
+def test_distance_from_a_range_is_in_doublings(value: float, low: float, high: float, expected: float) -> None:
+    assert count_doublings(value, low, high) == expected

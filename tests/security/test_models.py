@@ -253,7 +253,7 @@ def _ask(predictor: Any) -> None:
     if isinstance(predictor, StepPredictor):
         for trees in getattr(predictor.model, "kernels_", getattr(predictor.model, "calls_", None)).trees_.values():
             trees.predict(np.ones((3, 40)))
-        predictor._find_spread(0, 0.9)
+        predictor.bound(1.0, level=0.9)
     else:
         predictor.model._correct(np.ones((2, 17)))
 

@@ -11,6 +11,7 @@ import numpy as np
 from foretell.core.cycles import Metric, Resource
 from foretell.core.devices import Device
 from foretell.core.errors import NotEnoughRunsError, NotFoundError, StoreError
+from foretell.core.intervals import NO_SPREAD, QuantileSpread, build_estimate, count_doublings
 from foretell.core.model_checks import read_rising
 from foretell.core.model_files import load_model, save_model
 from foretell.core.prediction import Estimate
@@ -30,7 +31,7 @@ T = TypeVar("T", int, float)
 SUFFIX = ".safetensors"
 SHIPPED = "shared"
 LEAST_JOBS = 3
-_QUANTILES = np.linspace(0.0, 1.0, 101)
+_QUANTILES = 101
 _UNSEEN = np.log(1.3)  # wider on either side, where a setting is none of those learned from: nobody can tell
 _FARTHER = np.log(1.1)  # and wider still with each doubling beyond them
 _GUESSED = 4.0  # doublings, where the times of operators are those of another device
@@ -83,7 +84,7 @@ class Known:
             yield from self._warn_of_communication(setting)
         if iteration_s is not None:
             short, long = self.iterations_s
-            far = _find_beyond(iteration_s, short / _NEAR, long * _NEAR)
+            far = count_doublings(iteration_s, short / _NEAR, long * _NEAR)
             if far:
                 ranges = _render_range(self.iterations_s, render_duration)
                 text = f"An iteration of {render_duration(iteration_s)}; measured: {ranges}."
@@ -101,7 +102,7 @@ class Known:
             ("workers", setting.workers, [each.workers for each in like]),
             ("servers", setting.servers, [each.servers for each in like]),
         ):
-            far = _find_beyond(value, min(counts), max(counts)) if value else 0.0
+            far = count_doublings(value, min(counts), max(counts)) if value else 0.0
             if far:
                 text = f"{value} {word} with {name_strategy(setting)}; measured: {_render_range(counts, str)}."
                 yield _warn_of_range(word, value, counts, text), far
@@ -124,16 +125,11 @@ def _warn_of_link(setting: Setting, measured: Sequence[float | None]) -> Iterato
         text = f"A link of {render_link(link)}: no training with a link that has a rate was measured."
         yield build_warning("link-not-measured", text, link_bytes_per_s=link), 0.0
         return
-    far = _find_beyond(link, min(rates) / _NEAR, max(rates) * _NEAR)
+    far = count_doublings(link, min(rates) / _NEAR, max(rates) * _NEAR)
     if far:
         ranges = _render_range(rates, render_link)
         text = f"A link of {render_link(link)} with {name_strategy(setting)}; measured: {ranges}."
         yield _warn_of_range("link_bytes_per_s", link, rates, text), far
-
-
-def _find_beyond(value: float, low: float, high: float) -> float:
-    """Doublings from a range; none within."""
-    return max(0.0, float(np.log2(value / high)) if high else np.inf, float(np.log2(low / value)) if low else 0.0)
 
 
 def _render_range(values: Sequence[T], render: Callable[[T], str]) -> str:
@@ -149,7 +145,7 @@ def name_strategy(setting: Setting) -> str:
 class ConsumptionPredictor:
     """A model of consumption, with how far it was off on families of networks it had not seen."""
 
-    def __init__(self, model: PhysicsModel, *, spreads: Mapping[str, Floats], known: Known) -> None:
+    def __init__(self, model: PhysicsModel, *, spreads: Mapping[str, QuantileSpread], known: Known) -> None:
         self.model = model
         self.spreads = dict(spreads)
         self.known = known
@@ -178,22 +174,15 @@ class ConsumptionPredictor:
             outside.append((build_warning("operators-not-measured", guess, device=setting.device), _GUESSED))
         wider = (_UNSEEN if outside else 0.0) + _FARTHER * sum(far for _, far in outside)
 
-        def bound(name: str, value: float, most: float = np.inf) -> Estimate:
-            low, high = self._find_spread(name, level)
-            return Estimate(
-                value=min(value, most),
-                low=min(value * np.exp(low - wider), most),
-                high=min(value * np.exp(high + wider), most),
-                level=level,
-            )
-
         cycles = {
             resource: CycleEstimate(
                 **{
-                    metric.value: bound(
+                    metric.value: self.bound(
                         _name(resource, metric),
                         told.metrics[resource, metric],
-                        _find_most(resource, setting) if metric is Metric.AMOUNT else np.inf,
+                        level=level,
+                        wider=wider,
+                        most=_find_most(resource, setting) if metric is Metric.AMOUNT else np.inf,
                     )
                     for metric in Metric
                 }
@@ -204,7 +193,7 @@ class ConsumptionPredictor:
         return ConsumptionPrediction(
             workload=workload,
             setting=setting,
-            iteration=bound(_ITERATION, told.iteration_s),
+            iteration=self.bound(_ITERATION, told.iteration_s, level=level, wider=wider),
             compute_s=told.compute_s,
             exposed_s=told.exposed_s,
             cycles=cycles,
@@ -212,12 +201,12 @@ class ConsumptionPredictor:
             warnings=(*(warning for warning, _ in outside), *warnings),
         )
 
-    def _find_spread(self, name: str, level: float) -> tuple[float, float]:
-        """Logarithms of the factors between which the truth lies."""
-        if name not in self.spreads:
-            return -_UNSEEN, _UNSEEN
-        low, high = np.interp([(1 - level) / 2, (1 + level) / 2], _QUANTILES, self.spreads[name])
-        return min(float(low), 0.0), max(float(high), 0.0)
+    def bound(self, name: str, value: float, *, level: float, wider: float = 0.0, most: float = np.inf) -> Estimate:
+        """A quantity with its interval, ``wider`` on either side, in logs."""
+        spread = self.spreads.get(name)
+        if spread is None:
+            return build_estimate(value, NO_SPREAD, level=level, shift=_UNSEEN + wider, most=most)
+        return build_estimate(value, spread, level=level, shift=wider, most=most)
 
     def transfer(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> "ConsumptionPredictor":
         """What was learned, carried to the setting of a few more jobs.
@@ -236,7 +225,7 @@ class ConsumptionPredictor:
         Raises:
             StoreError: It cannot be written.
         """
-        spreads = {name: [round(float(value), 5) for value in values] for name, values in self.spreads.items()}
+        spreads = {name: spread.round() for name, spread in self.spreads.items()}
         save_model(path, self.model, {"spreads": spreads, "known": to_record(self.known)})
 
 
@@ -248,7 +237,10 @@ def load_consumption_model(path: Path) -> ConsumptionPredictor:
     """
     model, facts = load_model(path, [PhysicsModel], remedy="learn it again")
     try:
-        spreads = {name: read_rising(values, count=len(_QUANTILES)) for name, values in facts["spreads"].items()}
+        spreads = {
+            name: QuantileSpread(quantiles=tuple(read_rising(values, count=_QUANTILES).tolist()))
+            for name, values in facts["spreads"].items()
+        }
         return ConsumptionPredictor(model, spreads=spreads, known=from_record(Known, facts["known"]))
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise StoreError(f"{path}: a model of consumption without what it covers ({exc}); learn it again") from exc
@@ -287,7 +279,7 @@ def learn_consumption_model(
 
 def measure_spreads(
     cases: Sequence[Case], jobs: Sequence[MeasuredJob], unseen: Mapping[str, Sequence[Case]]
-) -> dict[str, Floats]:
+) -> dict[str, QuantileSpread]:
     """Quantiles of log(actual ÷ predicted) on families that were held back, of the iteration and of each metric."""
     names = [_ITERATION, *(_name(*target) for target in TARGETS)]
     rows = []
@@ -307,7 +299,7 @@ def measure_spreads(
         return {}
     misses = np.vstack(rows)
     columns = {name: column[np.isfinite(column)] for name, column in zip(names, misses.T, strict=True)}
-    return {name: np.quantile(column, _QUANTILES) for name, column in columns.items() if len(column)}
+    return {name: QuantileSpread.learn(column, count=_QUANTILES) for name, column in columns.items() if len(column)}
 
 
 def _check_enough(jobs: Sequence[MeasuredJob]) -> None:

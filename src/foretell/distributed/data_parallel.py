@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from foretell.core.errors import ImportDataError
-from foretell.core.intervals import Spread
+from foretell.core.intervals import Spread, bound
 from foretell.core.workload import Floats
 from foretell.distributed.compute_time import NOISE, Block, Compute, Params, fit_blocks, get_column, soften
 from foretell.distributed.measured_range import SPLITS, Fold, Reach
@@ -98,7 +98,7 @@ class ParallelModel:
         _check(rows)
         self.names_ = Names.find([row.placed for row in rows])
         self.reach_ = Reach.find([row.placed for row in rows])
-        self.spreads_ = {kind: Spread.believe() for kind in SPLITS}
+        self.spreads_ = {kind: Spread.from_prior() for kind in SPLITS}
         every = self.names_.number([row.placed for row in rows])
         step_s = np.array([row.step_s for row in rows])
         sync_s = np.array([np.nan if row.sync_s is None else row.sync_s for row in rows])
@@ -120,7 +120,7 @@ class ParallelModel:
         told, compute = self._answer(steps)
         least, _ = self._answer([self.reach_.find_least(step) for step in steps])
         return [
-            self._build(step, time_s=float(time), compute_s=float(alone), chance=(1 - level) / 2)
+            self._build(step, time_s=float(time), compute_s=float(alone), level=level)
             for step, time, alone in zip(steps, np.maximum(least, told), compute, strict=True)
         ]
 
@@ -154,18 +154,18 @@ class ParallelModel:
                 model.reach_.find_width(steps[key]),
             )
 
-    def _build(self, step: PlacedStep, *, time_s: float, compute_s: float, chance: float) -> ParallelTime:
+    def _build(self, step: PlacedStep, *, time_s: float, compute_s: float, level: float) -> ParallelTime:
         spread, width = self.spreads_[self.reach_.find_kind(step)], self.reach_.find_width(step)
-        low, high = spread.lower(chance) * width, spread.upper(chance) * width
+        low_s, high_s = bound(time_s, spread, level=level, width=width, least=_SUREST)
         # A step is not shorter than its computing, which is as sure as if its GPUs had been seen.
         sure = 1.0 if self.reach_.find_kind(step) == "new" else self.reach_.find_batch_width(step) / width
-        least_s = compute_s * float(np.exp(low * min(1.0, sure)))
+        least_s = compute_s * float(np.exp(spread.lower((1 - level) / 2) * width * min(1.0, sure)))
         return ParallelTime(
             step_s=time_s,
             compute_s=compute_s,
             exposed_s=time_s - compute_s,
-            low_s=max(time_s * float(np.exp(min(-_SUREST, low))), min(least_s, time_s * (1 - _SUREST))),
-            high_s=time_s * float(np.exp(max(_SUREST, high))),
+            low_s=max(float(low_s), min(least_s, time_s * (1 - _SUREST))),
+            high_s=float(high_s),
         )
 
     def _learn_sync(self, rows: Rows, step_s: Floats, sync_s: Floats) -> Params:

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from foretell.core.intervals import count_doublings
 from foretell.distributed.placed_steps import PlacedStep, Placement, TimedStep
 
 Fold = tuple[Sequence[TimedStep], Sequence[TimedStep]]
@@ -119,8 +118,8 @@ class Reach:
         kind, far = self.find_kind(step), self.find_batch_width(step)
         if kind == "seen":
             return far
-        beyond = np.log2(sum(step.gpus) / self.gpus.get(step.cluster, self.most_gpus))
-        width = far - _SEEN_STRAY + _USUAL_STRAY * (1 + max(0.0, float(beyond)))
+        beyond = count_doublings(sum(step.gpus), 0, self.gpus.get(step.cluster, self.most_gpus))
+        width = far - _SEEN_STRAY + _USUAL_STRAY * (1 + beyond)
         if kind == "new":
             return width + _PAIR_STRAY
         return width + _NODES_STRAY * self.is_guess(step)
@@ -128,8 +127,7 @@ class Reach:
     def find_batch_width(self, step: PlacedStep) -> float:
         """The same for a placement that was seen: with each doubling of the batch beyond those that were."""
         low, high = self.batches.get((step.workload, step.cluster), (step.batch, step.batch))
-        beyond = max(0.0, float(np.log2(step.batch / high)), float(np.log2(low / step.batch)))
-        return _SEEN_STRAY + _USUAL_STRAY * beyond
+        return _SEEN_STRAY + _USUAL_STRAY * count_doublings(step.batch, low, high)
 
 
 def _sort(gpus: Placement) -> Placement:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.core.intervals import Spread
+from foretell.core.intervals import Spread, bound
 from foretell.core.prediction import Estimate
 from foretell.runtimes.regressors import LARGEST
 from foretell.runtimes.requests import Outlay, plan_for_widths
@@ -80,18 +80,16 @@ class Question:
     retry_cost: float | None
 
     def bounds(self, value: Floats, spread: Spread, widths: Floats, outlay: Outlay) -> Bounds:
-        outside = (1 - self.level) / 2
         if self.retry_cost is not None:
             outlay = replace(outlay, retry_cost=self.retry_cost)
         plan = plan_for_widths(spread, outlay, widths=widths, tries=_TRIES, risk=self.risk, least_cost=self.least_cost)
+        low, high = bound(value, spread, level=self.level, width=widths, shift=self.shift)
         with np.errstate(over="ignore"):
-            high = value * np.exp(widths * spread.upper(outside) + self.shift)
-            low = value * np.exp(widths * spread.lower(outside) - self.shift)
             asked = np.minimum((value * np.exp(self.shift))[:, None] * plan, LARGEST)
         return Bounds(
             value=value,
-            low=np.minimum(low, value),
-            high=np.maximum(high, value),
+            low=low,
+            high=high,
             request=asked[:, 0],
             retries=asked[:, 1:],
             centre=value,

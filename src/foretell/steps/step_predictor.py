@@ -5,10 +5,10 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from foretell.core.devices import Device
 from foretell.core.errors import NotFoundError, StoreError
+from foretell.core.intervals import NO_SPREAD, QuantileSpread, build_estimate
 from foretell.core.model_checks import read_rising
 from foretell.core.model_files import load_model, save_model
 from foretell.core.prediction import Estimate
@@ -21,7 +21,7 @@ from foretell.steps.step_results import KnownDevice
 
 SUFFIX = ".safetensors"
 _MODELS: tuple[type[ReplayModel] | type[SerialModel], ...] = (ReplayModel, SerialModel)
-_QUANTILES = np.linspace(0.0, 1.0, 201)
+_QUANTILES = 201
 _FOLDS = 2
 _MOST_PROFILES = 2  # from here on, more of them are not told apart
 _UNKNOWN = np.log(1.5)  # where nothing was held back to learn from
@@ -32,7 +32,7 @@ class StepPredictor:
     """A model of a device, with how far it was off on steps it had not seen, by how many profiles it was given."""
 
     def __init__(
-        self, model: ReplayModel | SerialModel, *, spreads: Mapping[int, NDArray[np.float64]], notes: Sequence[str] = ()
+        self, model: ReplayModel | SerialModel, *, spreads: Mapping[int, QuantileSpread], notes: Sequence[str] = ()
     ) -> None:
         self.model = model
         self.spreads = dict(spreads)
@@ -51,15 +51,15 @@ class StepPredictor:
     def predict(self, workload: Workload, *, profiles: Sequence[MeasuredStep] = (), level: float = 0.9) -> StepEstimate:
         """How long a step takes; closer with profiles of the same network, at this or at other sizes."""
         model = self.model.refine(profiles) if profiles else self.model
-        return _build_estimate(workload, model.predict([workload])[0], self._find_spread(len(profiles), level), level)
+        times = model.predict([workload])[0]
+        return _build_estimate(workload, times, self.bound(times.iteration_s, profiles=len(profiles), level=level))
 
-    def _find_spread(self, profiles: int, level: float) -> tuple[float, float]:
-        """Logarithms of the factors between which the truth lies."""
+    def bound(self, iteration_s: float, *, profiles: int = 0, level: float) -> Estimate:
+        """An iteration with its interval, which is narrower with profiles."""
         known = [count for count in sorted(self.spreads) if count <= min(profiles, _MOST_PROFILES)]
         if not known:
-            return -_UNKNOWN, _UNKNOWN
-        low, high = np.interp([(1 - level) / 2, (1 + level) / 2], _QUANTILES, self.spreads[known[-1]])
-        return min(float(low), 0.0), max(float(high), 0.0)
+            return build_estimate(iteration_s, NO_SPREAD, level=level, shift=_UNKNOWN)
+        return build_estimate(iteration_s, self.spreads[known[-1]], level=level)
 
     def save(self, path: Path) -> None:
         """Keep it as one file.
@@ -67,7 +67,7 @@ class StepPredictor:
         Raises:
             StoreError: if it cannot be written.
         """
-        spreads = {str(count): [round(float(value), 5) for value in values] for count, values in self.spreads.items()}
+        spreads = {str(count): spread.round() for count, spread in self.spreads.items()}
         save_model(path, self.model, {"spreads": spreads, "notes": list(self.notes)})
 
 
@@ -79,7 +79,10 @@ def load_step_model(path: Path) -> StepPredictor:
     """
     model, facts = load_model(path, _MODELS, remedy="learn the device again")
     try:
-        spreads = {int(count): read_rising(values, count=len(_QUANTILES)) for count, values in facts["spreads"].items()}
+        spreads = {
+            int(count): QuantileSpread(quantiles=tuple(read_rising(values, count=_QUANTILES).tolist()))
+            for count, values in facts["spreads"].items()
+        }
         return StepPredictor(model, spreads=spreads, notes=[str(note) for note in facts["notes"]])
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise StoreError(
@@ -143,7 +146,7 @@ def measure_spreads(
     device: Device,
     *,
     seed: int = 0,
-) -> dict[int, NDArray[np.float64]]:
+) -> dict[int, QuantileSpread]:
     """Quantiles of log(actual ÷ predicted) on groups that were held back, without and with profiles."""
     names = sorted(set(groups))
     draw = np.random.default_rng(seed)
@@ -156,7 +159,7 @@ def measure_spreads(
         errors[0] += _compare(held, model.predict([step.workload for step in held]))
         for count in range(1, _MOST_PROFILES + 1):
             errors[count] += _try_profiles(model, held, count, draw)
-    return {count: np.quantile(values, _QUANTILES) for count, values in errors.items() if values}
+    return {count: QuantileSpread.learn(values, count=_QUANTILES) for count, values in errors.items() if values}
 
 
 def _try_profiles(
@@ -180,7 +183,7 @@ def _compare(steps: Sequence[MeasuredStep], told: Sequence[StepTimes]) -> list[f
     return [float(np.log(step.iteration_s / times.iteration_s)) for step, times in zip(steps, told, strict=True)]
 
 
-def _build_estimate(workload: Workload, times: StepTimes, spread: tuple[float, float], level: float) -> StepEstimate:
+def _build_estimate(workload: Workload, times: StepTimes, iteration: Estimate) -> StepEstimate:
     whole = times.kernel_s + times.gap_s
     phases = {
         phase: float(sum(whole[n] for n, operator in enumerate(workload.operators) if operator.phase is phase))
@@ -189,9 +192,7 @@ def _build_estimate(workload: Workload, times: StepTimes, spread: tuple[float, f
     value = times.iteration_s
     busy = min(float(times.kernel_s.sum()), value)
     return StepEstimate(
-        iteration=Estimate(
-            value=value, low=value * float(np.exp(spread[0])), high=value * float(np.exp(spread[1])), level=level
-        ),
+        iteration=iteration,
         phases=phases,
         busy_s=busy,
         overhead_s=value - busy,
