@@ -1,4 +1,4 @@
-"""Adaptive campaigns: they end by themselves, go on where they were, share a store, and run nothing twice."""
+"""Adaptive campaigns: they end, resume, share a store, and make no run twice."""
 
 import threading
 from pathlib import Path
@@ -30,7 +30,7 @@ def app(tmp_path: Path) -> App:
 
 @pytest.fixture(autouse=True)
 def by_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are really made, but their times are those of a law."""
+    """Real runs with times from a formula."""
     poll = LocalRunner.poll
 
     def measure(runner: LocalRunner, timeout_s: float) -> list[Run]:
@@ -49,7 +49,7 @@ def read_diary(app: App) -> list[str]:
     return (Path(app.directory) / "diary.txt").read_text().splitlines()
 
 
-def test_it_ends_by_itself_and_stays_ended(app: App) -> None:
+def test_it_ends_and_a_second_campaign_makes_nothing(app: App) -> None:
     first = foretell.generate(app, adaptive=True)
     assert first.ending is Ending.NO_LONGER_PAYS
     assert first.width is not None
@@ -62,7 +62,7 @@ def test_it_ends_by_itself_and_stays_ended(app: App) -> None:
     assert foretell.generate(app, adaptive=True).ending is Ending.NOTHING_LEFT
 
 
-def test_it_ends_when_answers_are_as_narrow_as_wanted(app: App) -> None:
+def test_it_ends_at_the_requested_precision(app: App) -> None:
     result = foretell.generate(app, until=0.9)
     assert result.ending is Ending.NARROW_ENOUGH
     assert result.width is not None
@@ -85,7 +85,7 @@ def test_interrupted_it_makes_the_runs_it_would_have_made(app: App, tmp_path: Pa
     assert sorted(read_diary(app)) == sorted(whole)
 
 
-def test_two_at_once_make_nothing_twice(app: App, tmp_path: Path) -> None:
+def test_two_campaigns_at_once_make_no_run_twice(app: App, tmp_path: Path) -> None:
     results: list[CampaignResult] = []
     threads = [
         threading.Thread(
@@ -111,7 +111,7 @@ def test_a_plan_has_the_next_runs_and_how_many_may_follow(app: App) -> None:
     assert after.width is not None
 
 
-def test_progress_tells_how_wide_answers_are(app: App) -> None:
+def test_progress_reports_the_width_of_intervals(app: App) -> None:
     seen: list[Progress] = []
     foretell.generate(app, adaptive=True, on_progress=seen.append)
     assert {progress.total for progress in seen} == {WHOLE}
@@ -129,8 +129,8 @@ def test_a_budget_ends_it(app: App) -> None:
 
 @pytest.mark.parametrize("retry_failed", [False, True])
 def test_failed_runs_are_made_again_once_when_asked(app: App, tmp_path: Path, retry_failed: bool) -> None:
-    mend = TEXT.replace("diary.txt\"'", 'diary.txt"; test "$PARAM_m" != 1\'')
-    (tmp_path / "foretell.yaml").write_text(mend)
+    failing = TEXT.replace("diary.txt\"'", 'diary.txt"; test "$PARAM_m" != 1\'')
+    (tmp_path / "foretell.yaml").write_text(failing)
     first = foretell.generate(tmp_path / "foretell.yaml", adaptive=True)
     assert first.failed > 0
     made = len(read_diary(app))
@@ -139,7 +139,7 @@ def test_failed_runs_are_made_again_once_when_asked(app: App, tmp_path: Path, re
     assert len(read_diary(app)) - made == second.completed + second.failed
 
 
-def test_imported_runs_count(app: App, tmp_path: Path) -> None:
+def test_imported_runs_are_used(app: App, tmp_path: Path) -> None:
     with foretell.open_store(tmp_path / "store.db") as store:
         store.add_runs(
             Run(spec=spec, state=State.COMPLETED, usage=Usage(elapsed_s=law(spec))) for spec in build_sweep(app)[:-1]

@@ -1,4 +1,4 @@
-"""Budgets: kept, and worth something when they are small. No test waits: runs take what the clock is told."""
+"""Budgets are kept, and small ones are used well. No test waits: a fake clock gives runs their durations."""
 
 import time
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ MINUTE = 60.0
 
 @dataclass
 class Clock:
-    """Time that passes when it is told to; what the test itself takes is nothing beside it."""
+    """A clock that only the test advances."""
 
     skipped_s: float = 0.0
 
@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture(autouse=True)
 def minutes(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
-    """How many minutes the run of each ``n`` takes; ``n`` of them where nothing else is said."""
+    """Minutes that the run of each ``n`` takes; ``n`` by default."""
     poll, longer = LocalRunner.poll, dict[int, float]()
 
     def measure(runner: LocalRunner, timeout_s: float) -> list[Run]:
@@ -74,7 +74,7 @@ def generate(app: App, *, minutes: float, **words: object) -> CampaignResult:
 
 
 def list_made(app: App) -> list[int]:
-    """What was run, in its order."""
+    """Return the runs in the order in which they were made."""
     return [int(run.spec.parameters["n"]) for run in reversed(foretell.list_runs(app).runs)]
 
 
@@ -96,13 +96,13 @@ def test_the_first_runs_are_the_smallest_one_by_one(app: App, minutes: dict[int,
     assert (list_made(app), result.left) == ([1, 2], 3)
 
 
-def test_a_sweep_without_scaled_down_runs_begins_with_its_smallest(tmp_path: Path) -> None:
+def test_a_sweep_without_scaled_down_runs_starts_with_the_smallest(tmp_path: Path) -> None:
     app = load(tmp_path, "{values: [9, 4, 16]}")
     assert generate(app, minutes=10).completed == 1
     assert list_made(app) == [4]
 
 
-def test_repetitions_of_what_was_measured_need_no_law(tmp_path: Path) -> None:
+def test_repetitions_of_measured_runs_need_no_estimate(tmp_path: Path) -> None:
     app = load(tmp_path, "{sd: [1, 2], fs: [30]}", "repetitions: 3\n")
     assert generate(app, minutes=10).completed == 6
     assert sorted(list_made(app)) == [1, 1, 1, 2, 2, 2]
@@ -116,7 +116,7 @@ def test_a_round_ends_when_its_runs_take_longer_than_planned(tmp_path: Path, min
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
-def test_the_clock_starts_when_the_first_run_can(
+def test_the_budget_starts_with_the_first_run(
     app: App, clock: Clock, monkeypatch: pytest.MonkeyPatch, adaptive: bool
 ) -> None:
     monkeypatch.setattr(making, "preload", lambda: clock.sleep(10 * MINUTE))
@@ -125,7 +125,7 @@ def test_the_clock_starts_when_the_first_run_can(
     assert result.elapsed_s < 7 * MINUTE
 
 
-def test_waiting_for_a_quiet_machine_leaves_time_for_runs(
+def test_waiting_for_an_idle_machine_is_not_part_of_the_budget(
     app: App, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quiet, "current_load", lambda: 1.8)
@@ -141,7 +141,7 @@ class TestRepeats:
 
     @pytest.fixture(autouse=True)
     def disturbed(self, minutes: dict[int, float], monkeypatch: pytest.MonkeyPatch) -> None:
-        """Every run is disturbed the first time."""
+        """Other processes disturb every run the first time."""
         poll, seen = LocalRunner.poll, set[str]()
 
         def measure(runner: LocalRunner, timeout_s: float) -> list[Run]:
@@ -163,24 +163,24 @@ class TestRepeats:
             (13, 3, "3 runs were measured while others used the machine: making them once more"),
         ],
     )
-    def test_as_many_as_fit_together(self, app: App, budget: float, repeated: int, note: str) -> None:
+    def test_disturbed_runs_are_repeated_in_parallel(self, app: App, budget: float, repeated: int, note: str) -> None:
         notes: list[str] = []
 
-        def heed(progress: Progress) -> None:
+        def watch(progress: Progress) -> None:
             notes.append(progress.note)
 
-        result = generate(app, minutes=budget, wait_quiet_s=1.0, on_progress=heed)
+        result = generate(app, minutes=budget, wait_quiet_s=1.0, on_progress=watch)
         assert (result.completed, result.repeated, result.disturbed) == (3, repeated, 3 - repeated)
         assert [text for text in notes if "once more" in text] == [note] * bool(note)
         assert result.elapsed_s < budget * MINUTE
 
 
-def test_an_adaptive_campaign_says_that_nothing_fits(app: App) -> None:
+def test_an_adaptive_campaign_reports_that_nothing_fits(app: App) -> None:
     generate(app, minutes=7, adaptive=True)
     assert generate(app, minutes=7, adaptive=True).ending is Ending.BUDGET
 
 
-def test_so_it_does_where_planned_runs_turn_out_too_long(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planned_runs_that_turn_out_too_long_are_reported(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "estimate_durations", lambda _, specs: [100 * MINUTE] * len(specs))
     result = generate(app, minutes=7, adaptive=True)
     assert (result.completed, result.ending) == (0, Ending.BUDGET)

@@ -1,4 +1,4 @@
-"""Campaigns by the Python API: plans and budgets, retries, and a store that fails at the worst moment."""
+"""Campaigns with the Python API: plans, budgets, retries, and a store that fails."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ DIARY = 'echo "$PARAM_n" >> "$PARAM_app_dir/diary.txt"'
 
 @pytest.fixture
 def slow(tmp_path: Path) -> App:
-    """Sixty runs of ``n`` seconds each, every tenth of which has been made."""
+    """Sixty runs of ``n`` seconds, every tenth of which is stored."""
     app = load(tmp_path, 'name: slow\nshell: "sleep $PARAM_n"\nparameters: {n: {values: {from: 1, to: 60, step: 1}}}\n')
     with foretell.open_store(tmp_path / "store.db") as store:
         store.add_runs(
@@ -80,8 +80,8 @@ def test_failed_runs_are_made_again_once_when_asked(tmp_path: Path) -> None:
     assert [(result.completed, result.failed) for result in results] == [(2, 1), (0, 0), (0, 1), (0, 0)]
     assert count_starts(tmp_path) == 4
     (tmp_path / "foretell.yaml").write_text(f"name: f\nshell: '{DIARY}'\nparameters: {{n: {{values: [1, 2, 3]}}}}\n")
-    mended = foretell.generate(tmp_path / "foretell.yaml", retry_failed=True, keep_runs=True)
-    assert (mended.completed, mended.failed) == (1, 0)
+    fixed = foretell.generate(tmp_path / "foretell.yaml", retry_failed=True, keep_runs=True)
+    assert (fixed.completed, fixed.failed) == (1, 0)
     assert {run.state for run in foretell.list_runs(app).runs} == {State.COMPLETED}
 
 
@@ -94,7 +94,7 @@ def test_a_run_past_its_limit_is_longer_than_it(tmp_path: Path) -> None:
 
 @contextmanager
 def full_disk(statement: str) -> Iterator[None]:
-    """Every such statement finds the disk full, as SQLite reports it."""
+    """Let every such statement fail with SQLite's error for a full disk."""
 
     def fail(connection: Connection, _cursor: object, sql: str, *_: object) -> None:
         if sql.startswith(statement):
@@ -109,7 +109,7 @@ def full_disk(statement: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_what_could_not_be_stored_is_picked_up(tmp_path: Path, jobs: int) -> None:
+def test_a_result_that_could_not_be_stored_is_stored_later(tmp_path: Path, jobs: int) -> None:
     app = load(tmp_path, f"name: d\nshell: '{DIARY}; sleep 0.05'\nparameters: {{n: {{values: [1, 2, 3, 4]}}}}\n")
     with full_disk("UPDATE runs"), pytest.raises(StoreError, match=r"disk is full(.|\n)*picks it up"):
         foretell.generate(app, jobs=jobs)
@@ -120,30 +120,30 @@ def test_what_could_not_be_stored_is_picked_up(tmp_path: Path, jobs: int) -> Non
     assert {run.state for run in foretell.list_runs(app).runs} == {State.COMPLETED}
 
 
-def test_jobs_bound_what_runs_at_once(tmp_path: Path) -> None:
+def test_jobs_limits_parallel_runs(tmp_path: Path) -> None:
     app = load(tmp_path, "name: j\ncommand: [sleep, 0.1]\nrepetitions: 4\n")
     seen = []
     foretell.generate(app, jobs=1, on_progress=lambda progress: seen.append(len(progress.running)))
     assert max(seen) == 1
 
 
-def test_ctrl_c_while_a_run_is_taken_in_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_a_run_is_stored_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = load(tmp_path, "name: c\ncommand: ['true']\nrepetitions: 4\n")
-    settle = LocalRunner._settle
+    release = LocalRunner._release
 
     def interrupted(runner: LocalRunner, job: object) -> None:
-        monkeypatch.setattr(LocalRunner, "_settle", settle)
+        monkeypatch.setattr(LocalRunner, "_release", release)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LocalRunner, "_settle", interrupted)
+    monkeypatch.setattr(LocalRunner, "_release", interrupted)
     assert "again" in foretell.generate(app).stopped
     assert foretell.list_runs(app, states=[State.RUNNING]).total == 0
     assert not foretell.generate(app).stopped
     assert foretell.list_runs(app, states=[State.COMPLETED]).total == 4
 
 
-def test_campaigns_side_by_side_share_the_cores(tmp_path: Path) -> None:
-    """Each of two processes starts runs as if it were alone; together they have no more than the cores."""
+def test_parallel_campaigns_share_the_cores(tmp_path: Path) -> None:
+    """Two processes start runs independently; together they use no more than the cores."""
     cores = len(os.sched_getaffinity(0))
     folders = [tmp_path / name for name in ("a", "b")]
     count = 'ls "$PARAM_app_dir/.." | grep -c busy >> "$PARAM_app_dir/seen"'

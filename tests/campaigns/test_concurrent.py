@@ -1,4 +1,4 @@
-"""Campaigns are not alone: other processes make the same runs, others use the machine, the store goes away."""
+"""Campaigns with other processes that make the same runs or use the machine, and a store that is unavailable."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def app(tmp_path: Path) -> App:
 
 @pytest.fixture
 def other() -> Iterator[Owner]:
-    """Another process that lives."""
+    """A live process that makes the same runs."""
     with subprocess.Popen(["sleep", "600"]) as process:
         yield replace(build_owner(), token="them", pid=process.pid, started_at=find_stat(process.pid).started_s)
         process.kill()
@@ -53,13 +53,13 @@ def finish(app: App, owner: Owner, number: int, state: State = State.COMPLETED) 
         assert store.finish(Run(spec=spec, state=state, usage=Usage(elapsed_s=1.0)), owner)
 
 
-def test_without_wait_it_says_that_another_process_makes_them(app: App, other: Owner) -> None:
+def test_without_wait_runs_of_other_processes_are_reported(app: App, other: Owner) -> None:
     take(app, other, 1, 2)
     result = foretell.generate(app)
     assert (result.completed, result.running_elsewhere) == (1, 2)
 
 
-def test_with_wait_it_stays_until_others_have_made_theirs(app: App, other: Owner) -> None:
+def test_with_wait_it_waits_for_runs_of_other_processes(app: App, other: Owner) -> None:
     take(app, other, 1, 2)
     notes, results = [], []
 
@@ -79,13 +79,13 @@ def test_with_wait_it_stays_until_others_have_made_theirs(app: App, other: Owner
     assert result.running_elsewhere == 0
 
 
-def test_with_wait_it_makes_what_others_leave_behind(app: App, other: Owner) -> None:
+def test_with_wait_it_makes_runs_of_processes_that_died(app: App, other: Owner) -> None:
     take(app, replace(other, started_at=1.0), 1, 2)  # no process started then
     assert foretell.generate(app, wait=True).completed == 3
 
 
 class Load:
-    """What others use of the machine, as the test says."""
+    """The load of other processes, set by the test."""
 
     cores = 0.0
 
@@ -98,22 +98,22 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Load:
     return load
 
 
-def test_a_campaign_waits_for_a_quiet_machine(app: App, others: Load) -> None:
+def test_a_campaign_waits_for_an_idle_machine(app: App, others: Load) -> None:
     others.cores = 1.8
     notes = []
 
-    def heed(progress: Progress) -> None:
+    def watch(progress: Progress) -> None:
         if progress.note and not progress.running:
             notes.append((progress.note, foretell.list_runs(app).total))
             others.cores = 0.0
 
-    assert foretell.generate(app, wait_quiet_s=60, on_progress=heed).completed == 3
+    assert foretell.generate(app, wait_quiet_s=60, on_progress=watch).completed == 3
     assert len(notes) == 1
     assert "1.8 cores" in notes[0][0]
     assert notes[0][1] == 0
 
 
-def test_but_not_for_ever_nor_when_there_is_nothing_to_run(app: App, others: Load) -> None:
+def test_the_wait_is_limited_and_needs_runs(app: App, others: Load) -> None:
     others.cores = 1.8
     assert foretell.generate(app, wait_quiet_s=0.2).completed == 3
     notes = []
@@ -123,7 +123,7 @@ def test_but_not_for_ever_nor_when_there_is_nothing_to_run(app: App, others: Loa
 
 @pytest.fixture
 def disturbed(monkeypatch: pytest.MonkeyPatch, others: Load) -> Load:
-    """Every run of the first round was disturbed; the second is quieter."""
+    """Every run of the first round is disturbed, the second is less so."""
     from foretell.schedulers.local_job import Job
 
     judge = Job._run_command
@@ -139,19 +139,19 @@ def disturbed(monkeypatch: pytest.MonkeyPatch, others: Load) -> Load:
     return others
 
 
-def test_disturbed_runs_are_measured_again_in_quiet(app: App, disturbed: Load) -> None:
+def test_disturbed_runs_are_repeated_on_an_idle_machine(app: App, disturbed: Load) -> None:
     result = foretell.generate(app, wait_quiet_s=1)
     assert (result.completed, result.repeated, result.disturbed) == (3, 3, 0)
     assert {run.machine.load for run in foretell.list_runs(app).runs} == {0.05}
 
 
-def test_they_stay_as_they_are_while_it_is_not_quiet(app: App, disturbed: Load) -> None:
+def test_disturbed_runs_are_not_repeated_on_a_busy_machine(app: App, disturbed: Load) -> None:
     disturbed.cores = 1.8
     result = foretell.generate(app, wait_quiet_s=0.1)
     assert (result.completed, result.repeated, result.disturbed) == (3, 0, 3)
 
 
-def test_they_are_not_lost_when_measuring_again_is_interrupted(app: App, disturbed: Load) -> None:
+def test_disturbed_runs_are_kept_if_repeating_is_interrupted(app: App, disturbed: Load) -> None:
     def leave(progress: Progress) -> None:
         if "once more" in progress.note:
             raise KeyboardInterrupt
@@ -161,7 +161,7 @@ def test_they_are_not_lost_when_measuring_again_is_interrupted(app: App, disturb
     assert foretell.list_runs(app, states=[State.COMPLETED]).total == 3
 
 
-def test_ctrl_c_says_what_became_of_local_runs(tmp_path: Path) -> None:
+def test_ctrl_c_reports_stopped_local_runs(tmp_path: Path) -> None:
     app = load(tmp_path, "name: c\ncommand: [sleep, 60]\nrepetitions: 4\n")
 
     def leave(progress: Progress) -> None:
@@ -173,17 +173,17 @@ def test_ctrl_c_says_what_became_of_local_runs(tmp_path: Path) -> None:
     assert result.stopped.startswith("1 under way was stopped; run the same command again")
 
 
-def test_what_a_budget_left_is_told(tmp_path: Path) -> None:
+def test_runs_left_out_by_a_budget_are_reported(tmp_path: Path) -> None:
     app = load(tmp_path, "name: b\ncommand: [sleep, 0.1]\nrepetitions: 100\n")
     result = foretell.generate(app, budget_s=0.5, jobs=1)
     assert result.left == 100 - result.completed > 0
     assert result.left_s == pytest.approx(0.1 * result.left, rel=0.5)
 
 
-class TestStoreThatIsAway:
+class TestUnavailableStore:
     @pytest.fixture
     def away(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-        """Whether the server answers, as the test says."""
+        """Make the server unavailable while the test says so."""
         from foretell.stores.sql import SqlStore
 
         state, finish_all = {"away": 0}, SqlStore.finish_all
@@ -220,7 +220,7 @@ class TestStoreThatIsAway:
 
 
 @pytest.mark.postgres
-def test_a_campaign_outlives_a_restart_of_the_server(tmp_path: Path, restartable_postgres: Any) -> None:
+def test_a_campaign_survives_a_restart_of_the_server(tmp_path: Path, restartable_postgres: Any) -> None:
     app = load(tmp_path, "name: r\ncommand: [sleep, 0.2]\nrepetitions: 12\n")
     code = (
         "import sys, foretell; app = foretell.load_app(sys.argv[1]); "

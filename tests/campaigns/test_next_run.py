@@ -1,4 +1,4 @@
-"""Which run to make next, on a law we chose."""
+"""Chooses the next run of runs whose times follow a formula."""
 
 import itertools
 import math
@@ -49,7 +49,7 @@ def make_runs(specs: Sequence[RunSpec], *, noise: float = 0.01, seed: int = 0) -
 
 
 def replay(choose: Callable[[Sequence[Run], Sequence[RunSpec]], Sequence[RunSpec]], *, cost_s: float) -> list[Run]:
-    """Runs in the order chosen, as many as the cost allows."""
+    """Return the chosen runs in order, within the cost."""
     oracle = {run.id: run for run in make_runs(SWEEP)}
     made: list[Run] = []
     while True:
@@ -73,7 +73,7 @@ def _draw_with(seed: int) -> Callable[[Any, Sequence[RunSpec]], list[RunSpec]]:
     return lambda _, left: [left[int(draw.integers(len(left)))]]
 
 
-def test_its_runs_tell_more_than_random_ones_of_the_same_time() -> None:
+def test_chosen_runs_give_lower_errors_than_random_ones_of_the_same_time() -> None:
     whole_s = sum(map(law, SWEEP))
     ours = error(replay(lambda made, left: propose(made, left, QUESTIONS).specs, cost_s=0.25 * whole_s))
     others = [error(replay(_draw_with(seed), cost_s=0.25 * whole_s)) for seed in range(5)]
@@ -81,7 +81,7 @@ def test_its_runs_tell_more_than_random_ones_of_the_same_time() -> None:
     assert ours < 0.5 * np.median(others)
 
 
-def test_the_start_is_cheap_and_varies_everything() -> None:
+def test_the_first_runs_are_short_and_vary_all_parameters() -> None:
     proposal = propose([], SWEEP, QUESTIONS)
     first = proposal.specs[0].parameters
     assert (first["steps"], first["size"]) == (10, 8)
@@ -93,7 +93,7 @@ def test_the_start_is_cheap_and_varies_everything() -> None:
     assert sum(map(law, proposal.specs)) < 0.15 * sum(map(law, SWEEP))
 
 
-def test_the_start_goes_on_where_it_was_interrupted() -> None:
+def test_an_interrupted_start_is_resumed() -> None:
     whole = propose([], SWEEP, QUESTIONS).specs
     made = make_runs(whole[:3])
     left = [spec for spec in SWEEP if spec not in whole[:3]]
@@ -103,11 +103,11 @@ def test_the_start_goes_on_where_it_was_interrupted() -> None:
     assert len(propose(made, left, QUESTIONS, pending=rest[:2]).specs) == len(rest) - 2
 
 
-def test_the_same_runs_give_the_same_proposal() -> None:
+def test_proposals_are_deterministic() -> None:
     assert propose_after(12) == propose_after(12)
 
 
-def test_a_round_narrows_and_has_nothing_twice() -> None:
+def test_a_round_narrows_intervals_and_repeats_nothing() -> None:
     proposal = propose_after(12, at_once=4)
     assert len({spec.configuration for spec in proposal.specs}) == 4
     assert proposal.width is not None
@@ -115,27 +115,27 @@ def test_a_round_narrows_and_has_nothing_twice() -> None:
     assert proposal.width_after < proposal.width
 
 
-def test_options_that_differ_in_nothing_that_tells_are_still_proposed_once() -> None:
+def test_options_with_equal_features_are_proposed_once() -> None:
     twins = [replace(spec, allocation=Allocation(memory_bytes=size)) for spec in SWEEP for size in (2**30, 2**31)]
     made = make_runs(twins[::3])
     specs = propose(made, twins[1::3], QUESTIONS, at_once=16).specs
     assert len({spec.id for spec in specs}) == len(specs) == 16
 
 
-def test_what_others_are_running_is_not_proposed() -> None:
+def test_runs_of_other_processes_are_not_proposed() -> None:
     pending = propose_after(12, at_once=2).specs
     proposal = propose_after(12, at_once=2, pending=pending)
     assert not {spec.id for spec in pending} & {spec.id for spec in proposal.specs}
 
 
 def propose_after(count: int, **options: object) -> Proposal:
-    """The proposal after so many runs spread over the sweep."""
+    """Return the proposal after so many runs spread over the sweep."""
     made = [SWEEP[index] for index in np.random.default_rng(1).permutation(len(SWEEP))[:count]]
     left = [spec for spec in SWEEP if spec not in made]
     return propose(make_runs(made), left, QUESTIONS, **options)  # type: ignore[arg-type]
 
 
-def test_it_ends_when_the_answers_are_narrow_enough() -> None:
+def test_it_ends_when_intervals_are_narrow_enough() -> None:
     assert propose_after(24, until=0.5).ending is Ending.NARROW_ENOUGH
     assert propose_after(24, until=1e-4).ending is not Ending.NARROW_ENOUGH
 
@@ -164,21 +164,21 @@ def test_it_ends_when_nothing_is_left() -> None:
 
 
 @pytest.mark.parametrize(("noise", "again"), [(0.001, False), (0.5, True)])
-def test_a_configuration_is_run_again_only_if_noise_is_what_is_left(noise: float, again: bool) -> None:
+def test_a_configuration_is_repeated_only_if_noise_dominates(noise: float, again: bool) -> None:
     second = [make_spec(**spec.parameters, scale=spec.scale, repetition=1) for spec in SWEEP]  # type: ignore[arg-type]
     proposal = propose(make_runs(SWEEP, noise=noise), second, QUESTIONS)
     assert bool(proposal.specs) is again
     assert (proposal.ending is Ending.NOTHING_LEFT) is not again
 
 
-def test_failed_runs_are_not_tried_again_and_teach_nothing() -> None:
+def test_failed_runs_are_neither_repeated_nor_used_for_fitting() -> None:
     failed = [Run(spec=spec, state=State.FAILED) for spec in SMALL]
     second = [make_spec(**spec.parameters, repetition=1) for spec in SMALL]  # type: ignore[arg-type]
     proposal = propose(failed, [*second, *LARGE], QUESTIONS)
     assert {spec.scale for spec in proposal.specs} == {Scale.FULL_SCALE}
 
 
-def test_questions_are_drawn_from_the_targets() -> None:
+def test_evaluation_points_are_drawn_from_the_targets() -> None:
     app = App(
         name="asked",
         parameters=(

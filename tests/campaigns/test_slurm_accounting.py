@@ -1,23 +1,22 @@
-"""Slurm's accounting is down for a while, or for good."""
+"""Campaigns while Slurm's accounting is down, temporarily or permanently."""
 
 import sys
 from pathlib import Path
 
 import pytest
-from tests.schedulers.slurm.campaigns import Sweep, wait_for, when_told
+from tests.schedulers.slurm.campaigns import Sweep, on_note, wait_for
 from tests.slurm.cluster import Cluster
 
-from foretell.schedulers.slurm import runner
-from foretell.schedulers.slurm import tracking as following
+from foretell.schedulers.slurm import runner, tracking
 
 pytestmark = pytest.mark.slurm
 EAT = f"{sys.executable} -ISc 'b = bytearray(64 << 20); b[::4096] = b[::4096]; import time; time.sleep(2)'"
-SILENT = "accounting does not answer"
+SILENT = "accounting does not respond"
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_SHORTEST_S", 0.3)
+    monkeypatch.setattr(runner, "_MIN_INTERVAL_S", 0.3)
 
 
 @pytest.fixture
@@ -26,11 +25,11 @@ def cluster(own_slurm_environment: Cluster) -> Cluster:
     return own_slurm_environment
 
 
-def test_ends_during_an_outage_are_collected_afterwards_with_their_memory(cluster: Cluster, tmp_path: Path) -> None:
+def test_runs_that_end_during_an_outage_are_collected_with_their_memory(cluster: Cluster, tmp_path: Path) -> None:
     sweep = Sweep.build(tmp_path, count=3, shell=EAT)
     result = sweep.generate(
-        (sweep.has_begun, lambda: cluster.kill("slurmdbd")),
-        (when_told(SILENT), lambda: cluster.start_daemon("slurmdbd")),
+        (sweep.has_started, lambda: cluster.kill("slurmdbd")),
+        (on_note(SILENT), lambda: cluster.start_daemon("slurmdbd")),
     )
     sweep.check()
     sweep.check_submitted_once()
@@ -44,10 +43,10 @@ def test_ends_during_an_outage_are_collected_afterwards_with_their_memory(cluste
     assert "Problem talking to the database: Connection refused" in result.notes[0]
 
 
-def test_down_for_good_the_jobs_own_records_are_used(
+def test_without_accounting_the_records_of_jobs_are_used(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "_OUTAGE_S", 2.0)
+    monkeypatch.setattr(tracking, "_OUTAGE_S", 2.0)
     sweep = Sweep.build(tmp_path, count=3, shell="sleep 0.5; exit $PARAM_n")
     cluster.kill("slurmdbd")
     result = sweep.generate()

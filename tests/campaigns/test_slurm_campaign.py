@@ -1,4 +1,4 @@
-"""A large campaign on a real cluster: through arrays, all accounted."""
+"""A large campaign on a real cluster, with arrays and accounting."""
 
 from collections import Counter
 from pathlib import Path
@@ -15,9 +15,7 @@ COUNT = 100
 
 @pytest.mark.slurm
 @pytest.mark.slow
-def test_two_hundred_runs_go_out_as_two_arrays_and_are_all_accounted(
-    slurm_environment: Cluster, tmp_path: Path
-) -> None:
+def test_two_hundred_runs_are_two_arrays_with_complete_accounting(slurm_environment: Cluster, tmp_path: Path) -> None:
     sweep = Sweep.build(tmp_path, count=COUNT, more="resources: {cores: [1, 2], memory: [40MB]}\n")
     result = sweep.generate()
     assert (result.completed, result.failed, result.submitted) == (2 * COUNT, 0, 0)

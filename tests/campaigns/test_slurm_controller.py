@@ -1,16 +1,15 @@
-"""Slurm's controller dies and comes back: before a campaign, while it is submitted, while it runs."""
+"""Slurm's controller is killed and restarted: before a campaign, while it is submitted, while it runs."""
 
 import shutil
 from pathlib import Path
 
 import pytest
-from tests.schedulers.slurm.campaigns import Sweep, list_queue, wait_for, when_told
+from tests.schedulers.slurm.campaigns import Sweep, list_queue, on_note, wait_for
 from tests.slurm.cluster import Cluster
 
 import foretell
 from foretell.core.errors import SchedulerError
-from foretell.schedulers.slurm import runner
-from foretell.schedulers.slurm import tracking as following
+from foretell.schedulers.slurm import runner, tracking
 
 pytestmark = pytest.mark.slurm
 SILENT = "Unable to contact slurm controller"
@@ -18,7 +17,7 @@ SILENT = "Unable to contact slurm controller"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_SHORTEST_S", 0.3)
+    monkeypatch.setattr(runner, "_MIN_INTERVAL_S", 0.3)
 
 
 @pytest.fixture
@@ -37,15 +36,15 @@ def test_killed_and_restarted_while_runs_are_under_way(cluster: Cluster, tmp_pat
 
     def restart() -> None:
         cluster.start_daemon("slurmctld")
-        sweep.let_go()  # not before: Slurm itself may lose an end that comes while its controller starts, for minutes
+        sweep.release()  # not before: Slurm may miss for minutes that a job ended while its controller started
 
-    result = sweep.generate((sweep.has_begun, kill), (when_told(SILENT), restart))
+    result = sweep.generate((sweep.has_started, kill), (on_note(SILENT), restart))
     sweep.check()
     sweep.check_submitted_once()
-    assert result.notes == (f"squeue: slurm_load_jobs error: {SILENT} (connect failure); asking again",)
+    assert result.notes == (f"squeue: slurm_load_jobs error: {SILENT} (connect failure); retrying",)
 
 
-def test_down_from_the_start_nothing_is_taken_on(cluster: Cluster, tmp_path: Path) -> None:
+def test_without_a_controller_nothing_is_submitted(cluster: Cluster, tmp_path: Path) -> None:
     sweep = Sweep.build(tmp_path)
     cluster.kill("slurmctld")
     with pytest.raises(SchedulerError, match=SILENT) as caught:
@@ -54,27 +53,29 @@ def test_down_from_the_start_nothing_is_taken_on(cluster: Cluster, tmp_path: Pat
     assert (sweep.runs, sweep.batches) == ([], [])
 
 
-def test_down_while_submitting_it_is_settled_when_it_is_back(
+def test_a_submission_during_an_outage_is_resolved_afterwards(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = Sweep.build(tmp_path)
-    build = runner._find_most
+    build = runner._find_max
 
     def kill_and_build(*words: object) -> int:
         most = build(*words)  # type: ignore[arg-type]
         cluster.kill("slurmctld")
         return most
 
-    monkeypatch.setattr(runner, "_find_most", kill_and_build)
-    result = sweep.generate((when_told("whether the jobs were taken"), lambda: cluster.start_daemon("slurmctld")))
+    monkeypatch.setattr(runner, "_find_max", kill_and_build)
+    result = sweep.generate((on_note("whether the jobs were submitted"), lambda: cluster.start_daemon("slurmctld")))
     sweep.check()
     sweep.check_submitted_once()
-    assert result.notes[0].startswith(f"sbatch: Batch job submission failed: {SILENT} (connect failure); whether")
+    assert result.notes[0].startswith(f"sbatch: Batch job submission failed: {SILENT} (connect failure); it is checked")
     assert result.notes[-1].endswith("had never reached Slurm; it was submitted now")
 
 
-def test_jobs_it_forgot_are_made_again(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "_LAG_S", 1.0)
+def test_runs_of_forgotten_jobs_are_made_again(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "_LAG_S", 1.0)
     sweep = Sweep.build(tmp_path)
     cluster.run("scontrol", "update", "PartitionName=owens", "State=DOWN")  # they wait
     cluster.wait_until_saved()

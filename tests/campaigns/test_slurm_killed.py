@@ -1,4 +1,4 @@
-"""Foretell is killed, or started twice: what it handed to Slurm is neither forgotten nor submitted again."""
+"""Foretell is killed or started twice: submitted runs are neither lost nor submitted again."""
 
 import signal
 import socket
@@ -15,17 +15,17 @@ import foretell
 from foretell.measure import machine
 from foretell.schedulers.slurm import runner
 
-# Where a process dies: it is replaced there by one that kills itself.
+# Code that makes the process kill itself at a certain point.
 DEATHS = {
-    "before it is written": "submitting.Submitter._write = die",
-    "before sbatch": "submitting.submit = die",
-    "after sbatch": "submit = submitting.submit; submitting.submit = lambda *a, **k: (submit(*a, **k), die())",
+    "before it is written": "submit.Submitter._write = die",
+    "before sbatch": "submit.submit = die",
+    "after sbatch": "original = submit.submit; submit.submit = lambda *a, **k: (original(*a, **k), die())",
     "between two arrays": """
-        submit = submitting.submit
-        submitting.Submitter._find_largest_array = lambda self: 2
-        submitting.submit = lambda *a, **k: (setattr(submitting, 'submit', die), submit(*a, **k))[1]
+        original = submit.submit
+        submit.Submitter._find_largest_array = lambda self: 2
+        submit.submit = lambda *a, **k: (setattr(submit, 'submit', die), original(*a, **k))[1]
     """,
-    "while waiting": "following.Follower.look = die",
+    "while waiting": "tracking.Tracker.collect = die",
     "before storing": "claims.BatchClaims.keep = die",
     "after storing": "keep = claims.BatchClaims.keep; claims.BatchClaims.keep = lambda *a: (keep(*a), die())",
 }
@@ -33,15 +33,15 @@ PROGRAM = """
 import os, signal, sys
 import foretell
 from foretell.campaigns import claims
-from foretell.schedulers.slurm import submit as submitting
-from foretell.schedulers.slurm import tracking as following
+from foretell.schedulers.slurm import submit
+from foretell.schedulers.slurm import tracking
 die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_SHORTEST_S", 0.3)
+    monkeypatch.setattr(runner, "_MIN_INTERVAL_S", 0.3)
 
 
 def start_generate(sweep: Sweep, change: str = "") -> subprocess.Popen[str]:
@@ -51,7 +51,7 @@ def start_generate(sweep: Sweep, change: str = "") -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("moment", DEATHS)
-def test_killed_at_any_moment_the_next_one_goes_on(slurm: Slurm, tmp_path: Path, moment: str) -> None:
+def test_the_next_campaign_continues_after_a_kill_at_any_point(slurm: Slurm, tmp_path: Path, moment: str) -> None:
     sweep = Sweep.build(tmp_path)
     with start_generate(sweep, DEATHS[moment]) as process:
         said, _ = process.communicate()
@@ -61,7 +61,7 @@ def test_killed_at_any_moment_the_next_one_goes_on(slurm: Slurm, tmp_path: Path,
     sweep.check_submitted_once()
 
 
-def test_two_at_once_make_nothing_twice(slurm: Slurm, tmp_path: Path) -> None:
+def test_two_campaigns_at_once_make_no_run_twice(slurm: Slurm, tmp_path: Path) -> None:
     sweep = Sweep.build(tmp_path, count=8)
     others = [start_generate(sweep) for _ in range(2)]
     for process in others:
@@ -73,7 +73,7 @@ def test_two_at_once_make_nothing_twice(slurm: Slurm, tmp_path: Path) -> None:
     sweep.check_submitted_once()
 
 
-def test_two_at_once_settle_a_lost_answer_once(slurm: Slurm, tmp_path: Path) -> None:
+def test_two_campaigns_at_once_resolve_a_lost_reply_once(slurm: Slurm, tmp_path: Path) -> None:
     sweep = Sweep.build(tmp_path)
     with start_generate(sweep, DEATHS["before sbatch"]) as process:
         process.communicate()
@@ -87,7 +87,7 @@ def test_two_at_once_settle_a_lost_answer_once(slurm: Slurm, tmp_path: Path) -> 
     sweep.check_submitted_once()
 
 
-def test_an_sbatch_that_hangs_is_ended_and_its_job_found(fake_slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_a_hanging_sbatch_is_ended_and_its_job_found(fake_slurm: FakeSlurm, tmp_path: Path) -> None:
     fake_slurm.set_fault("kill-after-submit", "hang")
     sweep = Sweep.build(tmp_path)
     with start_generate(sweep) as process:
@@ -97,20 +97,20 @@ def test_an_sbatch_that_hangs_is_ended_and_its_job_found(fake_slurm: FakeSlurm, 
     result = sweep.generate()
     sweep.check()
     sweep.check_submitted_once()
-    assert [note for note in result.notes if "had been taken as job 1: its answer was lost, nothing else" in note]
+    assert [note for note in result.notes if "was submitted as job 1; only the reply of sbatch was lost" in note]
     assert not [pid for pid in fake_slurm._find_processes() if b"sbatch" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def test_an_sbatch_that_dies_after_it_was_heard(fake_slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_an_sbatch_killed_after_submission(fake_slurm: FakeSlurm, tmp_path: Path) -> None:
     fake_slurm.set_fault("kill-after-submit")
     sweep = Sweep.build(tmp_path)
     result = sweep.generate()
     sweep.check()
     sweep.check_submitted_once()
-    assert result.notes[0].startswith("sbatch: killed by signal 9; whether the jobs were taken is found out")
+    assert result.notes[0].startswith("sbatch: killed by signal 9; it is checked whether the jobs were submitted")
 
 
-def test_of_a_batch_that_was_taken_twice_one_works(
+def test_of_a_batch_submitted_twice_one_job_makes_the_runs(
     fake_slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = Sweep.build(tmp_path, count=fake_slurm.slots)
@@ -119,18 +119,18 @@ def test_of_a_batch_that_was_taken_twice_one_works(
         process.communicate()
     with monkeypatch.context() as blind:
         blind.setattr("foretell.schedulers.slurm.submit.find_submitted", lambda *_, **__: None)
-        blind.setattr("foretell.schedulers.slurm.batches.Followed.find_first", lambda self: None)
+        blind.setattr("foretell.schedulers.slurm.batch_journal.TrackedBatch.find_first", lambda self: None)
         foretell.generate(sweep.app)
     (second,) = sweep.batches
     assert second != "1"
-    sweep.let_go()
+    sweep.release()
     result = sweep.generate()
     sweep.check()
     assert len({job_id.partition("_")[0] for job_id in sweep.list_jobs()}) == 2
-    assert [note for note in result.notes if f"had been taken as job 1, too: job {second} is cancelled" in note]
+    assert [note for note in result.notes if f"was also submitted as job 1; job {second} is cancelled" in note]
 
 
-def test_another_login_node_goes_on(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_login_node_continues(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = Sweep.build(tmp_path)
     sweep.hold()
     foretell.generate(sweep.app)
@@ -139,13 +139,13 @@ def test_another_login_node_goes_on(slurm: Slurm, tmp_path: Path, monkeypatch: p
     wait_for(lambda: len(sweep.diary) == sweep.count)
     standing = foretell.status(sweep.app)
     assert [(batch.running, batch.unfinished) for batch in standing.batches] == [(sweep.count, sweep.count)]
-    sweep.let_go()
+    sweep.release()
     sweep.generate()
     sweep.check()
     sweep.check_submitted_once()
 
 
-def test_another_login_node_leaves_what_is_being_submitted_alone_for_a_while(
+def test_another_login_node_waits_for_a_submission_in_progress(
     slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = Sweep.build(tmp_path)
@@ -153,10 +153,10 @@ def test_another_login_node_leaves_what_is_being_submitted_alone_for_a_while(
         process.communicate()
     monkeypatch.setattr(socket, "gethostname", lambda: "login02")
     result = foretell.generate(sweep.app)
-    assert "is being submitted by process" in result.notes[0]
+    assert "is submitting batch" in result.notes[0]
     assert sweep.list_jobs() == []
     monkeypatch.setattr("foretell.schedulers.slurm.submit._SILENT_AFTER", timedelta(0))
     result = sweep.generate()
-    assert "had never reached Slurm; it was submitted now" in result.notes[0]
+    assert "had not reached Slurm and was submitted again" in result.notes[0]
     sweep.check()
     sweep.check_submitted_once()

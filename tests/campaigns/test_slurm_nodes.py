@@ -1,4 +1,4 @@
-"""Nodes fail under runs: that teaches nothing, and the runs are made again."""
+"""Nodes fail during runs: these runs are not used for fitting and are made again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slurm
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_SHORTEST_S", 0.3)
+    monkeypatch.setattr(runner, "_MIN_INTERVAL_S", 0.3)
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def cluster(own_slurm_environment: Cluster) -> Iterator[Cluster]:
 
 
 def set_down(cluster: Cluster, sweep: Sweep) -> None:
-    """Let both nodes of the partition fail with all runs on them, and come back."""
-    sweep.let_go()
+    """Let both nodes of the partition fail with all runs on them, then return to service."""
+    sweep.release()
     for node in ("o0001", "o0002"):
         cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     for node in ("o0001", "o0002"):
@@ -35,14 +35,12 @@ def set_down(cluster: Cluster, sweep: Sweep) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"no-requeue": ""}], ids=["requeued by Slurm", "made again by us"])
-def test_runs_on_a_node_that_fails_complete_in_the_end(
-    cluster: Cluster, tmp_path: Path, options: dict[str, str]
-) -> None:
+def test_runs_on_a_failed_node_complete_later(cluster: Cluster, tmp_path: Path, options: dict[str, str]) -> None:
     sweep = Sweep.build(tmp_path, count=3)
     sweep.hold()
     seen = []
     result = sweep.generate(
-        (sweep.has_begun, lambda: set_down(cluster, sweep)),
+        (sweep.has_started, lambda: set_down(cluster, sweep)),
         (lambda progress: seen.append(progress.last) if progress.last else None, lambda: None),
         submission=Submission(options=options),
     )

@@ -1,4 +1,4 @@
-"""What a plan says of runs on a cluster, and two campaigns there at once."""
+"""Plans of runs on a cluster, and two campaigns at once."""
 
 import threading
 from collections.abc import Callable
@@ -27,7 +27,7 @@ MINUTE_S = 60.0
         ("", {"exclusive": ""}, 4),
     ],
 )
-def test_the_most_it_can_take_heeds_what_each_run_has(
+def test_the_longest_duration_uses_each_runs_limit(
     fake_slurm: FakeSlurm, tmp_path: Path, more: str, options: dict[str, str], rounds: int
 ) -> None:
     sweep = Sweep.build(tmp_path, count=8, more=f"time_limit: 1m\n{more}")
@@ -35,7 +35,7 @@ def test_the_most_it_can_take_heeds_what_each_run_has(
     assert plan.limit_s == rounds * MINUTE_S
 
 
-def test_the_most_it_can_take_here_heeds_cores_and_jobs(tmp_path: Path) -> None:
+def test_the_longest_local_duration_uses_cores_and_jobs(tmp_path: Path) -> None:
     sweep = Sweep.build(tmp_path, count=8, more="time_limit: 1m\n")
     assert foretell.plan(sweep.app, runner="local", jobs=1).limit_s == 8 * MINUTE_S
 
@@ -43,12 +43,12 @@ def test_the_most_it_can_take_here_heeds_cores_and_jobs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "obstacle"),
     [
-        ("time_limit: 2h\n", "it asks for 2 h 02 min; at most 1 h 00 min can be had"),
-        ("resources: {cores: [49]}\n", "it asks for 49 cores; a node has"),
+        ("time_limit: 2h\n", "it requests 2 h 02 min; the limit is 1 h 00 min"),
+        ("resources: {cores: [49]}\n", "it requests 49 cores; a node has"),
         ("resources: {memory: [9TB]}\n", "of memory; a node has"),
     ],
 )
-def test_a_dry_run_foresees_what_the_partition_refuses(
+def test_a_dry_run_reports_what_the_partition_refuses(
     fake_slurm: FakeSlurm, tmp_path: Path, more: str, obstacle: str
 ) -> None:
     sweep = Sweep.build(tmp_path, count=3, more=more)
@@ -66,10 +66,10 @@ def test_what_fits_has_no_obstacle(fake_slurm: FakeSlurm, tmp_path: Path) -> Non
     assert foretell.plan(sweep.app, submission=Submission(partition="debug")).obstacles == {}
 
 
-def test_two_that_start_together_both_wait_for_all(
+def test_two_campaigns_that_start_together_wait_for_all_runs(
     fake_slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second sees the runs as free, and finds them taken when it submits."""
+    """The second plans the same runs and finds that they are taken when it submits."""
     from foretell.stores.sql import SqlStore
 
     sweep = Sweep.build(tmp_path)
@@ -77,14 +77,14 @@ def test_two_that_start_together_both_wait_for_all(
     submit = SqlStore.open_batch
     others: list[Any] = []
 
-    def come_late(store: SqlStore, batch: Any, specs: Any, *, retry: Any = ()) -> Any:
+    def submit_late(store: SqlStore, batch: Any, specs: Any, *, retry: Any = ()) -> Any:
         if not others:
             others.append(foretell.generate(sweep.app))
         return submit(store, batch, specs, retry=retry)
 
     def start_first(store: SqlStore, batch: Any, specs: Any, *, retry: Any = ()) -> Any:
         monkeypatch.setattr(SqlStore, "open_batch", submit)
-        return come_late(store, batch, specs, retry=retry)
+        return submit_late(store, batch, specs, retry=retry)
 
     monkeypatch.setattr(SqlStore, "open_batch", start_first)
     results = []
@@ -93,7 +93,7 @@ def test_two_that_start_together_both_wait_for_all(
     wait_for(lambda: bool(others) and len(sweep.diary) == sweep.count)
     assert others[0].submitted == sweep.count
     assert not results
-    sweep.let_go()
+    sweep.release()
     late.join(60)
     assert results[0].completed == sweep.count
     sweep.check()

@@ -1,4 +1,4 @@
-"""Two campaigns on one app and one Slurm: what the other has taken is left alone, and counted."""
+"""Two campaigns of one app on Slurm: runs of the other are not touched, but counted."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from foretell.schedulers.slurm import runner
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_SHORTEST_S", 0.3)
+    monkeypatch.setattr(runner, "_MIN_INTERVAL_S", 0.3)
 
 
 def read_logs(sweep: Sweep) -> list[str]:
@@ -24,7 +24,7 @@ def read_logs(sweep: Sweep) -> list[str]:
 
 
 @pytest.mark.parametrize("wait", [False, True])
-def test_folders_of_runs_that_another_has_taken_are_not_touched(
+def test_folders_of_runs_of_another_campaign_are_not_touched(
     fake_slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
 ) -> None:
     sweep = Sweep.build(tmp_path, shell='echo "$PARAM_n"')
@@ -45,7 +45,7 @@ def test_folders_of_runs_that_another_has_taken_are_not_touched(
     sweep.check_submitted_once()
 
 
-def test_runs_that_another_stored_first_are_counted(
+def test_runs_stored_by_another_campaign_are_counted(
     fake_slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = Sweep.build(tmp_path, shell='test "$PARAM_n" != 1')
@@ -59,6 +59,6 @@ def test_runs_that_another_stored_first_are_counted(
         return keep(claims, runs)
 
     monkeypatch.setattr(BatchClaims, "keep", keep_too_late)
-    result = sweep.generate((sweep.has_begun, sweep.let_go))
+    result = sweep.generate((sweep.has_started, sweep.release))
     assert (result.completed, result.failed) == (0, 0)
     assert (result.elsewhere_completed, result.elsewhere_failed) == (sweep.count - 1, 1)

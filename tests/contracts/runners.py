@@ -1,4 +1,4 @@
-"""What every runner must do. Inherit :class:`RunnerContract` and give it a ``runner`` fixture."""
+"""Tests for every runner: inherit from :class:`RunnerContract` and define a ``runner`` fixture."""
 
 import contextlib
 import json
@@ -20,13 +20,13 @@ _PATIENCE_S = 60.0
 
 
 def python_launch(directory: Path, code: str, *arguments: str, **fields: Any) -> Launch:
-    """A launch of this Python in a folder of its own, without site packages: it starts fast."""
+    """Return a launch of this Python in its own folder, without site packages, which starts fast."""
     argv = (sys.executable, "-I", "-S", "-c", code, *arguments)
     return Launch(argv=argv, working_directory=str(directory), run_directory=str(directory), **fields)
 
 
 def poll_all(runner: Runner) -> list[Run]:
-    """Every outcome of what is running."""
+    """Return the results of all running runs."""
     runs: list[Run] = []
     until_s = time.monotonic() + _PATIENCE_S
     while runner.running:
@@ -101,7 +101,7 @@ class RunnerContract:
     def test_each_run_is_reported_once(self, runner: Runner, start: Callable[..., RunSpec]) -> None:
         reported: list[Run] = []
         for number in range(5):
-            while not runner.has_room(build_spec({"number": number})):
+            while not runner.has_capacity(build_spec({"number": number})):
                 reported += runner.poll(1.0)
             start("", number=number)
         reported += poll_all(runner)
@@ -158,7 +158,7 @@ class RunnerContract:
         "word",
         ["", " ", "a b", "'", '"', "$(touch pwned)", "`id`", "a\nb", "\\", "ünï ☃", "-n", "*", "{x}", ";ls", "\t"],
     )
-    def test_odd_words_arrive_unharmed(
+    def test_unusual_arguments_are_passed_unchanged(
         self, runner: Runner, start: Callable[..., RunSpec], tmp_path: Path, word: str
     ) -> None:
         code = "import json, os, sys; print(json.dumps([*sys.argv[1:], os.environ['ODD']]))"
@@ -173,7 +173,7 @@ def build_spec(parameters: Mapping[str, int], *, allocation: Allocation | None =
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and it has not merely yet to be waited for."""
+    """Return whether there is such a process that is not a zombie."""
     with contextlib.suppress(OSError):
         return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes() and os.getpgid(pid) > 0
     return False

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from foretell.core.errors import ImportDataError
 from foretell.history.accounting_lines import parse_layout
-from foretell.schedulers.slurm.fields import parse_clock, parse_moment, parse_size
+from foretell.schedulers.slurm.commands import parse_clock, parse_moment, parse_size
 
 from .conftest import Read, line, step
 
@@ -112,7 +112,7 @@ def test_a_field_that_says_nothing_is_told_and_its_job_left_out(column: str) -> 
 def test_a_figure_of_a_step_that_says_nothing_is_told() -> None:
     found = Read(line() + step("7", "batch", MaxRSS="lots") + line(JobID="8"))
     assert [job.job for job in found.jobs] == [8]
-    assert "'lots' is no size" in next(iter(found.reasons()))
+    assert "'lots' is not a size" in next(iter(found.reasons()))
 
 
 def test_several_clusters_in_one_text() -> None:

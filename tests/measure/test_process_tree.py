@@ -14,7 +14,7 @@ import pytest
 from foretell.core.run import Usage
 from foretell.measure import process_tree as process_module
 from foretell.measure.gpus import GpuSample
-from foretell.measure.process_tree import Command, CpuLedger, Ending, Limits, ProcessProbe
+from foretell.measure.process_tree import Command, CpuTotal, Ending, Limits, ProcessProbe
 from foretell.measure.procfs import find_high_water_bytes
 from foretell.measure.starter import get_starter
 
@@ -154,9 +154,9 @@ def test_sampling_keeps_to_its_budget(start: Callable[..., ProcessProbe]) -> Non
 
 
 def test_ledger_knows_what_all_used(start: Callable[..., ProcessProbe]) -> None:
-    ledger = CpuLedger()
-    measurements = [start("sh", "-c", "seq 100000 > /dev/null", ledger=ledger).wait() for _ in range(2)]
-    assert ledger.total_s == pytest.approx(sum(measurement.usage.cpu_s or 0.0 for measurement in measurements))
+    cpu_total = CpuTotal()
+    measurements = [start("sh", "-c", "seq 100000 > /dev/null", cpu_total=cpu_total).wait() for _ in range(2)]
+    assert cpu_total.total_s == pytest.approx(sum(measurement.usage.cpu_s or 0.0 for measurement in measurements))
 
 
 def test_children_are_found_where_the_kernel_does_not_list_them(

@@ -18,7 +18,7 @@ from foretell.campaigns.render import (
     render_status,
 )
 from foretell.core.app import Submission
-from foretell.core.batch import Batch, Standing
+from foretell.core.batch import Batch, BatchStatus
 from foretell.core.prediction import Recommendation
 from foretell.core.run import Owner, Run, RunSpec, State, Usage
 from foretell.render.records import render_json
@@ -47,13 +47,13 @@ def status() -> CampaignStatus:
         app="fcnet",
         counts={State.COMPLETED: 1160, State.FAILED: 2, State.TIMED_OUT: 1, State.RUNNING: 237},
         batches=(
-            Standing(
+            BatchStatus(
                 batch=build_batch("4711", 1000), unfinished=200, queued=150, running=48, why=("Priority", "Resources")
             ),
-            Standing(batch=build_batch("", 37), unfinished=37, queued=0, running=0),
+            BatchStatus(batch=build_batch("", 37), unfinished=37, queued=0, running=0),
         ),
         collected=12,
-        notes=("sacct: Problem talking to the database: Connection refused; asking again",),
+        notes=("sacct: Problem talking to the database: Connection refused; retrying",),
     )
 
 

@@ -138,11 +138,11 @@ def test_disturbed_runs_are_told(result: CampaignResult, to_text: ToText) -> Non
 
 
 def test_a_plan_says_what_cannot_run(plan: Plan, to_text: ToText) -> None:
-    text = to_text(render_plan(replace(plan, obstacles={"it asks for 49 cores; a node has 48": 3})))
+    text = to_text(render_plan(replace(plan, obstacles={"it requests 49 cores; a node has 48": 3})))
     assert "Cannot run" in text
     assert "3 runs: they ask for 49 cores; a node has 48" in text
-    one = to_text(render_plan(replace(plan, obstacles={"it asks for 49 cores; a node has 48": 1})))
-    assert "1 run: it asks for 49 cores; a node has 48" in one
+    one = to_text(render_plan(replace(plan, obstacles={"it requests 49 cores; a node has 48": 1})))
+    assert "1 run: it requests 49 cores; a node has 48" in one
 
 
 def test_stopped_campaign_says_how_to_go_on(result: CampaignResult, to_text: ToText) -> None:

@@ -1,4 +1,4 @@
-"""Cores are shared by no two runs of this user, whichever process starts them."""
+"""No two runs of a user share a core, also if different processes start them."""
 
 import os
 import signal
@@ -14,37 +14,37 @@ from foretell.schedulers.core_allocation import CoreLocks, CpuPool, find_lock_fo
 
 @pytest.fixture
 def pools(tmp_path: Path) -> list[CpuPool]:
-    """Of two processes, with four cores each may use."""
+    """Pools of two processes that may use the same four cores."""
     return [CpuPool(range(100, 104), locks=CoreLocks(tmp_path)) for _ in range(2)]
 
 
-def test_what_one_has_lent_another_cannot(pools: list[CpuPool]) -> None:
+def test_cores_of_one_process_are_not_given_to_another(pools: list[CpuPool]) -> None:
     ours, theirs = pools
-    assert ours.lend(3) == (100, 101, 102)
-    assert not theirs.has_room(2)
+    assert ours.acquire(3) == (100, 101, 102)
+    assert not theirs.has_capacity(2)
     assert theirs.waits_for_others
-    assert theirs.lend(1) == (103,)
-    assert (ours.cores_elsewhere, theirs.cores_elsewhere) == (1, 3)
-    ours.give_back((100, 101, 102))
-    assert theirs.has_room(3)
+    assert theirs.acquire(1) == (103,)
+    assert (ours.cores_used_elsewhere, theirs.cores_used_elsewhere) == (1, 3)
+    ours.release((100, 101, 102))
+    assert theirs.has_capacity(3)
 
 
-def test_what_was_found_free_is_kept_until_it_is_dropped(pools: list[CpuPool]) -> None:
+def test_free_cores_stay_reserved_until_dropped(pools: list[CpuPool]) -> None:
     ours, theirs = pools
-    assert ours.has_room(4)
-    assert not theirs.has_room(1)
+    assert ours.has_capacity(4)
+    assert not theirs.has_capacity(1)
     ours.drop_reserved()
-    assert theirs.lend(4) == (100, 101, 102, 103)
+    assert theirs.acquire(4) == (100, 101, 102, 103)
 
 
-def test_a_try_in_vain_takes_nothing(pools: list[CpuPool]) -> None:
+def test_a_failed_attempt_locks_nothing(pools: list[CpuPool]) -> None:
     ours, theirs = pools
-    ours.lend(2)
-    assert not theirs.has_room(3)
-    assert ours.has_room(2)
+    ours.acquire(2)
+    assert not theirs.has_capacity(3)
+    assert ours.has_capacity(2)
 
 
-def test_a_killed_process_has_no_cores(tmp_path: Path) -> None:
+def test_a_killed_process_releases_its_cores(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from foretell.schedulers.core_allocation import CoreLocks; "
         "locks = CoreLocks(Path(sys.argv[1])); print(locks.take(100), flush=True); time.sleep(60)"
@@ -57,7 +57,7 @@ def test_a_killed_process_has_no_cores(tmp_path: Path) -> None:
     wait_for(lambda: locks.take(100))
 
 
-def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_folder_writable_by_others_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = tmp_path / "runtime"
     (runtime / "foretell").mkdir(parents=True)
     (runtime / "foretell").chmod(0o777)
@@ -67,7 +67,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path, monkeypat
     assert find_lock_folder() == runtime / "foretell"
 
 
-def test_nor_is_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_linked_lock_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "theirs").mkdir(mode=0o700)
     (tmp_path / "foretell").symlink_to(tmp_path / "theirs")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

@@ -1,4 +1,4 @@
-"""CPUs are lent in whole physical cores."""
+"""CPUs are acquired in whole physical cores."""
 
 from typing import Any
 
@@ -18,34 +18,34 @@ def smt_pool(monkeypatch: pytest.MonkeyPatch) -> CpuPool:
 
 
 def test_runs_do_not_share_a_physical_core(smt_pool: CpuPool) -> None:
-    assert [smt_pool.lend(1), smt_pool.lend(2)] == [(0,), (1, 2)]
-    assert smt_pool.has_room(1)
-    assert not smt_pool.has_room(2)
+    assert [smt_pool.acquire(1), smt_pool.acquire(2)] == [(0,), (1, 2)]
+    assert smt_pool.has_capacity(1)
+    assert not smt_pool.has_capacity(2)
 
 
 def test_more_than_the_physical_cores_take_siblings(smt_pool: CpuPool) -> None:
-    assert smt_pool.lend(6) == (0, 1, 2, 3, 4, 5)
-    assert not smt_pool.has_room(1)
+    assert smt_pool.acquire(6) == (0, 1, 2, 3, 4, 5)
+    assert not smt_pool.has_capacity(1)
 
 
-def test_more_than_there_are_never_fit(smt_pool: CpuPool) -> None:
+def test_more_cpus_than_exist_never_fit(smt_pool: CpuPool) -> None:
     assert smt_pool.fits(8)
     assert not smt_pool.fits(9)
     assert not smt_pool.fits(0)
 
 
 @given(st.lists(st.integers(1, 10)), st.data())
-def test_no_cpu_is_lent_twice_and_all_come_back(counts: Any, data: Any) -> None:
+def test_no_cpu_is_acquired_twice_and_all_are_released(counts: Any, data: Any) -> None:
     pool = CpuPool([10, 11, 12, 13, 14])
-    lent: list[tuple[int, ...]] = []
+    acquired: list[tuple[int, ...]] = []
     for count in counts:
-        if pool.has_room(count):
-            lent.append(pool.lend(count))
-            assert len(lent[-1]) == count
-        elif lent:
-            pool.give_back(lent.pop(data.draw(st.integers(0, len(lent) - 1))))
-        taken = [cpu for cpus in lent for cpu in cpus]
+        if pool.has_capacity(count):
+            acquired.append(pool.acquire(count))
+            assert len(acquired[-1]) == count
+        elif acquired:
+            pool.release(acquired.pop(data.draw(st.integers(0, len(acquired) - 1))))
+        taken = [cpu for cpus in acquired for cpu in cpus]
         assert len(taken) == len(set(taken)) <= 5
-    for cpus in lent:
-        pool.give_back(cpus)
-    assert pool.has_room(5)
+    for cpus in acquired:
+        pool.release(cpus)
+    assert pool.has_capacity(5)

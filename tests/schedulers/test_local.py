@@ -1,4 +1,4 @@
-"""The local runner: the common contract, and what is its own."""
+"""The local runner: the common contract, and its own behaviour."""
 
 import dataclasses
 import errno
@@ -38,7 +38,7 @@ class TestLocalRunner(RunnerContract):
             "print(json.dumps([begin, time.time(), sorted(os.sched_getaffinity(0))]))"
         )
         for number in range(6):
-            while not runner.has_room(build_spec({"number": number})):
+            while not runner.has_capacity(build_spec({"number": number})):
                 runner.poll(1.0)
             start(code, number=number)
         poll_all(runner)
@@ -66,11 +66,11 @@ def run_python(runner: Runner, directory: Path, code: str, *, spec: RunSpec = SP
 
 
 class TestRecord:
-    def test_is_left_in_the_run_directory(self, runner: Runner, tmp_path: Path) -> None:
+    def test_is_written_to_the_run_directory(self, runner: Runner, tmp_path: Path) -> None:
         run = run_python(runner, tmp_path, "print(1)")
         assert read_finished(tmp_path) == run
 
-    def test_of_an_older_attempt_goes_when_a_new_one_starts(self, runner: Runner, tmp_path: Path) -> None:
+    def test_of_an_older_attempt_is_removed_when_a_new_one_starts(self, runner: Runner, tmp_path: Path) -> None:
         run_python(runner, tmp_path, "print('old')")
         runner.start(SPEC, python_launch(tmp_path, "import time; time.sleep(600)"))
         assert read_finished(tmp_path) is None
@@ -81,11 +81,11 @@ class TestRecord:
     @pytest.mark.parametrize(
         "text", ["", "{", "[]", "{}", "null", '{"spec": 3}', '{"spec": {}, "state": "odd"}', "\xff"]
     )
-    def test_that_we_did_not_write_is_no_run(self, tmp_path: Path, text: str) -> None:
+    def test_of_another_program_is_not_read(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "run.json").write_text(text, encoding="latin-1")
         assert read_finished(tmp_path) is None
 
-    def test_is_absent_from_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_is_absent_without_a_folder(self, tmp_path: Path) -> None:
         assert read_finished(tmp_path / "nowhere") is None
 
 
@@ -119,7 +119,7 @@ class TestStates:
         assert run.state is State.COMPLETED
 
 
-class TestWhatCannotStart:
+class TestStartErrors:
     def start(self, runner: Runner, tmp_path: Path, argv: tuple[str, ...], directory: Path | None = None) -> str | None:
         launch = Launch(argv=argv, working_directory=str(directory or tmp_path), run_directory=str(tmp_path / "run"))
         runner.start(SPEC, launch)
@@ -142,10 +142,10 @@ class TestWhatCannotStart:
         missing = tmp_path / "missing"
         assert str(missing) in self.start(runner, tmp_path, ("true",), directory=missing)
 
-    def test_nul_in_a_word(self, runner: Runner, tmp_path: Path) -> None:
+    def test_nul_in_an_argument(self, runner: Runner, tmp_path: Path) -> None:
         assert "NUL" in self.start(runner, tmp_path, ("echo", "a\0b"))
 
-    def test_too_long_a_word(self, runner: Runner, tmp_path: Path) -> None:
+    def test_too_long_an_argument(self, runner: Runner, tmp_path: Path) -> None:
         assert "too long" in self.start(runner, tmp_path, ("echo", "x" * 10_000_000))
 
     def test_empty_command(self, runner: Runner, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ class TestSetupAndCleanup:
         assert not (tmp_path / "ran").exists()
         assert not (tmp_path / "second").exists()
 
-    def test_failing_cleanup_is_told(self, runner: Runner, tmp_path: Path) -> None:
+    def test_failing_cleanup_is_reported(self, runner: Runner, tmp_path: Path) -> None:
         run = run_python(runner, tmp_path, "", cleanup=(("false",), ("no-such-command",)))
         assert run.state is State.COMPLETED
         assert "cleanup: false ended with exit code 1" in run.reason
@@ -194,7 +194,7 @@ class TestSetupAndCleanup:
         assert not (tmp_path / "ran").exists()
 
 
-class TestWhatARunSees:
+class TestRunEnvironment:
     def test_environment(self, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OUTER", "1")
         code = "import json, os; print(json.dumps(dict(os.environ)))"
@@ -210,11 +210,11 @@ class TestWhatARunSees:
             run_python(runner, tmp_path, "import os; print(os.sched_getaffinity(0))")
         assert (tmp_path / "stdout.log").read_text() == f"{{{cpu}}}\n"
 
-    def test_cpus_that_are_not_ours_are_refused(self) -> None:
+    def test_cpus_outside_the_affinity_are_refused(self) -> None:
         with pytest.raises(RunnerError, match="5000"):
             LocalRunner(cpus={5000})
 
-    def test_starting_leaves_our_own_affinity_alone(self, runner: Runner, tmp_path: Path) -> None:
+    def test_starting_does_not_change_our_own_affinity(self, runner: Runner, tmp_path: Path) -> None:
         before = os.sched_getaffinity(0)
         run_python(runner, tmp_path, "")
         assert os.sched_getaffinity(0) == before
@@ -231,7 +231,7 @@ class TestAfterTheRun:
         left = [int(pid) for pid in (tmp_path / "stdout.log").read_text().split()]
         wait_for(lambda: not any(map(is_running, left)))
 
-    def test_what_outlives_a_killed_foretell_can_be_found_and_killed(self, tmp_path: Path) -> None:
+    def test_processes_of_a_killed_foretell_are_found_and_killed(self, tmp_path: Path) -> None:
         code = f"""
 import time
 from foretell.schedulers.local import LocalRunner
@@ -255,17 +255,17 @@ time.sleep(600)
         assert 0 <= run.machine.load <= run.machine.cores + 0.5
 
 
-class TestRoom:
+class TestCapacity:
     def test_waits_for_cores(self, tmp_path: Path) -> None:
         with LocalRunner(cpus={min(os.sched_getaffinity(0))}) as runner:
             other = build_spec({"number": 2})
             runner.start(SPEC, python_launch(tmp_path, "import time; time.sleep(600)"))
             assert runner.fits(other)
-            assert not runner.has_room(other)
-            with pytest.raises(RunnerError, match="no room"):
+            assert not runner.has_capacity(other)
+            with pytest.raises(RunnerError, match="no capacity"):
                 runner.start(other, python_launch(tmp_path / "2", ""))
             runner.stop()
-            assert runner.has_room(other)
+            assert runner.has_capacity(other)
 
     def test_waits_for_memory(self, runner: Runner, tmp_path: Path) -> None:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -275,7 +275,7 @@ class TestRoom:
         )
         runner.start(big, python_launch(tmp_path, "import time; time.sleep(600)"))
         assert runner.fits(small)
-        assert not runner.has_room(small)
+        assert not runner.has_capacity(small)
 
     @pytest.mark.parametrize(
         ("allocation", "message"),
@@ -286,7 +286,9 @@ class TestRoom:
             (Allocation(memory_bytes=2**60), "of memory"),
         ],
     )
-    def test_what_cannot_fit_says_why(self, runner: Runner, tmp_path: Path, allocation: Any, message: str) -> None:
+    def test_a_run_that_cannot_fit_is_refused_with_a_reason(
+        self, runner: Runner, tmp_path: Path, allocation: Any, message: str
+    ) -> None:
         spec = build_spec({}, allocation=allocation)
         assert not runner.fits(spec)
         with pytest.raises(RunnerError, match=message):
@@ -294,18 +296,18 @@ class TestRoom:
 
 
 class TestFolders:
-    def test_one_that_is_a_file(self, runner: Runner, tmp_path: Path) -> None:
+    def test_a_file_in_its_place(self, runner: Runner, tmp_path: Path) -> None:
         (tmp_path / "run").write_text("")
         with pytest.raises(RunnerError, match=r"run'.*move away"):
             runner.start(SPEC, python_launch(tmp_path / "run", ""))
         assert runner.running == ()
 
     @pytest.mark.parametrize("name", ["/proc/nowhere", "/sys/run", "a\0b", "x" * 300])
-    def test_one_that_cannot_be_made(self, runner: Runner, tmp_path: Path, name: Any) -> None:
+    def test_a_folder_that_cannot_be_created(self, runner: Runner, tmp_path: Path, name: Any) -> None:
         launch = Launch(argv=("true",), run_directory=str(tmp_path / name))
         with pytest.raises(RunnerError, match=r"cannot write .*; (choose|make)"):
             runner.start(SPEC, launch)
-        assert runner.has_room(SPEC)
+        assert runner.has_capacity(SPEC)
 
     def test_full_disk(self, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(descriptor: int) -> None:
@@ -314,15 +316,15 @@ class TestFolders:
         monkeypatch.setattr("foretell.schedulers.run_files.os.fsync", fail)
         runner.start(SPEC, python_launch(tmp_path, ""))
         wait_for(lambda: not any(thread.name == f"run {SPEC.id}" for thread in threading.enumerate()))
-        (run,) = runner.poll(0)  # what was measured is not lost with the disk
+        (run,) = runner.poll(0)  # the measurement is not lost
         assert run.state is State.COMPLETED
         with pytest.raises(RunnerError, match=r"run\.json.*free some space"):
             runner.poll(0)
 
-    def test_one_that_another_process_makes_a_run_in(self, runner: Runner, tmp_path: Path) -> None:
+    def test_a_folder_used_by_another_process(self, runner: Runner, tmp_path: Path) -> None:
         lock = take_run_lock(tmp_path)
         (tmp_path / "stdout.log").write_text("so far")
-        with pytest.raises(RunTakenError, match="being made by another process"):
+        with pytest.raises(RunTakenError, match="another process makes run"):
             runner.start(SPEC, python_launch(tmp_path, ""))
         assert (tmp_path / "stdout.log").read_text() == "so far"
         assert runner.running == ()

@@ -1,4 +1,4 @@
-"""Logs stay within their limit, with the first and the last of what was printed."""
+"""Logs stay within their limit: their first and last lines are kept."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def test_first_and_last_lines_stay(log: Path) -> None:
+def test_first_and_last_lines_are_kept(log: Path) -> None:
     assert cut_logs(log.parent, limit_bytes=LIMIT) == ("stdout.log",)
     lines = log.read_text().splitlines()
     assert log.stat().st_size <= LIMIT + 100
@@ -31,21 +31,21 @@ def test_first_and_last_lines_stay(log: Path) -> None:
     assert all(line.endswith("took 0.5 s") or "left out here" in line for line in lines)
 
 
-def test_cutting_again_changes_nothing_but_still_tells(log: Path) -> None:
+def test_cutting_again_changes_nothing_but_is_reported(log: Path) -> None:
     cut_logs(log.parent, limit_bytes=LIMIT)
     once = log.read_bytes()
     assert cut_logs(log.parent, limit_bytes=LIMIT) == ("stdout.log",)
     assert log.read_bytes() == once
 
 
-def test_what_is_small_or_unlimited_stays_whole(log: Path) -> None:
+def test_small_and_unlimited_logs_are_not_cut(log: Path) -> None:
     whole = log.read_bytes()
     assert cut_logs(log.parent, limit_bytes=20 << 20) == ()
     assert cut_logs(log.parent, limit_bytes=None) == ()
     assert log.read_bytes() == whole
 
 
-def test_the_disk_is_freed_while_it_is_written(log: Path) -> None:
+def test_disk_space_is_freed_while_the_log_is_written(log: Path) -> None:
     with log.open("a") as file:
         free_middles(log.parent, limit_bytes=LIMIT)
         file.write("one more\n")
@@ -56,7 +56,7 @@ def test_the_disk_is_freed_while_it_is_written(log: Path) -> None:
     assert log.read_text().startswith("step 00000000")
 
 
-def test_a_link_in_a_logs_place_is_left_alone(log: Path, tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_log_is_not_changed(log: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/stdout.log").symlink_to(log)
     os.link(log, tmp_path / "run/stderr.log")
@@ -66,7 +66,7 @@ def test_a_link_in_a_logs_place_is_left_alone(log: Path, tmp_path: Path) -> None
     assert log.read_bytes() == whole
 
 
-def test_phases_of_all_lines_are_not_read_from_some(log: Path) -> None:
+def test_phases_of_all_lines_are_not_read_from_a_cut_log(log: Path) -> None:
     pattern = r"step (\d+)"
     phases = [Phase(name=how.value, pattern=pattern, combine=how) for how in Combine]
     values, complaints = read_kept_phases(phases, directory=log.parent, limit_bytes=LIMIT)
@@ -75,7 +75,7 @@ def test_phases_of_all_lines_are_not_read_from_some(log: Path) -> None:
     assert all("raise 'log_limit'" in complaint for complaint in complaints)
 
 
-def test_a_run_that_prints_without_end_is_neither_stopped_nor_fills_the_disk(tmp_path: Path) -> None:
+def test_a_run_that_prints_without_end_neither_stops_nor_fills_the_disk(tmp_path: Path) -> None:
     code = "import time\nfor n in range(40): print(f'{n:07d}' * 30000, flush=True); time.sleep(0.02)"
     log = tmp_path / "stdout.log"
     largest = 0
@@ -91,7 +91,7 @@ def test_a_run_that_prints_without_end_is_neither_stopped_nor_fills_the_disk(tmp
     assert log.stat().st_size <= LIMIT + 100
 
 
-def test_so_are_the_logs_of_a_run_that_fails(tmp_path: Path) -> None:
+def test_logs_of_a_failed_run_are_cut(tmp_path: Path) -> None:
     code = "import sys\nfor n in range(40): sys.stderr.write('x' * 99_999 + '\\n')\nsys.exit('the end')"
     with LocalRunner() as runner:
         runner.start(build_spec({}), python_launch(tmp_path, code, log_limit_bytes=LIMIT))

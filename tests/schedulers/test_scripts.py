@@ -1,4 +1,4 @@
-"""Job scripts, compared whole with files people can read, and really run with odd words."""
+"""Job scripts: compared with golden files, and run with unusual arguments."""
 
 import json
 import os
@@ -99,7 +99,7 @@ def test_values_cannot_add_directives(value: str, where: str) -> None:
     allocation = Allocation(gpus=1, partition=value if where == "partition" else None)
     options = {"qos": value} if where == "option" else {}
     more = {where: value} if where in ("account", "gpu_model") else {}
-    with pytest.raises(RunnerError, match="blanks"):
+    with pytest.raises(RunnerError, match="spaces"):
         render_job_script(PLAIN, job_name="x", allocation=allocation, options=options, **more)
 
 
@@ -116,13 +116,13 @@ def test_variable_names_are_checked(name: str) -> None:
 
 
 @pytest.mark.parametrize("argv", [(), ("a\0b",)])
-def test_words_no_command_can_have(argv: Any) -> None:
+def test_arguments_that_no_command_can_receive(argv: Any) -> None:
     with pytest.raises(RunnerError):
         render_shell_script(Launch(argv=argv), allocation=Allocation())
 
 
 @given(st.text())
-def test_every_job_name_is_one_harmless_line(name: Any) -> None:
+def test_job_names_are_one_valid_line(name: Any) -> None:
     header = render_job_script(PLAIN, job_name=name, allocation=Allocation()).split("\n")[1]
     assert header.isascii()
     assert header.startswith("#SBATCH --job-name=")
@@ -139,13 +139,13 @@ ODD = TEXT | st.sampled_from(
     ]
 )  # fmt: skip
 ENVIRONMENT = st.dictionaries(st.from_regex(r"T_[A-Za-z0-9_]{0,5}", fullmatch=True), ODD, min_size=1, max_size=4)
-# What arrives, as bytes: encodings must not help.
-TELL = """
+# Prints what it receives as bytes, so that no encoding hides a change.
+PRINT = """
 import json, os, sys
 seen = [[os.fsencode(word).hex() for word in sys.argv[1:]], {k.decode(): v.hex() for k, v in os.environb.items()}]
 print(json.dumps([*seen, os.getcwdb().hex()]))
 """
-TELLER = (sys.executable, "-I", "-S", "-c", TELL)
+PRINTER = (sys.executable, "-I", "-S", "-c", PRINT)
 
 
 def run_script(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
@@ -155,7 +155,7 @@ def run_script(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def run_array(launch: Launch, job_name: str, directory: Path) -> str:
-    """What the only element of an array printed, with sbatch's part played by us."""
+    """Return what the only element of an array printed; the test does the part of sbatch."""
     batch = Batch(
         id="b",
         app="app",
@@ -174,8 +174,8 @@ def run_array(launch: Launch, job_name: str, directory: Path) -> str:
     return Path(launch.run_directory, "stdout.log").read_text("utf-8")
 
 
-def check_arrived(told: str, *, words: list[str], environment: Mapping[str, str], folder: Path) -> None:
-    argv, variables, directory = json.loads(told)
+def check_arrived(printed: str, *, words: list[str], environment: Mapping[str, str], folder: Path) -> None:
+    argv, variables, directory = json.loads(printed)
     assert argv == [word.encode().hex() for word in words]
     assert {name: variables[name] for name in environment} == {
         name: value.encode().hex() for name, value in environment.items()
@@ -190,13 +190,13 @@ def check_arrived(told: str, *, words: list[str], environment: Mapping[str, str]
     folder=st.sampled_from(["plain", "it's", "a b\n$(c)", "-d"]),
 )
 @pytest.mark.parametrize("kind", ["sbatch", "array", "sh"])
-def test_odd_words_arrive_unharmed(
+def test_unusual_arguments_are_passed_unchanged(
     tmp_path_factory: pytest.TempPathFactory, kind: str, words: Any, environment: Any, folder: Any
 ) -> None:
     directory = tmp_path_factory.mktemp("job")
     (name, *_) = environment.values()
     launch = Launch(
-        argv=(*TELLER, *words),
+        argv=(*PRINTER, *words),
         environment=environment,
         working_directory=str(directory / folder),
         run_directory=str(directory / folder),
@@ -205,18 +205,18 @@ def test_odd_words_arrive_unharmed(
     )
     allocation = Allocation(walltime_s=60)
     if kind == "array":
-        told = run_array(launch, name, directory)
+        printed = run_array(launch, name, directory)
     elif kind == "sbatch":
-        told = run_script(render_job_script(launch, job_name=name, allocation=allocation), directory).stdout
+        printed = run_script(render_job_script(launch, job_name=name, allocation=allocation), directory).stdout
     else:
-        told = run_script(render_shell_script(launch, allocation=allocation), directory).stdout
-    check_arrived(told, words=words, environment=environment, folder=directory / folder)
+        printed = run_script(render_shell_script(launch, allocation=allocation), directory).stdout
+    check_arrived(printed, words=words, environment=environment, folder=directory / folder)
     ours = {"job", "of-12", SCRIPT, "task-0.sh", ENDED}
     assert {path.name for path in directory.iterdir()} - ours == {folder}
 
 
 @pytest.mark.slurm
-def test_odd_words_arrive_through_a_real_sbatch(slurm_environment: Cluster, tmp_path: Path) -> None:
+def test_unusual_arguments_pass_a_real_sbatch_unchanged(slurm_environment: Cluster, tmp_path: Path) -> None:
     words = [
         "$(touch pwned)",
         "it's",
@@ -232,15 +232,15 @@ def test_odd_words_arrive_through_a_real_sbatch(slurm_environment: Cluster, tmp_
     ]
     environment = {"T_A": "`id` $HOME", "T_B": "a\nb'\"", "T_C": ""}
     launch = Launch(
-        argv=(*TELLER, *words), environment=environment, working_directory=str(tmp_path), run_directory=str(tmp_path)
+        argv=(*PRINTER, *words), environment=environment, working_directory=str(tmp_path), run_directory=str(tmp_path)
     )
     allocation = Allocation(partition="debug", walltime_s=60)
     script = tmp_path / "job.sbatch"
-    options = {"output": f"{tmp_path}/told"}
+    options = {"output": f"{tmp_path}/printed"}
     text = render_job_script(launch, job_name=words[0], allocation=allocation, account="PAS0001", options=options)
     script.write_bytes(text.encode())
     slurm_environment.run("sbatch", "--wait", str(script))
-    check_arrived((tmp_path / "told").read_text(), words=words, environment=environment, folder=tmp_path)
+    check_arrived((tmp_path / "printed").read_text(), words=words, environment=environment, folder=tmp_path)
 
 
 def make_offer(site: str, allocation: Allocation, parameters: Mapping[str, str]) -> Offer:
@@ -269,14 +269,14 @@ def make_offer(site: str, allocation: Allocation, parameters: Mapping[str, str])
 @settings(max_examples=40, deadline=None)
 @given(value=ODD, other=ODD)
 @pytest.mark.parametrize("site", ["pitzer", "local"])
-def test_any_parameter_arrives_unharmed(
+def test_any_parameter_is_passed_unchanged(
     tmp_path_factory: pytest.TempPathFactory, site: str, value: Any, other: Any
 ) -> None:
     directory = tmp_path_factory.mktemp("app")
     text = Domain(values=("x",))
     app = App(
         name="odd",
-        command=(*(word.replace("{", "{{").replace("}", "}}") for word in TELLER), "--name={name}", "{other}"),
+        command=(*(word.replace("{", "{{").replace("}", "}}") for word in PRINTER), "--name={name}", "{other}"),
         parameters=tuple(Parameter(name=name, type=ParameterType.TEXT, full_scale=text) for name in ("name", "other")),
         environment={"SAID": "{name}:{other}"},
         working_directory="{app_dir}",
@@ -286,12 +286,12 @@ def test_any_parameter_arrives_unharmed(
     offer = make_offer(site, Allocation(partition="cpu", node_type="pitzer-cpu", walltime_s=3600), parameters)
     script = render_script(app, offer, find_site(site), store=directory / "store.db", account="PAS1234")
     expected = {"PARAM_name": value, "PARAM_other": other, "SAID": f"{value}:{other}"}
-    told = run_script(script, directory).stdout
-    check_arrived(told, words=[f"--name={value}", other], environment=expected, folder=directory)
+    printed = run_script(script, directory).stdout
+    check_arrived(printed, words=[f"--name={value}", other], environment=expected, folder=directory)
     assert "pwned" not in {path.name for path in directory.iterdir()}
 
 
-# Sites by name, as they ship: what their users' scripts must say, and must not.
+# Shipped sites by name: what the scripts for them must contain, and must not.
 # https://www.osc.edu/resources/technical_support/supercomputers/pitzer/batch_limit_rules
 # https://docs.tacc.utexas.edu/hpc/stampede3/#table-common-sbatch-options
 ASKED = {
@@ -334,7 +334,7 @@ def test_scripts_of_real_sites(name: Any, store: RunStore) -> None:
 
 
 @pytest.mark.parametrize(("said", "asked"), [("PAS1234", "PAS1234"), (None, "lab42")])
-def test_users_account_comes_before_the_site_s(said: str | None, asked: str, store: RunStore) -> None:
+def test_the_users_account_overrides_the_sites(said: str | None, asked: str, store: RunStore) -> None:
     place = find_site("pitzer")
     site = replace(place, script={**place.script, "account": "lab42"})
     app = App(name="train", command=("true",), parameters=(), directory="/home/ada/project")
@@ -344,7 +344,7 @@ def test_users_account_comes_before_the_site_s(said: str | None, asked: str, sto
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_sites_are_not_asked_for_what_they_refuse(name: Any) -> None:
+def test_options_that_a_site_refuses_are_left_out(name: Any) -> None:
     options = set(re.findall(r"^#SBATCH --([a-z-]+)", (GOLDEN / f"scripts/{name}.sbatch").read_text(), re.M))
     assert {"account", "partition", "nodes", "ntasks-per-node", "time"} <= options
     if name.startswith("tacc"):
@@ -356,7 +356,7 @@ def test_sites_are_not_asked_for_what_they_refuse(name: Any) -> None:
 
 
 @pytest.mark.parametrize("word", ["time", "if", "A=b", "for"])
-def test_first_word_is_always_a_command(word: str, tmp_path: Path) -> None:
+def test_the_first_argument_is_always_a_command(word: str, tmp_path: Path) -> None:
     program = tmp_path / word
     program.write_text("#!/bin/sh\necho ran $1\n")
     program.chmod(0o755)
@@ -372,7 +372,7 @@ def test_first_word_is_always_a_command(word: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "code"), [(("true",), 0), (("sh", "-c", "exit 5"), 5), (("no-such-command",), 127)]
 )
-def test_cleanup_runs_and_the_exit_code_stays(tmp_path: Path, command: tuple[str, ...], code: int) -> None:
+def test_cleanup_runs_and_keeps_the_exit_code(tmp_path: Path, command: tuple[str, ...], code: int) -> None:
     launch = Launch(
         argv=command,
         working_directory=str(tmp_path),

@@ -38,7 +38,7 @@ def test_a_time_limit_is_not_stored_as_a_failure_from_elsewhere(
     fake_slurm.wait_until_idle()
     for collect in (foretell.status, foretell.generate, foretell.cancel):
         result = collect(elsewhere, store=store)
-        assert "left alone" in " ".join(result.notes)
+        assert "is ignored" in " ".join(result.notes)
         assert str(here.parent) in " ".join(result.notes)
     assert foretell.status(here, store=store).collected == 1
     with foretell.open_store(store) as opened:
@@ -107,5 +107,5 @@ def test_the_batch_of_another_user_is_left_alone(users: Users, shared: Path, clu
     status = users.victim.foretell(
         "status", "--store", shared, "--json", folder=apps[1].parent, environment=clusters.environment
     )
-    assert "left alone" in json.loads(status.stdout)["notes"][0]
+    assert "is ignored" in json.loads(status.stdout)["notes"][0]
     assert json.loads(status.stdout)["counts"] == {"running": 1}

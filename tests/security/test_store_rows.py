@@ -57,7 +57,7 @@ def test_a_script_that_a_row_names_is_not_submitted(
     cluster.wait_until_idle()
     assert not canary.exists()
     said = " ".join(done.stderr.split())
-    assert f"left alone: it was submitted from '{folder}'" in said
+    assert f"ignored: it was submitted from '{folder}'" in said
     assert str(folder) not in (cluster.folder / "state.json").read_text()
 
 
@@ -97,7 +97,7 @@ def test_rows_that_foretell_never_writes_are_left_alone(
     )
     for words in (["status"], ["generate"], ["cancel"]):
         done = users.victim.foretell(*words, "--store", shared, folder=app.parent, environment=cluster.environment)
-        assert (done.returncode, "left alone" in done.stdout + done.stderr) == (0, True), done
+        assert (done.returncode, "is ignored" in done.stdout + done.stderr) == (0, True), done
 
 
 def test_a_script_in_the_own_folder_is_written_anew(

@@ -14,7 +14,7 @@ from foretell.campaigns.placement import Where, list_own_batches, open_slurm
 from foretell.campaigns.planning import plan_campaign, plan_round
 from foretell.campaigns.waiting import Patience, find_load
 from foretell.core.app import App, Submission
-from foretell.core.batch import Batch, Standing
+from foretell.core.batch import Batch, BatchStatus
 from foretell.core.errors import RunnerError, SchedulerError
 from foretell.core.run import RETRIABLE, Run, RunSpec
 from foretell.schedulers.slurm.runner import SlurmRunner
@@ -44,7 +44,7 @@ def plan(
                 planned = plan_round(known, opened, place, budget_s=budget_s, retry_failed=retry_failed, until=until)
             else:
                 planned = plan_campaign(known, opened, place, budget_s=budget_s, retry_failed=retry_failed)
-            is_measured_here = planned.specs and not place.lasting
+            is_measured_here = planned.specs and not place.survives_exit
             return replace(planned, busy_cores=find_load(place)) if is_measured_here else planned
 
 
@@ -101,9 +101,9 @@ def generate(
                 on_progress=on_progress,
                 adaptive=adaptive or until is not None,
                 until=until,
-                wait=wait or not place.lasting,
+                wait=wait or not place.survives_exit,
                 wait_for_others=wait,
-                wait_quiet_s=0.0 if place.lasting else wait_quiet_s,
+                wait_quiet_s=0.0 if place.survives_exit else wait_quiet_s,
             )
             return campaign.run(budget_s=budget_s, retry_failed=retry_failed)
 
@@ -132,11 +132,11 @@ def status(app: App | str | Path, *, store: StoreLike = None) -> CampaignStatus:
     with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         collected = 0
-        batches: list[Standing] = []
+        batches: list[BatchStatus] = []
         own, notes = _list_batches(app, known, opened)
         for runner, claims in _open_each(known, opened, own, notes):
-            collected += len(claims.keep(runner.look()))
-            batches += runner.list_standings()
+            collected += len(claims.keep(runner.collect()))
+            batches += runner.list_statuses()
             notes += runner.take_notes()
         return CampaignStatus(
             app=known.name,
@@ -160,9 +160,9 @@ def cancel(app: App | str | Path, *, store: StoreLike = None) -> Cancellation:
         jobs: list[str] = []
         own, notes = _list_batches(app, known, opened)
         for runner, claims in _open_each(known, opened, own, notes):
-            collected += len(claims.keep(runner.look()))
+            collected += len(claims.keep(runner.collect()))
             notes += runner.take_notes()
-            batches = [standing.batch for standing in runner.list_standings()]
+            batches = [standing.batch for standing in runner.list_statuses()]
             runner.stop()
             jobs += [batch.job_id for batch in batches if batch.job_id]
             released += sum(opened.release_all(batch.owner) for batch in batches)
@@ -191,7 +191,7 @@ def _open_each(
         where = Submission(partition=app.submission.partition, cluster=cluster)
         with ExitStack() as stack:
             try:
-                opened = stack.enter_context(open_slurm(app, store, where, batches=batches, only_follows=True))
+                opened = stack.enter_context(open_slurm(app, store, where, batches=batches, read_only=True))
             except SchedulerError as exc:
                 if cluster in (None, app.submission.cluster):
                     raise

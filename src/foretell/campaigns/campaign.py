@@ -144,7 +144,7 @@ class Campaign:
         self.on_progress(replace(self._build_progress(None), note=note))
 
     def _explain_stop(self) -> str:
-        if self.runner.lasting:
+        if self.runner.survives_exit:
             return _GOES_ON
         under_way = len(self.runner.running)
         lost = f"{under_way} under way {'was' if under_way == 1 else 'were'} stopped" if under_way else "interrupted"
@@ -152,7 +152,7 @@ class Campaign:
 
     def _give_up_claims(self) -> None:
         """Leave none behind, wherever the interruption came: also before a run was started or after it had ended."""
-        if self.runner.lasting:
+        if self.runner.survives_exit:
             return
         under_way = {spec.id for spec in self.runner.running}
         self.runner.stop()
@@ -165,7 +165,7 @@ class Campaign:
     def _prepare(self) -> None:
         """Once, before the first run: what takes long but is no part of the budget, which starts here."""
         self.is_prepared = True
-        if not self.runner.lasting:
+        if not self.runner.survives_exit:
             preload()
         elif self.wait:  # beside what follows: nothing is measured here, and jobs need not wait for it
             threading.Thread(target=preload, daemon=True).start()
@@ -189,7 +189,7 @@ class Campaign:
         runs, them = ("1 run was", "it") if len(waiting) == 1 else (f"{len(waiting)} runs were", "them")
         self._tell(f"{runs} measured while others used the machine: making {them} once more")
         while waiting or self.runner.running:
-            while waiting and self.runner.has_room(waiting[0]):
+            while waiting and self.runner.has_capacity(waiting[0]):
                 with suppress(RunTakenError):
                     self._launch(waiting.pop(0))
             for run in self.runner.poll(_POLL_S):
@@ -215,7 +215,7 @@ class Campaign:
 
     def _build_result(self, stopped: str) -> CampaignResult:
         failures = tuple(run for run in self.finished if run.state is not State.COMPLETED)
-        submitted = len(self.runner.running) - self.runner.held_back if self.runner.lasting else 0
+        submitted = len(self.runner.running) - self.runner.held_back if self.runner.survives_exit else 0
         return CampaignResult(
             app=self.app.name,
             completed=len(self.finished) - len(failures),
@@ -243,7 +243,7 @@ class Campaign:
         return {}
 
     def _list_jobs(self) -> tuple[str, ...]:
-        batches = self.store.batches(self.app.name) if self.runner.lasting else ()
+        batches = self.store.batches(self.app.name) if self.runner.survives_exit else ()
         return tuple(batch.job_id for batch in batches if batch.job_id)
 
     def _count_elsewhere(self) -> dict[str, int]:
@@ -303,7 +303,7 @@ class Campaign:
         self._estimate(waiting)
         while waiting or self.runner.running:
             self._drop_late(waiting)
-            while waiting and (self.runner.has_room(waiting[0]) or not self._fits(waiting[0])):
+            while waiting and (self.runner.has_capacity(waiting[0]) or not self._fits(waiting[0])):
                 self._start(waiting.pop(0))
             self.on_progress(self._survey(waiting))
             self._collect(waiting, timeout_s=_POLL_S if self.wait else 0.0)

@@ -4,7 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from foretell.core.batch import Standing
+from foretell.core.batch import BatchStatus
 from foretell.core.run import Run, RunSpec, State
 
 
@@ -123,7 +123,7 @@ class CampaignStatus:
 
     app: str
     counts: Mapping[State, int]
-    batches: tuple[Standing, ...] = ()
+    batches: tuple[BatchStatus, ...] = ()
     collected: int = 0
     notes: tuple[str, ...] = ()
 

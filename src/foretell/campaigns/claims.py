@@ -10,8 +10,7 @@ from foretell.core.batch import Batch
 from foretell.core.errors import StoreError
 from foretell.core.run import Claim, Launch, Owner, Run, RunSpec, State
 from foretell.measure.machine import OWNER
-from foretell.schedulers.slurm.batches import Ledger
-from foretell.schedulers.slurm.stored_batches import is_job_id
+from foretell.schedulers.slurm.batch_journal import BatchJournal, is_job_id
 from foretell.stores import RunStore
 
 
@@ -82,7 +81,7 @@ class OwnClaims(Claims):
         return replace(launch, environment={**launch.environment, OWNER: self._owner.token})
 
 
-class BatchClaims(Claims, Ledger):
+class BatchClaims(Claims, BatchJournal):
     """Of batches: they are made as a batch is written down, and last until its runs have ended."""
 
     def __init__(self, store: RunStore, *, retry: frozenset[State]) -> None:

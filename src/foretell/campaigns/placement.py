@@ -16,9 +16,9 @@ from foretell.core.run import RunSpec, State
 from foretell.measure.machine import build_owner
 from foretell.schedulers import Runner
 from foretell.schedulers.local import LocalRunner
+from foretell.schedulers.slurm.batch_journal import ForeignBatchError, check_batch
 from foretell.schedulers.slurm.finished_runs import Task
 from foretell.schedulers.slurm.runner import SlurmRunner
-from foretell.schedulers.slurm.stored_batches import LeftAloneError, check_batch
 from foretell.stores import RunStore
 
 AT_WORK: set[str] = set()  # tokens of the owners under way in this process
@@ -117,11 +117,11 @@ def open_slurm(
     batches: Iterable[Batch],
     retry: frozenset[State] = UNASKED,
     only: Mapping[str, RunSpec] | None = None,
-    only_follows: bool = False,
+    read_only: bool = False,
 ) -> Iterator[tuple[SlurmRunner, BatchClaims]]:
     """The runner, with those of the ``batches`` followed that its cluster has; if runs are named, ``only`` these."""
     claims = BatchClaims(store, retry=retry)
-    with SlurmRunner(submission, directory=batch_directory(app), ledger=claims, only_follows=only_follows) as runner:
+    with SlurmRunner(submission, directory=batch_directory(app), journal=claims, read_only=read_only) as runner:
         _adopt(app, store, runner, claims, batches=batches, only=only)
         yield runner, claims
 
@@ -157,7 +157,7 @@ def list_own_batches(app: App, store: RunStore) -> tuple[list[Batch], list[str]]
     for batch in store.batches(app.name):
         try:
             own.append(check_batch(batch, app=app.name, directory=batch_directory(app)))
-        except LeftAloneError as exc:
+        except ForeignBatchError as exc:
             notes.append(str(exc))
     return own, notes
 

@@ -103,7 +103,7 @@ def plan_campaign(
         running_elsewhere=running,
         left_out=len(wanted) - len(chosen),
         excluded=count_runs(app) - len(sweep),
-        at_once=runner.width,
+        at_once=runner.max_parallel,
         expected_s=expect_duration(chosen, known, runner) if known else None,
         limit_s=None if app.time_limit_s is None else _bound_duration(chosen, app.time_limit_s, runner),
         core_h=core_s / 3600 if core_s is not None else None,
@@ -138,7 +138,7 @@ def plan_round(
         whole.specs,
         [spec for spec in questions if where.allows(spec)] or questions,
         pending=[claim.spec for claim in store.claims(app.name)],
-        at_once=runner.width,
+        at_once=runner.max_parallel,
         budget_s=budget_s,
         until=until,
     )
@@ -170,7 +170,7 @@ def pick_next(planned: Sequence[RunSpec], runs: Sequence[Run], runner: Runner) -
     known = [spec for spec in planned if spec.configuration in measured]
     pilots = sorted((spec for spec in planned if spec.configuration not in measured), key=_size)
     scaled_down = [spec for spec in pilots if spec.scale is Scale.SCALED_DOWN]
-    at_once = LEAST_FOR_LAW if runner.lasting else 1
+    at_once = LEAST_FOR_LAW if runner.survives_exit else 1
     return scaled_down[:at_once] or known[:ROUND] or pilots[:at_once]
 
 
@@ -185,14 +185,14 @@ def list_specs(app: App, runner: Runner) -> dict[str, RunSpec]:
 
 def expect_duration(specs: Sequence[RunSpec], seconds: Mapping[str, float], runner: Runner) -> float:
     """Until all of these have run, as many side by side as fit."""
-    shares = [float(seconds[spec.id]) / runner.fit_at_once(spec) for spec in specs]
+    shares = [float(seconds[spec.id]) / runner.count_parallel(spec) for spec in specs]
     return max(sum(shares), max((float(seconds[spec.id]) for spec in specs), default=0.0))
 
 
 def _bound_duration(specs: Sequence[RunSpec], limit_s: float, runner: Runner) -> float:
     """The most it can take until all of these have run, each up to its limit: size by size, in full rounds."""
     sizes = Counter(spec.allocation for spec in specs)
-    places = {spec.allocation: runner.fit_at_once(spec) for spec in specs}
+    places = {spec.allocation: runner.count_parallel(spec) for spec in specs}
     return limit_s * sum(math.ceil(count / places[size]) for size, count in sizes.items())
 
 
@@ -220,8 +220,8 @@ def _order(
         return sorted(specs, key=_size)
     if budget_s is None:
         return [spec for _, spec in sorted(zip(seconds, specs, strict=True), key=lambda pair: pair[0])]
-    sizes = [runner.width / runner.fit_at_once(spec) for spec in specs]
-    return pick_within(specs, seconds.tolist(), budget_s=budget_s, at_once=runner.width, sizes=sizes)
+    sizes = [runner.max_parallel / runner.count_parallel(spec) for spec in specs]
+    return pick_within(specs, seconds.tolist(), budget_s=budget_s, at_once=runner.max_parallel, sizes=sizes)
 
 
 def _size(spec: RunSpec) -> tuple[bool, float]:

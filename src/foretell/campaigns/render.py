@@ -11,7 +11,7 @@ from rich.text import Text
 from foretell.apps.render import BUSY_CORES, STATE_STYLES, build_run_record, explain_outcome
 from foretell.campaigns.campaign_plan import CampaignResult, CampaignStatus, Cancellation, Ending, Plan, Progress
 from foretell.core.app import Scale
-from foretell.core.batch import Standing
+from foretell.core.batch import BatchStatus
 from foretell.core.run import Run, RunSpec, State
 from foretell.core.units import render_duration
 from foretell.render.phrases import (
@@ -51,7 +51,7 @@ def render_status(status: CampaignStatus) -> Group:
     )
 
 
-def _build_batches(batches: tuple[Standing, ...]) -> Group:
+def _build_batches(batches: tuple[BatchStatus, ...]) -> Group:
     table = build_table(
         "Job", "Runs", "Queued", "Running", "Ended", "Waits for", numbers=("Runs", "Queued", "Running", "Ended")
     )

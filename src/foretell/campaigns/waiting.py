@@ -20,7 +20,7 @@ _PAUSE_S = 1.5
 def is_disturbed(run: Run, runner: Runner) -> bool:
     """Whether others used the machine during a run that has just completed, so that its time may be too long."""
     load = run.machine.load
-    return run.state is State.COMPLETED and load is not None and load - runner.cores_elsewhere > _BUSY_CORES
+    return run.state is State.COMPLETED and load is not None and load - runner.cores_used_elsewhere > _BUSY_CORES
 
 
 def describe_load(run: Run) -> str:
@@ -30,7 +30,7 @@ def describe_load(run: Run) -> str:
 
 def find_load(runner: Runner) -> float:
     """Cores that others keep busy; ask before runs start. Those of other Foretell processes' runs do not count."""
-    return max(0.0, current_load() - runner.cores_elsewhere)
+    return max(0.0, current_load() - runner.cores_used_elsewhere)
 
 
 def is_quiet(runner: Runner) -> bool:
@@ -45,7 +45,7 @@ def wait_until_quiet(runner: Runner, *, most_s: float, tell: Callable[[str], Non
         time.sleep(min(_PAUSE_S, max(0.0, until_s - time.monotonic())))
 
 
-_SHORTEST_S, _LONGEST_S = 0.5, 10.0
+_MIN_INTERVAL_S, _LONGEST_S = 0.5, 10.0
 
 
 class Patience:
@@ -78,14 +78,14 @@ class Patience:
         return partial(self._ask, getattr(self._store, name))
 
     def _ask(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        pause_s = _SHORTEST_S
+        pause_s = _MIN_INTERVAL_S
         while True:
             try:
                 return method(*arguments, **named)
             except StoreError as exc:
                 if self._tell is None or not exc.transient:
                     raise
-                if pause_s == _SHORTEST_S:
+                if pause_s == _MIN_INTERVAL_S:
                     self._tell(f"{exc} Trying until it answers; runs under way are not affected.")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_S)

@@ -36,7 +36,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class BatchStatus:
     """How a batch stands: of its ``unfinished`` runs some are ``queued`` (``why`` they wait), some ``running``.
 
     The rest has ended, and accounting is still to say how.

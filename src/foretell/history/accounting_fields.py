@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from foretell.core.errors import SchedulerError
 from foretell.core.run import State
 from foretell.history.accounting_lines import Layout, Lines, Places, split_fields
-from foretell.schedulers.slurm.fields import count_gpus, parse_clock, parse_size, parse_state, parse_tres
+from foretell.schedulers.slurm.commands import count_gpus, parse_clock, parse_size, parse_state, parse_tres
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -23,7 +23,7 @@ from foretell.measure.gpus import Gpu, GpuSample, sample_gpus
 from foretell.measure.procfs import Stat, find_children, find_high_water_bytes, find_io, find_stat
 from foretell.measure.starter import Command, get_starter
 
-__all__ = ["Command", "CpuLedger", "Ending", "Limits", "Measurement", "ProcessProbe", "TreeProbe"]
+__all__ = ["Command", "CpuTotal", "Ending", "Limits", "Measurement", "ProcessProbe", "TreeProbe"]
 
 _CPU_SHARE = 0.0045  # of a core, for sampling one tree; the first millisecond is free, so that short runs are seen
 _FREE_CPU_S = 0.001
@@ -60,7 +60,7 @@ class Measurement:
 
 
 @dataclass(slots=True)
-class CpuLedger:
+class CpuTotal:
     """CPU time of all processes that report to it, so that theirs can be told from that of others."""
 
     total_s: float = 0.0
@@ -100,10 +100,10 @@ class TreeProbe:
         start: Callable[[Callable[[float], None]], Process],
         *,
         gpus: Sequence[Gpu] = (),
-        ledger: CpuLedger | None = None,
+        cpu_total: CpuTotal | None = None,
     ) -> None:
         self._gpus = gpus
-        self._ledger = ledger or CpuLedger()
+        self._cpu_total = cpu_total or CpuTotal()
         self._exited = threading.Event()
         self._ending = Ending.EXITED
         self._elapsed_s = 0.0
@@ -169,7 +169,7 @@ class TreeProbe:
     def _sample(self) -> None:
         known_cpu_s = self._tree.cpu_s
         self._tree.sample(self._process.inherited_bytes)
-        self._ledger.add(self._tree.cpu_s - known_cpu_s)
+        self._cpu_total.add(self._tree.cpu_s - known_cpu_s)
         if self._gpus:
             self._gpu.add(self._gpus, pids=self._tree.pids, at_s=time.perf_counter())
 
@@ -177,7 +177,7 @@ class TreeProbe:
         usage = self._build_usage(elapsed_s=self._elapsed_s, cpu_s=None, peak_memory_bytes=None)
         exit_code, spent = self._process.reap()
         cpu_s = max(spent.ru_utime + spent.ru_stime, self._tree.cpu_s)
-        self._ledger.add(cpu_s - self._tree.cpu_s)
+        self._cpu_total.add(cpu_s - self._tree.cpu_s)
         return Measurement(
             usage=replace(
                 usage,
@@ -224,13 +224,13 @@ class ProcessProbe(TreeProbe):
         *,
         limits: Limits | None = None,
         gpus: Sequence[Gpu] = (),
-        ledger: CpuLedger | None = None,
+        cpu_total: CpuTotal | None = None,
     ) -> None:
         self._limits = limits or Limits()
         self._lock = threading.Lock()
         self._reaped = False
         self._kill_at_s = 0.0
-        super().__init__(partial(get_starter().start, command), gpus=gpus, ledger=ledger)
+        super().__init__(partial(get_starter().start, command), gpus=gpus, cpu_total=cpu_total)
 
     def kill(self) -> None:
         """Kill the process and its group; may be called from any thread, at any time."""

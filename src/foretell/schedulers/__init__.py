@@ -1,4 +1,4 @@
-"""Where runs are made."""
+"""Runs commands on this machine or as jobs of a cluster."""
 
 from foretell.schedulers._base import Runner
 

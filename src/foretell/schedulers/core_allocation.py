@@ -1,4 +1,4 @@
-"""CPUs lent to runs, in whole physical cores."""
+"""Allocates CPUs to runs in whole physical cores, also between processes of one user."""
 
 import fcntl
 import os
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from foretell.measure.machine import group_cpus
 
-_OURS_ALONE = 0o700
+_PRIVATE = 0o700
 
 
 class CoreLocks:
-    """A lock for each core, held by an open file: the kernel frees it when the process that has it ends, however.
+    """One file lock for each core. The kernel frees it when the process ends, even if it is killed.
 
-    Without a folder to keep them in, every core is free.
+    Without a lock folder, every core counts as free.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -25,14 +25,14 @@ class CoreLocks:
         self._held: dict[int, int] = {}
 
     def take(self, core: int) -> bool:
-        """Whether the core is ours now."""
+        """Lock a core; return whether that succeeded."""
         if self._folder is None or core in self._held:
             return True
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(self._folder / f"core-{core}", flags, 0o600)
         except OSError:
-            return True  # a full or vanished folder is no reason not to run
+            return True  # a full or missing lock folder must not prevent runs
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
@@ -42,12 +42,12 @@ class CoreLocks:
         return True
 
     def free(self, core: int) -> None:
-        """Leave it to others."""
+        """Release a core."""
         if (descriptor := self._held.pop(core, None)) is not None:
             os.close(descriptor)
 
     def count_elsewhere(self, cores: Iterable[int]) -> int:
-        """How many of these are another process's at the moment."""
+        """Return how many of these cores other processes have locked."""
         taken = 0
         for core in set(cores) - self._held.keys():
             if self.take(core):
@@ -58,19 +58,19 @@ class CoreLocks:
 
 
 def find_lock_folder() -> Path | None:
-    """A folder of this user on this machine, that nobody else can write to; ``None`` if there is none."""
-    said = os.environ.get("XDG_RUNTIME_DIR")
-    places = [Path(said) / "foretell"] if said else []
-    for folder in (*places, Path(tempfile.gettempdir()) / f"foretell-{os.geteuid()}"):
+    """Return a local folder that only this user can write to; ``None`` if there is none."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    candidates = [Path(runtime) / "foretell"] if runtime else []
+    for folder in (*candidates, Path(tempfile.gettempdir()) / f"foretell-{os.geteuid()}"):
         with suppress(OSError):
-            folder.mkdir(mode=_OURS_ALONE, exist_ok=True)
+            folder.mkdir(mode=_PRIVATE, exist_ok=True)
         with suppress(OSError):
-            if _is_ours(folder):
+            if _is_private(folder):
                 return folder
     return None
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_private(folder: Path) -> bool:
     facts = folder.lstat()
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
 
@@ -79,13 +79,12 @@ _Core = tuple[int, ...]
 
 
 class CpuPool:
-    """Lends CPUs so that no two runs share a physical core, be they of other processes with the same ``locks``.
+    """Allocates CPUs so that no two runs share a physical core, also between processes with the same ``locks``.
 
-    A run gets one hardware thread of each of its cores, the siblings stay idle: a busy sibling would slow it by an
-    amount that depends on its neighbour. Only a run that asks for more CPUs than there are physical cores gets
-    siblings, its own.
+    A run gets one hardware thread of each of its cores and the siblings stay idle: a busy sibling would slow it down
+    by an unknown amount. Only a run that requests more CPUs than there are physical cores gets siblings, its own.
 
-    What :meth:`has_room` has found stays reserved for the next :meth:`lend`, or until :meth:`drop_reserved`.
+    Cores found by :meth:`has_capacity` stay reserved for the next :meth:`acquire`, or until :meth:`drop_reserved`.
     """
 
     def __init__(self, cpus: Collection[int], *, locks: CoreLocks | None = None) -> None:
@@ -101,18 +100,18 @@ class CpuPool:
         return len(self._cores)
 
     @property
-    def cores_elsewhere(self) -> int:
-        """How many cores runs of other processes have."""
+    def cores_used_elsewhere(self) -> int:
+        """Cores that runs of other processes use."""
         return self._locks.count_elsewhere(core[0] for core in self._cores)
 
     def fits(self, count: int) -> bool:
         return 1 <= count <= self.count
 
-    def fit_at_once(self, count: int) -> int:
-        """How many runs of so many CPUs fit side by side."""
+    def count_parallel(self, count: int) -> int:
+        """Return how many runs of so many CPUs can run at once."""
         return len(self._cores) // self._cores_for(count)
 
-    def has_room(self, count: int) -> bool:
+    def has_capacity(self, count: int) -> bool:
         needed = self._cores_for(count)
         if not self.fits(count) or len(self._free) < needed:
             return False
@@ -124,15 +123,15 @@ class CpuPool:
             self.drop_reserved()
         return not self.waits_for_others
 
-    def lend(self, count: int) -> tuple[int, ...]:
-        assert self.has_room(count)
+    def acquire(self, count: int) -> tuple[int, ...]:
+        assert self.has_capacity(count)
         needed = self._cores_for(count)
-        lent, self._reserved = self._reserved[:needed], self._reserved[needed:]
-        self._free = [core for core in self._free if core not in lent]
-        by_thread = chain.from_iterable(zip_longest(*lent))
+        acquired, self._reserved = self._reserved[:needed], self._reserved[needed:]
+        self._free = [core for core in self._free if core not in acquired]
+        by_thread = chain.from_iterable(zip_longest(*acquired))
         return tuple(cpu for cpu in by_thread if cpu is not None)[:count]
 
-    def give_back(self, cpus: Collection[int]) -> None:
+    def release(self, cpus: Collection[int]) -> None:
         returned = [core for core in self._cores if set(core) & set(cpus)]
         self._free = sorted({*self._free, *returned})
         for core in returned:

@@ -1,4 +1,4 @@
-"""Runs on this machine: each in its own directory, on its own CPUs, measured as a whole process tree."""
+"""Runs commands on this machine, each on its own CPUs and in its own directory, and measures their process trees."""
 
 import contextlib
 import os
@@ -13,26 +13,26 @@ from foretell.core.run import Launch, Run, RunSpec
 from foretell.core.units import render_bytes
 from foretell.measure.gpus import Gpu, find_gpus
 from foretell.measure.machine import RUN_ID, detect_machine, kill_leftovers
-from foretell.measure.process_tree import CpuLedger
+from foretell.measure.process_tree import CpuTotal
 from foretell.measure.run_lock import RunLock, take_run_lock
 from foretell.schedulers._base import Runner
 from foretell.schedulers.core_allocation import CoreLocks, CpuPool, find_lock_folder
-from foretell.schedulers.local_job import Job, Place
+from foretell.schedulers.local_job import Job, RunResources
 from foretell.schedulers.run_files import make_run_directory, prepare_run_directory, read_finished, writing
 
 __all__ = ["LocalRunner", "read_finished"]
 
-_CORES_ELSEWHERE = "runs of another Foretell process have cores of this machine: waiting for them"
+_CORES_USED_ELSEWHERE = "runs of another Foretell process use cores of this machine; waiting for them"
 
 
 class LocalRunner(Runner):
-    """Runs on this machine, on the given CPUs (default: all this process may use), at most ``jobs`` of them at once.
+    """Runs at most ``jobs`` commands at once on the given CPUs (default: all that this process may use).
 
-    Runs get whole physical cores (:class:`CpuPool`), which they share with no run of another Foretell process of this
-    user either, GPUs of their own, and share the machine's memory by what they ask for.
+    Runs get their own GPUs and whole physical cores (:class:`CpuPool`), which they do not share with runs of other
+    Foretell processes of this user either. Memory is shared by the requested amounts.
 
-    Past its time limit a run is asked to end, then killed; past the memory it asked for it is killed.
-    A record of each run that ended is left in its directory (:func:`read_finished`).
+    A run over its time limit is terminated, then killed; a run over its requested memory is killed.
+    The result of each run is written to its directory (:func:`read_finished`).
 
     Raises:
         RunnerError: if this process may not use all of those CPUs.
@@ -41,10 +41,10 @@ class LocalRunner(Runner):
     def __init__(self, *, cpus: Collection[int] | None = None, jobs: int | None = None) -> None:
         allowed = os.sched_getaffinity(0)
         if cpus is not None and not allowed.issuperset(cpus):
-            raise RunnerError(f"CPUs {sorted(cpus)} are not all ours to use; choose among {sorted(allowed)}")
+            raise RunnerError(f"this process may not use all of CPUs {sorted(cpus)}; choose from {sorted(allowed)}")
         self._most_jobs = jobs
         self._machine = detect_machine()
-        # Within a run of Foretell's, the cores are lent already.
+        # Inside a run that Foretell started, the cores are locked already.
         locks = CoreLocks(None if RUN_ID in os.environ else find_lock_folder())
         self._cpus = CpuPool(allowed if cpus is None else cpus, locks=locks)
         self._notes: dict[str, bool] = {}
@@ -52,28 +52,28 @@ class LocalRunner(Runner):
         self._jobs: dict[str, Job] = {}
         self._ended: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._failures: list[BaseException] = []
-        self._ledger = CpuLedger()
+        self._cpu_total = CpuTotal()
 
     @property
-    def width(self) -> int:
+    def max_parallel(self) -> int:
         return min(self._cpus.cores, self._most_jobs or self._cpus.cores)
 
     @property
-    def cores_elsewhere(self) -> int:
-        return self._cpus.cores_elsewhere
+    def cores_used_elsewhere(self) -> int:
+        return self._cpus.cores_used_elsewhere
 
     @property
     def running(self) -> tuple[RunSpec, ...]:
         return tuple(job.spec for job in self._jobs.values())
 
-    def fit_at_once(self, spec: RunSpec) -> int:
+    def count_parallel(self, spec: RunSpec) -> int:
         asked, machine = spec.allocation, self._machine
-        bounds = [self._most_jobs or sys.maxsize, self._cpus.fit_at_once(asked.cores)]
+        bounds = [self._most_jobs or sys.maxsize, self._cpus.count_parallel(asked.cores)]
         bounds += [machine.gpus // asked.gpus] if asked.gpus else []
         bounds += [(machine.memory_bytes or 0) // asked.memory_bytes] if asked.memory_bytes else []
         return max(1, min(bounds))
 
-    def has_room(self, spec: RunSpec) -> bool:
+    def has_capacity(self, spec: RunSpec) -> bool:
         allocation = spec.allocation
         reserved_bytes = sum(job.spec.allocation.memory_bytes or 0 for job in self._jobs.values())
         return (
@@ -85,19 +85,19 @@ class LocalRunner(Runner):
         )
 
     def _has_cores(self, count: int) -> bool:
-        has_room = self._cpus.has_room(count)
+        has_capacity = self._cpus.has_capacity(count)
         if self._cpus.waits_for_others:
-            self._notes.setdefault(_CORES_ELSEWHERE, False)
-        return has_room
+            self._notes.setdefault(_CORES_USED_ELSEWHERE, False)
+        return has_capacity
 
     def start(self, spec: RunSpec, launch: Launch, *, phases: Sequence[Phase] = ()) -> None:
         obstacle = self.find_obstacle(spec)
         if obstacle:
-            raise RunnerError(f"run {spec.id} of {spec.app!r} cannot run here: {obstacle}; ask for less in 'resources'")
-        if spec.id in self._jobs or not self.has_room(spec):
-            raise RunnerError(f"no room for run {spec.id} of {spec.app!r} now; poll until a running one has ended")
+            raise RunnerError(f"run {spec.id} of {spec.app!r} cannot run here: {obstacle}; reduce its 'resources'")
+        if spec.id in self._jobs or not self.has_capacity(spec):
+            raise RunnerError(f"no capacity for run {spec.id} of {spec.app!r} now; poll until another run has ended")
         directory = Path(launch.run_directory).absolute()
-        lock = _take_directory(spec, directory)
+        lock = _lock_directory(spec, directory)
         try:
             prepare_run_directory(directory)
         except BaseException:
@@ -109,9 +109,11 @@ class LocalRunner(Runner):
             directory=directory,
             lock=lock,
             phases=phases,
-            place=Place(cpus=self._cpus.lend(spec.allocation.cores), gpus=self._lend_gpus(spec.allocation.gpus)),
+            resources=RunResources(
+                cpus=self._cpus.acquire(spec.allocation.cores), gpus=self._acquire_gpus(spec.allocation.gpus)
+            ),
             machine=self._machine,
-            ledger=self._ledger,
+            cpu_total=self._cpu_total,
             ended=self._ended,
         )
         job.start()
@@ -124,14 +126,14 @@ class LocalRunner(Runner):
         wait_s = timeout_s if self._jobs and not self._failures else 0.0
         with contextlib.suppress(queue.Empty):
             while True:
-                runs += self._settle(self._ended.get(timeout=wait_s) if wait_s > 0 else self._ended.get_nowait())
+                runs += self._release(self._ended.get(timeout=wait_s) if wait_s > 0 else self._ended.get_nowait())
                 wait_s = 0.0
-        if self._failures and not runs:  # what did end is given first, so that it is not lost
+        if self._failures and not runs:  # finished runs are returned first, so that none is lost
             raise self._failures.pop(0)
         return runs
 
     def take_notes(self) -> list[str]:
-        fresh = [note for note, told in self._notes.items() if not told]
+        fresh = [note for note, taken in self._notes.items() if not taken]
         self._notes |= dict.fromkeys(fresh, True)
         return fresh
 
@@ -141,44 +143,44 @@ class LocalRunner(Runner):
             job.stop()
         for job in tuple(self._jobs.values()):
             job.join()
-            self._settle(job)
-        self._ended = queue.SimpleQueue()  # a poll that Ctrl-C cut short may have taken some from the old one
+            self._release(job)
+        self._ended = queue.SimpleQueue()  # an interrupted poll may have taken some jobs from the old one
         self._failures.clear()
 
     def find_obstacle(self, spec: RunSpec, *, time_limit_s: float | None = None) -> str | None:
         asked, machine = spec.allocation, self._machine
         if asked.nodes != 1:
-            return f"it asks for {asked.nodes} nodes; this is one machine"
+            return f"it requests {asked.nodes} nodes; this is one machine"
         if not self._cpus.fits(asked.cores):
-            return f"it asks for {asked.cores} cores; there are {self._cpus.count}"
+            return f"it requests {asked.cores} cores; there are {self._cpus.count}"
         if asked.gpus > machine.gpus:
-            return f"it asks for {asked.gpus} GPUs; there are {machine.gpus}"
+            return f"it requests {asked.gpus} GPUs; there are {machine.gpus}"
         if (asked.memory_bytes or 0) > (machine.memory_bytes or 0):
             return (
-                f"it asks for {render_bytes(asked.memory_bytes or 0)} of memory; "
+                f"it requests {render_bytes(asked.memory_bytes or 0)} of memory; "
                 f"there are {render_bytes(machine.memory_bytes or 0)}"
             )
         return None
 
-    def _lend_gpus(self, count: int) -> tuple[Gpu, ...]:
-        lent, self._gpus = self._gpus[:count], self._gpus[count:]
-        return tuple(lent)
+    def _acquire_gpus(self, count: int) -> tuple[Gpu, ...]:
+        acquired, self._gpus = self._gpus[:count], self._gpus[count:]
+        return tuple(acquired)
 
-    def _settle(self, job: Job) -> list[Run]:
+    def _release(self, job: Job) -> list[Run]:
         del self._jobs[job.spec.id]
         job.lock.free()
-        self._cpus.give_back(job.place.cpus)
-        self._gpus.extend(job.place.gpus)
+        self._cpus.release(job.resources.cpus)
+        self._gpus.extend(job.resources.gpus)
         if job.failure is not None:
             self._failures.append(job.failure)
         return [job.outcome] if job.outcome is not None else []
 
 
-def _take_directory(spec: RunSpec, directory: Path) -> RunLock:
-    """Make sure that nobody else makes a run there, now or from an earlier start.
+def _lock_directory(spec: RunSpec, directory: Path) -> RunLock:
+    """Lock a run directory and kill what an earlier process left running there.
 
     Raises:
-        RunTakenError: if a process that lives does.
+        RunTakenError: if another process uses it.
         RunnerError: if the folder cannot be written.
     """
     with writing(directory):
@@ -186,8 +188,7 @@ def _take_directory(spec: RunSpec, directory: Path) -> RunLock:
         lock = take_run_lock(directory)
     if lock is None:
         raise RunTakenError(
-            f"run {spec.id} of {spec.app!r} is being made by another process, in {str(directory)!r}; "
-            "try again when it has ended"
+            f"another process makes run {spec.id} of {spec.app!r} in {str(directory)!r}; try again when it has ended"
         )
     if not lock.is_new:
         kill_leftovers(spec.id, run_directory=directory)

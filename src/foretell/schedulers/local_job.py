@@ -1,4 +1,4 @@
-"""One run on this machine, from its setup to its record."""
+"""One run on this machine: setup, command, cleanup, result."""
 
 import dataclasses
 import errno
@@ -15,7 +15,7 @@ from foretell.core.run import Launch, Machine, Run, RunSpec, State, Usage
 from foretell.measure.environment import build_environment
 from foretell.measure.gpus import Gpu
 from foretell.measure.machine import RUN_DIRECTORY, RUN_ID, kill_leftovers, read_busy_s
-from foretell.measure.process_tree import Command, CpuLedger, Ending, Limits, Measurement, ProcessProbe
+from foretell.measure.process_tree import Command, CpuTotal, Ending, Limits, Measurement, ProcessProbe
 from foretell.measure.run_lock import RunLock
 from foretell.schedulers.run_files import (
     CLEANUP,
@@ -33,27 +33,27 @@ from foretell.schedulers.run_files import (
     writing,
 )
 
-_SHORTEST_LOAD_S = 0.2  # the kernel counts busy time in ticks of 10 ms; over less than this it says nothing
+_SHORTEST_LOAD_S = 0.2  # the kernel counts busy time in ticks of 10 ms: too coarse for shorter runs
 _CLEANUP_AFTER_STOP_S = 5.0
 
 _START_ERRORS = {
-    errno.ENOENT: "it, or the interpreter its first line names, was not found; give its full path or mend PATH",
+    errno.ENOENT: "it, or the interpreter its first line names, was not found; give its full path or correct PATH",
     errno.EACCES: "it is not executable; chmod +x it, or name its interpreter first",
-    errno.ENOEXEC: "it is no program, and its first line names no interpreter (#!)",
-    errno.E2BIG: "its words and environment are too long; pass the value in a file",
+    errno.ENOEXEC: "it is not a program, and its first line names no interpreter (#!)",
+    errno.E2BIG: "its arguments and environment are too long; pass the value in a file",
 }
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The CPUs and GPUs lent to one run."""
+class RunResources:
+    """The CPUs and GPUs of one run."""
 
     cpus: tuple[int, ...]
     gpus: tuple[Gpu, ...]
 
 
 class _StopError(Exception):
-    """The runner was stopped: there is no outcome."""
+    """The runner was stopped; there is no result."""
 
 
 class _StepError(Exception):
@@ -61,9 +61,9 @@ class _StepError(Exception):
 
 
 class Job(threading.Thread):
-    """A thread that sees one run through; in the end it puts itself on ``ended`` with its outcome or its failure.
+    """A thread that makes one run. It then puts itself on ``ended`` with its ``outcome`` or ``failure``.
 
-    Both may be set: a run that ended well but whose record could not be written.
+    Both are set if the run ended but its result could not be written.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class Job(threading.Thread):
         directory: Path,
         lock: RunLock,
         phases: Sequence[Phase],
-        place: Place,
+        resources: RunResources,
         machine: Machine,
-        ledger: CpuLedger,
+        cpu_total: CpuTotal,
         ended: "queue.SimpleQueue[Job]",
     ) -> None:
         super().__init__(name=f"run {spec.id}", daemon=True)
         self.spec = spec
-        self.place = place
-        self.lock = lock  # of the directory, for as long as the runner has the job
+        self.resources = resources
+        self.lock = lock  # of the directory, until the runner releases the job
         self.outcome: Run | None = None
         self.failure: Exception | None = None
         self._launch = launch
@@ -90,7 +90,7 @@ class Job(threading.Thread):
         self._directory = directory
         self._phases = phases
         self._machine = machine
-        self._ledger = ledger
+        self._cpu_total = cpu_total
         self._ended = ended
         self._lock = threading.Lock()
         self._probe: ProcessProbe | None = None
@@ -105,17 +105,17 @@ class Job(threading.Thread):
                 write_finished(self._directory, run)
         except _StopError:
             pass
-        except Exception as exc:  # for the thread that polls: nobody would see it here
+        except Exception as exc:  # raised again by the thread that polls
             self.failure = exc
         finally:
             self._ended.put(self)
 
     def free_logs(self) -> None:
-        """Free the disk behind logs that have grown too large."""
+        """Free disk space of logs that have grown too large."""
         free_middles(self._directory, limit_bytes=self._log_limit)
 
     def stop(self) -> None:
-        """Kill what runs; what is left to do is the cleanup."""
+        """Kill the running step; only the cleanup still runs."""
         with self._lock:
             self._stopped = True
             if self._probe is not None:
@@ -156,34 +156,34 @@ class Job(threading.Thread):
     def _run_step(self, argv: Sequence[str], *, log: Path, limits: Limits) -> None:
         with writing(log), log.open("a", encoding="utf-8", errors="replace") as file:
             file.write(f"$ {shlex.join(argv)}\n")
-        measurement = self._follow(argv, stdout=log, stderr=log, limits=limits)
+        measurement = self._measure(argv, stdout=log, stderr=log, limits=limits)
         if measurement.exit_code != 0:
             raise _StepError(f"{shlex.join(argv)} {render_exit(measurement.exit_code)}")
 
     def _run_command(self) -> Run:
         limits = Limits(time_s=self._time_limit_s(), memory_bytes=self.spec.allocation.memory_bytes)
         busy_s, own_s = read_busy_s(), self._own_cpu_s()
-        measurement = self._follow(
+        measurement = self._measure(
             self._launch.argv, stdout=self._directory / STDOUT, stderr=self._directory / STDERR, limits=limits
         )
         others_s = (read_busy_s() - busy_s) - (self._own_cpu_s() - own_s)
         elapsed_s = measurement.usage.elapsed_s
         load = max(0.0, others_s) / elapsed_s if elapsed_s >= _SHORTEST_LOAD_S else None
         machine = dataclasses.replace(self._machine, load=load)
-        return dataclasses.replace(self._judge(measurement, limits), machine=machine)
+        return dataclasses.replace(self._build_result(measurement, limits), machine=machine)
 
     def _time_limit_s(self) -> float | None:
         limits = (self._launch.time_limit_s, self.spec.allocation.walltime_s)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _own_cpu_s(self) -> float:
-        return self._ledger.total_s + time.process_time()
+        return self._cpu_total.total_s + time.process_time()
 
-    def _judge(self, measurement: Measurement, limits: Limits) -> Run:
+    def _build_result(self, measurement: Measurement, limits: Limits) -> Run:
         usage, code = measurement.usage, measurement.exit_code
         if measurement.ending is Ending.TIME_LIMIT:
             assert limits.time_s is not None
-            # How long it took to die says nothing of how long it would have run.
+            # The time that termination took is no part of the run.
             usage = dataclasses.replace(usage, elapsed_s=min(usage.elapsed_s, limits.time_s))
             reason = render_time_limit(limits.time_s)
             return self._build_run(State.TIMED_OUT, reason=reason, usage=usage, exit_code=code)
@@ -216,38 +216,38 @@ class Job(threading.Thread):
             reason=reason,
         )
 
-    def _follow(self, argv: Sequence[str], *, stdout: Path, stderr: Path, limits: Limits) -> Measurement:
+    def _measure(self, argv: Sequence[str], *, stdout: Path, stderr: Path, limits: Limits) -> Measurement:
         command = Command(
             argv=argv,
             directory=Path(self._launch.working_directory).absolute(),
             environment=self._environment(),
             stdout=stdout,
             stderr=stderr,
-            cpus=self.place.cpus,
+            cpus=self.resources.cpus,
         )
         with self._lock:
             if self._stopped and not self._cleaning:
                 raise _StopError
-            self._probe = _start(command, limits=limits, gpus=self.place.gpus, ledger=self._ledger)
+            self._probe = _start(command, limits=limits, gpus=self.resources.gpus, cpu_total=self._cpu_total)
         return self._probe.wait()
 
     def _environment(self) -> dict[str, str]:
         environment = {**build_environment(inherited=self._launch.inherited), **self._launch.environment}
         environment |= {RUN_ID: self.spec.id, RUN_DIRECTORY: str(self._directory)}
         if self._machine.gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in self.place.gpus)
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in self.resources.gpus)
         return environment
 
 
-def _start(command: Command, *, limits: Limits, gpus: Sequence[Gpu], ledger: CpuLedger) -> ProcessProbe:
+def _start(command: Command, *, limits: Limits, gpus: Sequence[Gpu], cpu_total: CpuTotal) -> ProcessProbe:
     if not command.argv:
         raise _StepError("there is no command to run")
     if not command.directory.is_dir():
         raise _StepError(
-            f"there is no working directory {str(command.directory)!r}; create it, or mend 'working_directory'"
+            f"there is no working directory {str(command.directory)!r}; create it, or correct 'working_directory'"
         )
     try:
-        return ProcessProbe(command, limits=limits, gpus=gpus, ledger=ledger)
+        return ProcessProbe(command, limits=limits, gpus=gpus, cpu_total=cpu_total)
     except (OSError, ValueError) as exc:
         cause = _START_ERRORS.get(exc.errno or 0) if isinstance(exc, OSError) else None
         raise _StepError(f"{command.argv[0]!r} cannot be started: {cause or exc}") from exc

@@ -1,4 +1,4 @@
-"""What a run leaves in its directory: logs, and in the end its record."""
+"""Files in the directory of a run: logs with a size limit, and the result."""
 
 import contextlib
 import ctypes
@@ -23,7 +23,7 @@ from foretell.measure.job_sample import SAMPLE
 from foretell.measure.phases import read_phases
 
 STDOUT, STDERR, SETUP, CLEANUP, RECORD = "stdout.log", "stderr.log", "setup.log", "cleanup.log", "run.json"
-JOB_RECORD = "job.txt"  # of a run that is a job of a scheduler
+JOB_RECORD = "job.txt"  # written by the script of a scheduler's job
 
 _TAIL_LINES = 40
 _TAIL_BYTES = 1 << 14
@@ -40,31 +40,31 @@ _REMEDIES = {
 
 
 def make_run_directory(directory: Path) -> None:
-    """A real folder of this user's own.
+    """Create the folder, owned by this user.
 
     Raises:
-        OutputError: if it is a symbolic link, or belongs to somebody else.
-        OSError: if it cannot be made.
+        OutputError: if it is a symbolic link, or belongs to another user.
+        OSError: if it cannot be created.
     """
     make_own_folder(directory, top=directory.parent.parent)
 
 
 def prepare_run_directory(directory: Path) -> None:
-    """An empty set of files for a new attempt; what the run itself may have left stays.
+    """Remove Foretell's files of an earlier attempt; files of the run itself stay.
 
     Raises:
-        RunnerError: if it cannot be written, is a symbolic link, or belongs to somebody else.
+        RunnerError: if it cannot be written, is a symbolic link, or belongs to another user.
     """
     with writing(directory):
         make_run_directory(directory)
         for name in (RECORD, SETUP, CLEANUP, JOB_RECORD, SAMPLE, STDOUT, STDERR):
-            (directory / name).unlink(missing_ok=True)  # a link goes, what it points to stays
+            (directory / name).unlink(missing_ok=True)  # removes a link, not its target
         for name in (STDOUT, STDERR):
             (directory / name).touch(exist_ok=False)
 
 
 def write_finished(directory: Path, run: Run) -> None:
-    """Keep the run's record beside its logs, whole or not at all.
+    """Write the result next to the logs, atomically.
 
     Raises:
         RunnerError: if it cannot be written.
@@ -89,15 +89,15 @@ def _sync_directory(directory: Path) -> None:
 
 
 def read_finished(run_directory: Path) -> Run | None:
-    """The run that ended in this directory; ``None`` if none did."""
+    """Return the run that ended in this directory; ``None`` if none did."""
     try:
         return from_record(Run, json.loads((run_directory / RECORD).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
-        return None  # absent, or not written by us: it has to run again
+        return None  # absent or not readable: it has to run again
 
 
 def read_tail(paths: Iterable[Path]) -> str:
-    """The last lines of each file that has any, under its name."""
+    """Return the last lines of each file that has any, below its name."""
     tails = ((path, _last_lines(path)) for path in paths)
     return "\n".join(f"--- {path.name}\n{tail}" for path, tail in tails if tail)
 
@@ -110,16 +110,16 @@ def _last_lines(path: Path) -> str:
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
-    printable = text.replace("\0", "\N{REPLACEMENT CHARACTER}")  # not every store takes a NUL in a text
+    printable = text.replace("\0", "\N{REPLACEMENT CHARACTER}")  # PostgreSQL does not store NUL in text
     return "\n".join(deque(printable.splitlines(), maxlen=_TAIL_LINES))
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the system says of a path we write into an error that names it and what to do."""
+    """Turn errors of the system into errors that name the path and a remedy."""
     try:
         yield
-    except OutputError as exc:  # which says it all
+    except OutputError as exc:  # its message is complete
         raise RunnerError(str(exc)) from exc
     except (OSError, ValueError) as exc:
         number = exc.errno if isinstance(exc, OSError) else None
@@ -128,15 +128,15 @@ def writing(path: Path) -> Iterator[None]:
         raise RunnerError(f"cannot write {str(path)!r}: {cause}; {remedy} and start again") from exc
 
 
-_MARK = "left out here: log_limit is"
+_CUT_NOTE = "left out here: log_limit is"
 _LONGEST_LINE = 1 << 16
-_BLOCK = 512  # the unit of st_blocks
+_BLOCK = 512  # bytes, the unit of st_blocks
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # https://man7.org/linux/man-pages/man2/fallocate.2.html
-_OF_ALL_LINES = (Combine.MEAN, Combine.SUM, Combine.MAX, Combine.COUNT)
+_NEEDS_ALL_LINES = (Combine.MEAN, Combine.SUM, Combine.MAX, Combine.COUNT)
 
 
 def free_middles(directory: Path, *, limit_bytes: int | None) -> None:
-    """Free the disk behind the middles of a run's logs that have grown too large; never fails."""
+    """Free disk space in the middle of logs that have grown too large; never fails."""
     for path in _list_logs(directory, limit_bytes):
         with suppress(OSError), _opened(path) as (descriptor, facts):
             if limit_bytes is not None and facts.st_blocks * _BLOCK > limit_bytes:
@@ -144,16 +144,16 @@ def free_middles(directory: Path, *, limit_bytes: int | None) -> None:
 
 
 def cut_logs(directory: Path, *, limit_bytes: int | None) -> tuple[str, ...]:
-    """Cut the middles out of the logs of a run that has ended; the names of those that lack theirs."""
+    """Cut the middle out of large logs of a run that has ended; return the names of cut logs."""
     return tuple(path.name for path in _list_logs(directory, limit_bytes) if _cut(path, limit_bytes or 0))
 
 
 def read_kept_phases(
     phases: Sequence[Phase], *, directory: Path, limit_bytes: int | None
 ) -> tuple[dict[str, float], tuple[str, ...]]:
-    """As :func:`read_phases`, after the logs were cut: what is made of all lines is not read from some of them."""
+    """Cut the logs and return phases as :func:`read_phases`; those that need all lines are not read from a cut log."""
     cut = STDOUT in cut_logs(directory, limit_bytes=limit_bytes)
-    lost = [phase for phase in phases if cut and phase.pattern is not None and phase.combine in _OF_ALL_LINES]
+    lost = [phase for phase in phases if cut and phase.pattern is not None and phase.combine in _NEEDS_ALL_LINES]
     kept = [phase for phase in phases if phase not in lost]
     values, complaints = read_phases(kept, run_directory=directory, output=directory / STDOUT)
     return values, (*complaints, *(f"phase {phase.name!r}: {_explain_loss(limit_bytes or 0)}" for phase in lost))
@@ -169,12 +169,12 @@ def _list_logs(directory: Path, limit_bytes: int | None) -> list[Path]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[int, os.stat_result]]:
-    """A log itself: the run may have put a link to some other file in its place."""
+    """Open a log, but not a link or hard link that the run may have put in its place."""
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
-            raise OSError(f"{path} is no longer a log of ours")
+            raise OSError(f"{path} is no longer the log that Foretell created")
         yield descriptor, facts
     finally:
         os.close(descriptor)
@@ -190,7 +190,7 @@ def _cut(path: Path, limit_bytes: int) -> bool:
         first = os.pread(descriptor, half, 0).rpartition(b"\n")[0] + b"\n"
         last = os.pread(descriptor, half, facts.st_size - half).partition(b"\n")[2]
         left_out = facts.st_size - len(first) - len(last)
-        note = f"[{render_bytes(left_out)} {_MARK} {render_bytes(limit_bytes)}]\n".encode()
+        note = f"[{render_bytes(left_out)} {_CUT_NOTE} {render_bytes(limit_bytes)}]\n".encode()
         os.ftruncate(descriptor, len(first))
         os.pwrite(descriptor, note + last, len(first))
         return True
@@ -198,9 +198,9 @@ def _cut(path: Path, limit_bytes: int) -> bool:
 
 
 def _is_cut(descriptor: int, half: int) -> bool:
-    """Whether it was cut before: then where its halves meet it says so."""
+    """Return whether it was cut before: then a note is where the halves meet."""
     start = max(0, half - _LONGEST_LINE)
-    return _MARK.encode() in os.pread(descriptor, 2 * _LONGEST_LINE, start)
+    return _CUT_NOTE.encode() in os.pread(descriptor, 2 * _LONGEST_LINE, start)
 
 
 def _punch(descriptor: int, offset: int, length: int) -> None:
@@ -220,11 +220,11 @@ def render_time_limit(limit_s: float) -> str:
 
 
 def render_memory_limit(limit_bytes: int) -> str:
-    return f"used more than the {render_bytes(limit_bytes)} of memory it asked for"
+    return f"used more than the requested {render_bytes(limit_bytes)} of memory"
 
 
 def render_exit(code: int) -> str:
-    """How it ended; a negative code is a signal's number."""
+    """Return how a command ended; a negative code is a signal."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

@@ -1,4 +1,4 @@
-"""A launch as a shell script, for people to read, keep and run."""
+"""Renders a launch as a shell script that users can read, keep and run."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from foretell.measure.machine import RUN_DIRECTORY
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GRACE_S = 10
-# What bash reads as syntax when it comes first, although shlex.quote leaves it as it is.
+# Bash reads these as syntax in front of a command, but shlex.quote does not quote them.
 _RESERVED = {
     "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then",
     "time", "until", "while",
@@ -20,10 +20,10 @@ _RESERVED = {
 
 
 def render_shell_script(launch: Launch, *, allocation: Allocation) -> str:
-    """A script for this machine; ``timeout`` ends its command at the walltime asked for.
+    """Return a script for this machine; ``timeout`` ends its command at the requested walltime.
 
     Raises:
-        RunnerError: if a word or a variable cannot be written in a shell script.
+        RunnerError: if an argument or a variable cannot be written in a shell script.
     """
     command = launch.argv
     if allocation.walltime_s is not None:
@@ -33,12 +33,12 @@ def render_shell_script(launch: Launch, *, allocation: Allocation) -> str:
 
 
 def render_body(launch: Launch, *, command: Sequence[str]) -> Iterator[str]:
-    """What a job script does after its header: environment, folders, setup, the command; cleanup whatever happens.
+    """Yield the lines after a script's header: environment, folders, setup, command, and cleanup in any case.
 
     Raises:
-        RunnerError: if a word or a variable cannot be written in a shell script.
+        RunnerError: if an argument or a variable cannot be written in a shell script.
     """
-    yield "set -e"  # not -u: what sites source (modules, conda) does not survive it
+    yield "set -e"  # not -u: the scripts of modules and conda fail with it
     yield ""
     for name, value in {**launch.environment, RUN_DIRECTORY: launch.run_directory}.items():
         yield f"export {_check_variable(name)}={quote(value)}"
@@ -54,24 +54,24 @@ def render_body(launch: Launch, *, command: Sequence[str]) -> Iterator[str]:
 
 
 def render_words(words: Sequence[str]) -> str:
-    """Words as a shell reads them back unchanged, the first of them as a command.
+    """Return arguments quoted for a shell, the first of them as a command.
 
     Raises:
-        RunnerError: if there are none, or one holds a NUL.
+        RunnerError: if there are none, or one contains a NUL character.
     """
     if not words:
-        raise RunnerError("an empty command cannot be written in a script; give it at least one word")
+        raise RunnerError("an empty command cannot be written in a script; give at least one argument")
     return " ".join([_quote_command(words[0]), *_quote_all(words[1:])])
 
 
 def quote(word: str) -> str:
-    """A word as a shell reads it back unchanged.
+    """Return an argument quoted for a shell.
 
     Raises:
-        RunnerError: if it holds a NUL.
+        RunnerError: if it contains a NUL character.
     """
     if "\0" in word:
-        raise RunnerError(f"{word!r} holds a NUL character, which no command can be given; remove it")
+        raise RunnerError(f"{word!r} contains a NUL character, which no command can receive; remove it")
     return shlex.quote(word)
 
 
@@ -87,7 +87,7 @@ def _quote_all(words: Iterable[str]) -> Iterator[str]:
 def _check_variable(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
         raise RunnerError(
-            f"{name!r} is no name a shell can export; use letters, digits and underscores, no digit first"
+            f"a shell cannot export a variable named {name!r}; use letters, digits and underscores, no digit first"
         )
     return name
 

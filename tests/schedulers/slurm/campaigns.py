@@ -1,4 +1,4 @@
-"""Campaigns whose runs count themselves, for tests that break something meanwhile."""
+"""Campaigns whose runs count their starts, for tests that inject faults."""
 
 import os
 import subprocess
@@ -17,13 +17,13 @@ from foretell.core.app import App
 from foretell.core.run import Run, State
 
 _PATIENCE_S = 60.0
-# A run waits for this file, if the campaign is to be held.
+# Runs wait until this file is removed.
 _GATE = 'while [ -e "$PARAM_app_dir/hold" ]; do sleep 0.1; done'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Runs ``0`` to ``count - 1`` of an app with a name of its own; each writes its number into a diary."""
+    """Runs ``0`` to ``count - 1`` of an app with a unique name; each appends its number to a diary."""
 
     folder: Path
     name: str
@@ -53,7 +53,7 @@ class Sweep:
 
     @property
     def diary(self) -> Counter[int]:
-        """How often each run was begun."""
+        """How often each run was started."""
         path = self.folder / "diary.txt"
         return Counter(map(int, path.read_text().split())) if path.exists() else Counter()
 
@@ -68,38 +68,38 @@ class Sweep:
 
     @property
     def batches(self) -> list[str]:
-        """Job ids of what is still open."""
+        """Job ids of unfinished batches."""
         with foretell.open_store(self.folder / ".foretell/store.db") as store:
             return [batch.job_id for batch in store.batches(self.name)]
 
     def hold(self) -> None:
-        """Let no run end."""
+        """Keep all runs from ending."""
         (self.folder / "hold").touch()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         (self.folder / "hold").unlink()
 
-    def has_begun(self, _: Progress) -> bool:
-        """Whether every run has begun."""
+    def has_started(self, _: Progress) -> bool:
+        """Return whether every run has started."""
         return len(self.diary) == self.count
 
     def generate(self, *steps: "Step", **words: object) -> CampaignResult:
-        """Make its runs to the end, while the steps happen one after the other."""
+        """Make all runs while the steps happen one after the other."""
         return foretell.generate(self.app, wait=True, on_progress=Steps(*steps), **words)  # type: ignore[arg-type]
 
     def list_jobs(self) -> list[str]:
-        """What accounting has of it: each array's elements, or jobs."""
+        """Return accounting's records: the elements of each array, or jobs."""
         rows = ask("sacct", "-nXP", "-S", "now-1hour", "-o", "JobID,JobName")
         return [job_id for job_id, name in rows if name.startswith(f"{self.name}-")]
 
     def check(self, states: dict[State, int] | None = None, *, begun: int = 1) -> None:
-        """Every run is stored once, nothing is left open, and each was begun so often."""
+        """Check that every run is stored once, nothing is unfinished, and each was started so often."""
         assert self.states == (states or {State.COMPLETED: self.count}), [(run.state, run.reason) for run in self.runs]
         assert self.batches == []
         assert self.diary == Counter(dict.fromkeys(range(self.count), begun))
 
     def check_submitted_once(self) -> None:
-        """Accounting knows as many elements as there are runs; very short ones may be late."""
+        """Check that accounting has as many elements as there are runs; very short ones may be late."""
         wait_for(lambda: len(self.list_jobs()) >= self.count)
         assert len(self.list_jobs()) == self.count
 
@@ -108,7 +108,7 @@ Step = tuple[Callable[[Progress], object], Callable[[], object]]
 
 
 class Steps:
-    """Does one thing after the other, each as soon as the campaign stands so."""
+    """Does one action after the other, each when its condition holds."""
 
     def __init__(self, *steps: Step) -> None:
         self._steps = list(steps)
@@ -118,7 +118,7 @@ class Steps:
             self._steps.pop(0)[1]()
 
 
-def when_told(words: str) -> Callable[[Progress], bool]:
+def on_note(words: str) -> Callable[[Progress], bool]:
     return lambda progress: words in progress.note
 
 
@@ -128,7 +128,7 @@ def ask(*command: str) -> list[list[str]]:
 
 
 def list_queue(job_id: str) -> dict[str, str]:
-    """States by index; there may be nothing."""
+    """Return states by index."""
     command = ["squeue", "-h", "-r", "-t", "all", "-j", job_id, "-o", "%K|%T"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return dict(line.split("|") for line in done.stdout.splitlines())
@@ -142,8 +142,8 @@ def wait_for(is_so: Callable[[], object]) -> None:
 
 
 def start_python(program: str, *words: str) -> subprocess.Popen[str]:
-    """Another process with this environment, that has :mod:`foretell`."""
-    quick = "from foretell.schedulers.slurm import runner; runner._SHORTEST_S = 0.3\n"
+    """Start another Python process with this environment."""
+    quick = "from foretell.schedulers.slurm import runner; runner._MIN_INTERVAL_S = 0.3\n"
     return subprocess.Popen(
         [sys.executable, "-c", quick + textwrap.dedent(program), *words],
         env=os.environ | {"OMP_NUM_THREADS": "1"},

@@ -1,4 +1,4 @@
-"""What sacct prints becomes jobs: recorded text of 24.11, and what 22.05 said on a cluster."""
+"""Parses the output of sacct, recorded with 24.11 and 22.05."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import pytest
 from foretell.core.batch import Job
 from foretell.core.errors import SchedulerError
 from foretell.core.run import State
-from foretell.schedulers.slurm.accounting import FIELDS, parse_jobs, read_jobs
-from foretell.schedulers.slurm.fields import parse_moment
+from foretell.schedulers.slurm.commands import parse_moment
+from foretell.schedulers.slurm.job_status import FIELDS, parse_jobs, read_jobs
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -24,7 +24,7 @@ def row(**values: str) -> str:
     return "|".join(values.get(field, "") for field in FIELDS)
 
 
-def test_steps_are_folded_into_their_job(jobs: dict[str, Job]) -> None:
+def test_steps_are_added_to_their_job(jobs: dict[str, Job]) -> None:
     job = jobs["4410100"]
     assert (job.state, job.exit_code, job.signal, job.name) == (State.COMPLETED, 0, 0, "train")
     assert (job.started_at, job.ended_at) == (parse_moment("2025-06-01T08:00:09"), parse_moment("2025-06-01T09:10:21"))
@@ -45,7 +45,7 @@ def test_elements_of_an_array_have_their_own_states(jobs: dict[str, Job]) -> Non
     assert jobs["4410120_3"].usage is None
 
 
-def test_what_is_per_node_is_divided(jobs: dict[str, Job]) -> None:
+def test_totals_are_divided_by_nodes(jobs: dict[str, Job]) -> None:
     job = jobs["4410151"]
     assert (job.allocated.nodes, job.allocated.cores, job.allocated.memory_bytes) == (2, 128, 257500 << 20)
     assert job.allocated.walltime_s is None
@@ -62,7 +62,7 @@ def test_cancelled_in_the_queue(jobs: dict[str, Job]) -> None:
 
 
 @pytest.mark.parametrize("job_id", ["4410160", "4410161"])
-def test_nobody_s_fault(jobs: dict[str, Job], job_id: str) -> None:
+def test_node_failure_is_interrupted(jobs: dict[str, Job], job_id: str) -> None:
     assert jobs[job_id].state is State.INTERRUPTED
 
 
@@ -72,7 +72,7 @@ def test_several_tasks_of_a_step_share_a_node(jobs: dict[str, Job]) -> None:
     assert usage.peak_memory_bytes == 2 * 524288 << 10
 
 
-def test_a_row_that_is_written_by_halves_has_no_end_yet() -> None:
+def test_an_incomplete_row_has_no_end_yet() -> None:
     half = row(JobID="1_0", JobName="allocation", State="COMPLETED", ExitCode="0:0", End="2026-11-16T05:26:34")
     assert parse_jobs(half)["1_0"].ended_at is None
     whole = row(JobID="1_0", State="COMPLETED", ExitCode="0:0", End="2026-11-16T05:26:34", TimelimitRaw="60")
@@ -88,17 +88,17 @@ def test_a_signal_and_an_empty_exit_code() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1|2|3", "sacct answered '1|2|3'; expected 23 fields"),
-        (row(JobID="1", State="MELTED"), "a state we do not know: 'MELTED'"),
-        (row(JobID="1", State="COMPLETED", TotalCPU="much"), "sacct said of job 1: 'much' is no time"),
+        ("1|2|3", "sacct printed '1|2|3'; expected 23 fields"),
+        (row(JobID="1", State="MELTED"), "an unknown state: 'MELTED'"),
+        (row(JobID="1", State="COMPLETED", TotalCPU="much"), "sacct's record of job 1: 'much' is not a time"),
     ],
 )
-def test_what_cannot_be_read_is_shown(text: str, message: str) -> None:
+def test_unreadable_output_is_quoted(text: str, message: str) -> None:
     with pytest.raises(SchedulerError) as caught:
         parse_jobs(text)
     assert message in str(caught.value)
 
 
-def test_asking_for_no_job_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_job_ids_call_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert read_jobs([]) == {}

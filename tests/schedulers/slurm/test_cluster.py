@@ -1,4 +1,4 @@
-"""A cluster from what Slurm's programs print: recorded from 22.05, written in the form of 24.11, and odd."""
+"""Parses the description of a cluster: recorded with 22.05, in the format of 24.11, and malformed."""
 
 import dataclasses
 from contextlib import suppress
@@ -60,7 +60,7 @@ class TestOlder:
             "owens", "owens-gpu", "pitzer", "pitzer-gpu", "debug",
         ]  # fmt: skip
 
-    def test_a_partition_with_memory_of_its_own_for_a_core(self) -> None:
+    def test_a_partition_with_its_own_memory_per_core(self) -> None:
         assert find("22.05", "pitzer-gpu") == Partition(
             name="pitzer-gpu",
             max_walltime_s=7 * 86400,
@@ -79,13 +79,13 @@ class TestOlder:
             ),
         )
 
-    def test_a_partition_without_takes_the_cluster_s(self) -> None:
+    def test_a_partition_without_inherits_the_clusters(self) -> None:
         assert find("22.05", "owens").default_memory_per_core_bytes == 4315 * MEGABYTE
 
     def test_the_default_partition(self) -> None:
         assert load("22.05").default_partition == find("22.05", "owens")
 
-    def test_two_kinds_of_nodes_stay_apart_the_most_common_first(self) -> None:
+    def test_types_of_nodes_are_listed_separately_most_common_first(self) -> None:
         assert [(group.count, group.cores) for group in find("22.05", "debug").node_groups] == [(2, 28), (1, 48)]
 
 
@@ -113,12 +113,12 @@ class TestNewer:
     def test_closed_partitions(self) -> None:
         assert [partition.name for partition in load("24.11").partitions if not partition.up] == ["old", "admin"]
 
-    def test_nodes_of_one_kind_are_counted_together_whatever_their_state(self) -> None:
+    def test_nodes_of_one_type_are_counted_together_in_any_state(self) -> None:
         common, large = find("24.11", "thin").node_groups
         assert (common.count, common.up, common.memory_bytes) == (46, 42, 386000 * MEGABYTE)
         assert (large.count, large.up, large.features) == (2, 2, ("genoa", "ib", "bigmem"))
 
-    def test_cores_that_are_hardware_threads_say_so(self) -> None:
+    def test_hardware_threads_are_recognized(self) -> None:
         (whole,) = find("24.11", "whole").node_groups
         assert (whole.cores, whole.threads_per_core, whole.features) == (128, 2, ())
 
@@ -151,13 +151,13 @@ def test_gpus_of_a_node(text: str, expected: tuple[int, str | None]) -> None:
 
 
 @pytest.mark.parametrize("state", ["down", "down*", "drain", "drng", "DRAIN$", "fail", "unk", "down~"])
-def test_nodes_that_take_no_jobs(state: str) -> None:
+def test_nodes_that_accept_no_jobs(state: str) -> None:
     (group,) = parse_nodes(f"p|3|8|1:8:1|1000|{state}|(null)|(null)\n")["p"]
     assert (group.count, group.up) == (3, 0)
 
 
 @pytest.mark.parametrize("state", ["idle", "idle~", "mix", "alloc+", "comp", "resv", "maint", "plnd", "mix-", "boot^"])
-def test_nodes_that_do(state: str) -> None:
+def test_nodes_that_accept_jobs(state: str) -> None:
     (group,) = parse_nodes(f"p|3|8|1:8:1|1000|{state}|(null)|(null)\n")["p"]
     assert (group.count, group.up) == (3, 3)
 
@@ -177,15 +177,15 @@ class TestConfiguration:
         config = read("22.05", "config").replace("= 1001", "= 0")
         assert parse_cluster(config, "", "").max_array_tasks == 0
 
-    def test_what_is_missing_is_named(self) -> None:
+    def test_a_missing_setting_is_named(self) -> None:
         config = read("22.05", "config").replace("MaxArraySize", "MaximalArraySize")
-        with pytest.raises(SchedulerError, match="does not say MaxArraySize"):
+        with pytest.raises(SchedulerError, match="does not print MaxArraySize"):
             parse_cluster(config, "", "")
 
-    def test_what_cannot_be_read_is_shown(self) -> None:
-        with pytest.raises(SchedulerError, match=r"no time as Slurm writes them.*MaxTime=soon"):
+    def test_unreadable_output_is_quoted(self) -> None:
+        with pytest.raises(SchedulerError, match=r"not a time in Slurm's format.*MaxTime=soon"):
             parse_partitions("PartitionName=p MaxTime=soon State=UP\n")
-        with pytest.raises(SchedulerError, match=r"sinfo said what we cannot read.*p\|many"):
+        with pytest.raises(SchedulerError, match=r"cannot read the output of sinfo.*p\|many"):
             parse_nodes("p|many|8|1:8:1|1000|idle|(null)|(null)\n")
         with pytest.raises(SchedulerError, match="sinfo"):
             parse_nodes("slurm_load_node error\n")
@@ -194,7 +194,7 @@ class TestConfiguration:
         assert parse_config("AuthAltParameters       = jwt_key=/etc/key\n") == {"AuthAltParameters": "jwt_key=/etc/key"}
 
     @given(st.text())
-    def test_any_text_is_read_or_refused(self, text: str) -> None:
+    def test_any_text_is_parsed_or_refused(self, text: str) -> None:
         for parse in (parse_nodes, parse_partitions, lambda config: parse_cluster(config, "", "")):
             with suppress(SchedulerError):  # and nothing else
                 parse(text)
@@ -209,13 +209,13 @@ class TestSubmitLimit:
             pytest.param("lab42", "gpu", None, None, 64, id="of the association for that partition"),
             pytest.param("lab42", "thin", None, "thin_limits", 1000, id="the partition's QOS comes first"),
             pytest.param("lab42", "gpu", "gpu_high", "thin_limits", 200, id="unless the job's is put over it"),
-            pytest.param("teaching", None, None, None, 0, id="none at all"),
+            pytest.param("courses", None, None, None, 0, id="none at all"),
             pytest.param("open", None, None, None, 50, id="the only QOS is the default, its lowest limit holds"),
             pytest.param("open", None, "normal", None, None, id="no limit"),
             pytest.param("other", None, None, None, None, id="an account that is not the user's"),
         ],
     )
-    def test_which_limit_holds(
+    def test_which_limit_applies(
         self, account: str, partition: str | None, qos: str | None, partition_qos: str | None, expected: int | None
     ) -> None:
         limit = parse_submit_limit(
@@ -228,7 +228,7 @@ class TestSubmitLimit:
         )
         assert limit == expected
 
-    def test_the_whole_account_s_limit(self) -> None:
+    def test_the_limit_of_the_whole_account(self) -> None:
         limit = parse_submit_limit("lab42|||||normal\n", "", of_account=read("24.11", "account"), account="lab42")
         assert limit == 3000
 
@@ -236,16 +236,16 @@ class TestSubmitLimit:
         text = read("22.05", "associations"), read("22.05", "qos")
         assert parse_submit_limit(*text, account="pas0001") is None
 
-    def test_nothing_known(self) -> None:
+    def test_without_associations(self) -> None:
         assert parse_submit_limit("", "") is None
 
-    def test_what_cannot_be_read_is_shown(self) -> None:
+    def test_unreadable_output_is_quoted(self) -> None:
         with pytest.raises(SchedulerError, match=r"sacctmgr.*some"):
             parse_submit_limit("lab42||some|||normal\n", "", account="lab42")
 
 
 class TestPrograms:
-    """Small programs that print recorded texts stand in for Slurm."""
+    """Small programs that print recorded output replace Slurm's."""
 
     @pytest.fixture
     def programs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -261,7 +261,7 @@ class TestPrograms:
     def test_a_cluster_is_read(self, programs: Path) -> None:
         assert read_cluster() == load("24.11")
 
-    def test_another_cluster_is_asked_for_by_name(self, programs: Path) -> None:
+    def test_another_cluster_is_selected_by_name(self, programs: Path) -> None:
         write(programs / "sinfo", f'echo "$*" > {programs}/said; cat {RECORDED}/24.11/nodes.txt')
         read_cluster(cluster="moss")
         assert "--clusters=moss" in (programs / "said").read_text()
@@ -277,25 +277,25 @@ class TestPrograms:
         assert read_submit_limit(read_cluster(), account="lab42", partition="gpu") == 64
         assert read_submit_limit(read_cluster(), account="lab42") == 1000
 
-    def test_the_user_s_own_account_is_the_default(self, programs: Path) -> None:
+    def test_the_users_account_is_the_default(self, programs: Path) -> None:
         rows = r"lab42||7|||normal\nopen||9|||normal\n"
         write(programs / "sacctmgr", f'case "$*" in *DefaultAccount*) echo open;; *assoc*) printf "{rows}";; esac')
         assert read_submit_limit(read_cluster(), partition="gpu") == 9
 
-    def test_limits_that_nobody_enforces_are_none(self, programs: Path) -> None:
+    def test_limits_that_are_not_enforced_are_ignored(self, programs: Path) -> None:
         write(programs / "scontrol", f'case "$*" in *config) cat {RECORDED}/22.05/config.txt;; esac')
         assert read_submit_limit(read_cluster(), account="lab42") is None
 
     def test_without_slurm(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
-        with pytest.raises(SchedulerError, match="no machine of a Slurm cluster"):
+        with pytest.raises(SchedulerError, match="log in to a machine of a Slurm cluster"):
             read_cluster()
 
 
 @pytest.mark.slurm
 @pytest.mark.usefixtures("slurm_environment")
 class TestRealCluster:
-    def test_what_it_says_of_itself(self) -> None:
+    def test_its_own_description(self) -> None:
         cluster = read_cluster()
         assert cluster.max_array_size == 1001
         assert cluster.accounting

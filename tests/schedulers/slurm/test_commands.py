@@ -1,4 +1,4 @@
-"""Programs are asked our way, whatever the user's environment says."""
+"""Slurm's programs are run with fixed settings, whatever the user's environment."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from foretell.core.errors import SchedulerError
 from foretell.schedulers.slurm.commands import call, stream
 
 
-def test_the_user_s_habits_do_not_change_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_settings_do_not_change_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_BITSTR_LEN", "SLURM_TIME_FORMAT", "SQUEUE_FORMAT", "SACCT_FORMAT", "SLURM_CLUSTERS"):
         monkeypatch.setenv(name, "12")
     seen = dict(line.partition("=")[::2] for line in call(["env"]).splitlines())
@@ -16,8 +16,8 @@ def test_the_user_s_habits_do_not_change_what_is_printed(monkeypatch: pytest.Mon
     assert not {"SQUEUE_FORMAT", "SACCT_FORMAT", "SLURM_CLUSTERS"} & set(seen)
 
 
-def pretend(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Put a ``sinfo`` that does so first on ``PATH``."""
+def install_sinfo(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Put a ``sinfo`` that runs this script first on ``PATH``."""
     program = folder / "sinfo"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -30,28 +30,28 @@ def pretend(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
         ("echo 'sinfo: error: Invalid user' >&2; exit 1", "sinfo: Invalid user", False),
         ("echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", "Unable to contact", True),
         ("echo 'sinfo: fatal: Could not establish a configuration source' >&2; exit 1", "SLURM_CONF", False),
-        ("exit 3", "sinfo: exit code 3, and nothing else", False),
+        ("exit 3", "sinfo: exit code 3 without a message", False),
         ("kill -9 $$", "sinfo: killed by signal 9", True),
     ],
 )
-def test_what_a_program_complains_of_is_told(
+def test_errors_of_a_program_are_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str, transient: bool
 ) -> None:
-    pretend(tmp_path, monkeypatch, script)
+    install_sinfo(tmp_path, monkeypatch, script)
     with pytest.raises(SchedulerError, match=said) as caught:
         call(["sinfo"])
     assert caught.value.transient is transient
 
 
-def test_a_program_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SchedulerError, match="'sinfo' is not found: this is no machine of a Slurm cluster"):
+    with pytest.raises(SchedulerError, match="'sinfo' was not found; log in to a machine of a Slurm cluster"):
         call(["sinfo"])
 
 
-def test_a_long_answer_comes_in_blocks_and_a_failure_at_its_end_is_told(
+def test_long_output_comes_in_blocks_and_a_late_failure_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend(tmp_path, monkeypatch, "head -c 3000000 /dev/zero; echo 'sinfo: error: no more' >&2; exit 1")
+    install_sinfo(tmp_path, monkeypatch, "head -c 3000000 /dev/zero; echo 'sinfo: error: no more' >&2; exit 1")
     with pytest.raises(SchedulerError, match="no more"), stream(["sinfo"]) as blocks:
         assert sum(map(len, blocks)) == 3_000_000

@@ -1,4 +1,4 @@
-"""The Slurm runner keeps the promises of every runner, on the fake Slurm and on a real cluster."""
+"""The contract of all runners for the Slurm runner, on the fake Slurm and on a real cluster."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +14,6 @@ from foretell.schedulers.slurm.runner import SlurmRunner
 class TestSlurmRunner(RunnerContract):
     @pytest.fixture
     def runner(self, slurm: Slurm, tmp_path: Path) -> Iterator[Runner]:
-        runner = SlurmRunner(directory=tmp_path / "batches", shortest_s=0.5)
+        runner = SlurmRunner(directory=tmp_path / "batches", min_interval_s=0.5)
         yield runner
         runner.stop()

@@ -1,11 +1,11 @@
-"""The words of Slurm's fields become values."""
+"""Parses the fields that Slurm prints."""
 
 import math
 from datetime import datetime
 
 import pytest
 
-from foretell.schedulers.slurm.fields import count_gpus, parse_clock, parse_moment, parse_size, parse_tres
+from foretell.schedulers.slurm.commands import count_gpus, parse_clock, parse_moment, parse_size, parse_tres
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ def test_clocks(text: str, seconds: float | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["12", "1:2:3:4", "soon", "-1:00", "1-2"])
-def test_what_is_no_clock(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time as Slurm writes them"):
+def test_invalid_clocks(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time in Slurm's format"):
         parse_clock(text)
 
 
@@ -51,22 +51,22 @@ def test_sizes(text: str, size: int | None) -> None:
     assert parse_size(text) == size
 
 
-def test_a_bare_size_is_in_its_unit() -> None:
+def test_a_size_without_unit() -> None:
     assert parse_size("4315", unit="M") == 4315 << 20
 
 
 @pytest.mark.parametrize("text", ["16?", "3X", "M", "1,5G"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match="is no size as Slurm writes them"):
+def test_invalid_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size in Slurm's format"):
         parse_size(text)
 
 
 @pytest.mark.parametrize("text", ["Unknown", "None", "", "N/A"])
-def test_moments_that_are_not_known(text: str) -> None:
+def test_unknown_times(text: str) -> None:
     assert parse_moment(text) is None
 
 
-def test_moments_have_this_machine_s_zone() -> None:
+def test_times_have_the_zone_of_this_machine() -> None:
     assert parse_moment("2025-06-01T08:00:09") == datetime(2025, 6, 1, 8, 0, 9).astimezone()
 
 

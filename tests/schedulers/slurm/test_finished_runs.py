@@ -1,4 +1,4 @@
-"""What came of a run, where accounting says nothing or not enough."""
+"""Results of runs without a complete accounting record."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ def note(task: Task, **values: object) -> None:
         ("something else", State.INTERRUPTED),
     ],
 )
-def test_slurm_s_last_word_is_in_the_log(task: Task, log: Path, line: str, state: State) -> None:
+def test_slurms_last_message_in_the_log_gives_the_state(task: Task, log: Path, line: str, state: State) -> None:
     log.write_text(f"hello\n{line}\n")
     note(task, job="12_3", started=1.0)
     job = build_job_without_accounting("12_3", word="", state=State.INTERRUPTED, task=task, log=log)
@@ -57,10 +57,10 @@ def test_slurm_s_last_word_is_in_the_log(task: Task, log: Path, line: str, state
         (1, "NODE_FAIL", State.INTERRUPTED, State.INTERRUPTED),
     ],
 )
-def test_what_its_script_noted(task: Task, log: Path, code: int, word: str, queue: State, state: State) -> None:
+def test_record_of_the_job_script(task: Task, log: Path, code: int, word: str, queue: State, state: State) -> None:
     note(task, job="12_3", host="o0001", started=1.0, code=code, ended=2.5)
     job = build_job_without_accounting("12_3", word=word, state=queue, task=task, log=log)
-    run = build_run(task, job, log=log, doubt="why")
+    run = build_run(task, job, log=log, remark="why")
     assert (run.state, run.machine.hostname) == (state, "o0001")
     assert run.reason.endswith("why")
     assert run.usage is not None
@@ -68,19 +68,19 @@ def test_what_its_script_noted(task: Task, log: Path, code: int, word: str, queu
     assert run.allocated is None
 
 
-def test_the_record_of_another_job_says_nothing(task: Task, log: Path) -> None:
+def test_the_record_of_another_job_is_ignored(task: Task, log: Path) -> None:
     note(task, job="7_3", started=1.0, code=0, ended=2.5)
     job = build_job_without_accounting("12_3", word="", state=State.CANCELLED, task=task, log=log)
     assert (job.state, job.exit_code) == (State.CANCELLED, None)
 
 
-def test_only_the_log_tells_of_memory_where_there_are_no_cgroups(task: Task, log: Path) -> None:
+def test_without_cgroups_the_log_shows_that_memory_ran_out(task: Task, log: Path) -> None:
     log.write_text(f"{SLURMSTEPD} StepId=9.batch exceeded memory limit (644661248 > 209715200), being killed\n")
     run = build_run(task, replace(JOB, signal=9, allocated=Allocation(memory_bytes=200 << 20)), log=log)
     assert run.state is State.OUT_OF_MEMORY
     assert run.usage is not None
     assert run.usage.peak_memory_bytes == 200 << 20  # at least
-    assert run.reason.startswith("used more than the 200 MB")
+    assert run.reason.startswith("used more than the requested 200 MB")
 
 
 @pytest.mark.parametrize(

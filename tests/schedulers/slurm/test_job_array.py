@@ -1,4 +1,4 @@
-"""Scripts of batches: what they ask for, and that of two submitted by mistake only one works."""
+"""Scripts of batches: their options, and that only one of two submissions makes runs."""
 
 import os
 import subprocess
@@ -31,26 +31,26 @@ def list_options(batch: Batch) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in words)
 
 
-def test_a_batch_is_one_array_that_slurm_may_queue_again(tmp_path: Path) -> None:
+def test_a_batch_is_one_requeueable_array(tmp_path: Path) -> None:
     batch = build(tmp_path)
     options = list_options(batch)
     assert (options["array"], options["requeue"], options["job-name"]) == ("0-1", "", batch.name)
 
 
-def test_the_user_may_forbid_that(tmp_path: Path) -> None:
+def test_users_can_disable_requeueing(tmp_path: Path) -> None:
     options = list_options(build(tmp_path, submission=Submission(options={"no-requeue": ""})))
     assert "no-requeue" in options
     assert "requeue" not in options
 
 
 @pytest.mark.parametrize("name", ["array", "job-name", "output", "error", "chdir"])
-def test_what_jobs_are_found_by_is_not_the_user_s_to_choose(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RunnerError, match=f"option '{name}' of sbatch is Foretell's own"):
+def test_reserved_options_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RunnerError, match=f"option '{name}' of sbatch is reserved"):
         list_options(build(tmp_path, submission=Submission(options={name: "x"})))
 
 
 @pytest.mark.parametrize("app", ["plain", "it's odd", "-x", "é" * 50, "a/b"])
-def test_slurm_keeps_a_batch_s_name_as_it_is(tmp_path: Path, app: str) -> None:
+def test_slurm_keeps_the_name_of_a_batch(tmp_path: Path, app: str) -> None:
     batch = build(tmp_path, app=app)
     assert list_options(batch)["job-name"] == batch.name
 
@@ -64,7 +64,7 @@ def test_without_arrays_a_batch_is_a_job(tmp_path: Path) -> None:
     assert (Path(batch.directory) / ENDED / "0").exists()
 
 
-def test_of_two_submitted_only_the_first_to_start_works(tmp_path: Path) -> None:
+def test_of_two_submissions_only_the_first_to_start_makes_runs(tmp_path: Path) -> None:
     batch = build(tmp_path)
     assert find_first(Path(batch.directory)) is None
     for job_id in ("12", "13", "12"):
@@ -89,7 +89,7 @@ def start(batch: Batch, folder: Path, **variables: str) -> subprocess.CompletedP
 
 
 def test_a_log_is_watched_while_the_run_writes(tmp_path: Path) -> None:
-    """By a process that ends with the run, and frees what is behind the middle."""
+    """A process that ends with the run frees the disk space of the middle."""
     launch = Launch(
         argv=("bash", "-c", "yes | head -c 3000000; sleep 1.5"),
         working_directory=str(tmp_path),

@@ -1,4 +1,4 @@
-"""Jobs of Slurm looked at: small programs stand in for ``scontrol`` and ``srun``."""
+"""Samples Slurm jobs; small programs replace ``scontrol`` and ``srun``."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from foretell.core.errors import SchedulerError
 from foretell.schedulers.slurm.observe_job import find_job_processes, parse_pids, watch_job
 
 HEAD = "PID      JOBID    STEPID   LOCALID GLOBALID"
-# Runs the words that follow its options, on a node that has a name.
+# Runs the command after its options, on a named node.
 SRUN = '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nSLURMD_NODENAME=n1 exec "$@"\n'
 NOT_HERE = "echo 'slurm_load: Job not running here' >&2; exit 1"
 
@@ -41,18 +41,18 @@ def list_pids(*pids: int) -> str:
     return "\n".join([HEAD, *(f"{pid}     7       0        0       0" for pid in pids)])
 
 
-def test_what_holds_a_jobs_place_is_no_process_of_it() -> None:
+def test_the_extern_step_is_not_a_process_of_the_job() -> None:
     answer = f"{HEAD}\n11 7 extern 0 0\n12 7 batch 0 0\n-1 7 0 - -\n13 7 0 1 1\n"
     assert parse_pids(answer) == {12, 13}
 
 
-def test_on_the_node_its_processes_are_looked_at(install: Install, sleeper: int) -> None:
+def test_processes_on_this_node_are_sampled(install: Install, sleeper: int) -> None:
     install("scontrol", f"echo '{list_pids(sleeper)}'")
     assert find_job_processes("7") == [sleeper]
     assert watch_job("7", longest_s=0.1).recorded.processes == 1
 
 
-def test_from_elsewhere_a_step_of_the_job_looks(install: Install, sleeper: int) -> None:
+def test_other_nodes_are_sampled_through_a_step(install: Install, sleeper: int) -> None:
     install("scontrol", f'if [ "$3" != n1 ]; then {NOT_HERE}; fi; echo "{list_pids(sleeper)}"')
     install("srun", SRUN)
     watched = watch_job("7", interval_s=0.01, longest_s=0.1)
@@ -61,28 +61,28 @@ def test_from_elsewhere_a_step_of_the_job_looks(install: Install, sleeper: int) 
     assert watched.usage.elapsed_s >= 0.1
 
 
-def test_a_job_that_nobody_knows_is_srun_to_say(install: Install) -> None:
+def test_an_unknown_job_is_reported_by_srun(install: Install) -> None:
     install("scontrol", NOT_HERE)
     install("srun", "echo 'srun: error: Unable to confirm allocation for job 9: Invalid job id specified' >&2; exit 1")
     with pytest.raises(SchedulerError, match="Invalid job id"):
         watch_job("9")
 
 
-def test_a_job_without_processes_says_so(install: Install) -> None:
+def test_a_job_without_processes_is_an_error(install: Install) -> None:
     install("scontrol", f"echo '{HEAD}'")
     install("srun", SRUN)
     with pytest.raises(SchedulerError, match="job 7 has no process on this node"):
         watch_job("7")
 
 
-def test_a_node_that_says_something_else_is_quoted(install: Install) -> None:
+def test_unexpected_output_of_a_node_is_quoted(install: Install) -> None:
     install("scontrol", NOT_HERE)
     install("srun", "echo welcome")
-    with pytest.raises(SchedulerError, match="which said: welcome; is Foretell there"):
+    with pytest.raises(SchedulerError, match="which printed: welcome; is Foretell installed there"):
         watch_job("7")
 
 
-def test_without_slurm_it_is_said(install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_slurm_is_an_error(install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SchedulerError, match="no machine of a Slurm cluster"):
+    with pytest.raises(SchedulerError, match="log in to a machine of a Slurm cluster"):
         watch_job("7")

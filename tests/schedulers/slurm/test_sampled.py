@@ -1,4 +1,4 @@
-"""What the sampler saw of a job becomes part of its run, and stands in for accounting where there is none."""
+"""The sample of a job becomes part of its run, and replaces accounting where there is none."""
 
 import sys
 from dataclasses import replace
@@ -35,18 +35,18 @@ def task(tmp_path: Path) -> Task:
     return Task(spec=RunSpec(app="app", parameters={}), launch=Launch(argv=("true",), run_directory=str(tmp_path)))
 
 
-def test_accounting_says_what_is_paid_and_the_sampler_what_is_finer(task: Task) -> None:
+def test_elapsed_is_from_accounting_and_the_rest_from_the_sampler(task: Task) -> None:
     usage = build_run(task, ACCOUNTED, log=Path("absent")).usage
     assert usage == replace(SEEN.usage, elapsed_s=11.0, peak_memory_bytes=900)
 
 
-def test_without_accounting_the_sampler_is_believed(task: Task) -> None:
-    """Also of a job that was killed before its script could note its end."""
+def test_without_accounting_usage_is_from_the_sampler(task: Task) -> None:
+    """Also for a job that was killed before its script could record its end."""
     killed = replace(ACCOUNTED, usage=None, state=State.TIMED_OUT)
     assert build_run(task, killed, log=Path("absent")).usage == SEEN.usage
 
 
-def test_the_node_is_what_it_said_of_itself(task: Task) -> None:
+def test_the_node_is_described_by_the_sampler(task: Task) -> None:
     node = NodeGroup(count=1, up=1, cores=8, memory_bytes=60, gpus=2, gpu_model="gpu")
     machine = build_run(task, ACCOUNTED, log=Path("absent"), node=node).machine
     assert (machine.cores, machine.gpus) == (8, 2)
@@ -57,7 +57,7 @@ def test_the_node_is_what_it_said_of_itself(task: Task) -> None:
 def test_sampled_jobs(slurm: Slurm, tmp_path: Path) -> None:
     code = "import time; x = b'1' * (300 << 20); time.sleep(0.3); print('here')"
     launch = Launch(argv=(sys.executable, "-c", code), run_directory=str(tmp_path / "run"), time_limit_s=60)
-    runner = SlurmRunner(Submission(sample=True), directory=tmp_path / "batches", shortest_s=0.5)
+    runner = SlurmRunner(Submission(sample=True), directory=tmp_path / "batches", min_interval_s=0.5)
     with runner:
         runner.start(RunSpec(app="app", parameters={}), launch)
         runs: list[Run] = []

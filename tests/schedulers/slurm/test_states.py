@@ -1,10 +1,10 @@
-"""Slurm's words for states and ours."""
+"""Slurm's names of states and ours."""
 
 import pytest
 
 from foretell.core.errors import SchedulerError
 from foretell.core.run import State
-from foretell.schedulers.slurm.fields import STATES, parse_state
+from foretell.schedulers.slurm.commands import STATES, parse_state
 
 # https://slurm.schedmd.com/job_state_codes.html
 SLURM_S = """
@@ -14,7 +14,7 @@ SLURM_S = """
 """
 
 
-def test_every_word_of_slurm_s_is_known() -> None:
+def test_every_state_of_slurm_is_known() -> None:
     assert set(STATES) == set(SLURM_S.split())
 
 
@@ -30,11 +30,11 @@ def test_every_word_of_slurm_s_is_known() -> None:
         ("COMPLETING", State.RUNNING, False),
     ],
 )
-def test_words_and_what_they_mean(word: str, state: State, final: bool) -> None:
+def test_states(word: str, state: State, final: bool) -> None:
     assert (parse_state(word), parse_state(word).final) == (state, final)
 
 
 @pytest.mark.parametrize("word", ["MELTED", "", " ", "completed"])
-def test_a_word_nobody_knows_is_an_error_that_shows_it(word: str) -> None:
-    with pytest.raises(SchedulerError, match=f"a state we do not know: {word!r}"):
+def test_an_unknown_state_is_an_error(word: str) -> None:
+    with pytest.raises(SchedulerError, match=f"an unknown state: {word!r}"):
         parse_state(word)

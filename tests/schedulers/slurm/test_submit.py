@@ -1,4 +1,4 @@
-"""What sbatch answers, and what is made of its refusals."""
+"""Submits scripts and explains refusals of sbatch."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def hand_over(script: Path) -> str:
+def submit_script(script: Path) -> str:
     return submit(script, batch_id="b", output=f"{script.parent}/log")
 
 
@@ -38,18 +38,18 @@ def hand_over(script: Path) -> str:
         POLICY,
     ],
 )
-def test_a_quota_of_jobs_may_pass(fake_slurm: FakeSlurm, script: Path, said: str) -> None:
+def test_a_submit_limit_is_transient(fake_slurm: FakeSlurm, script: Path, said: str) -> None:
     fake_slurm.set_fault("refuse", said)
-    with pytest.raises(QuotaError, match="no more jobs may be submitted until some have ended") as caught:
-        hand_over(script)
+    with pytest.raises(QuotaError, match="the limit of submitted jobs is reached until some have ended") as caught:
+        submit_script(script)
     assert caught.value.transient
 
 
 @pytest.mark.parametrize("word", ["AssocMaxWallDurationPerJobLimit", "QOSMaxCpuPerJobLimit", "AssocGrpCPUMinutesLimit"])
-def test_any_other_limit_does_not(fake_slurm: FakeSlurm, script: Path, word: str) -> None:
+def test_other_limits_are_not_transient(fake_slurm: FakeSlurm, script: Path, word: str) -> None:
     fake_slurm.set_fault("refuse", f"sbatch: error: {word}\n{POLICY}")
-    with pytest.raises(SchedulerError, match="ask for less") as caught:
-        hand_over(script)
+    with pytest.raises(SchedulerError, match="request less") as caught:
+        submit_script(script)
     assert not isinstance(caught.value, QuotaError)
     assert not caught.value.transient
 
@@ -58,32 +58,30 @@ def test_any_other_limit_does_not(fake_slurm: FakeSlurm, script: Path, word: str
     ("said", "remedy", "transient"),
     [
         (f"{FAILED} Invalid account or account/partition combination specified", "--account", False),
-        (f"{FAILED} Requested node configuration is not available", "ask for less", False),
+        (f"{FAILED} Requested node configuration is not available", "request less", False),
         (f"{FAILED} Unable to contact slurm controller (connect failure)", "", True),
         (f"{FAILED} Socket timed out on send/recv operation", "", True),
     ],
 )
-def test_refusals_and_silence(fake_slurm: FakeSlurm, script: Path, said: str, remedy: str, transient: bool) -> None:
+def test_refusals_and_timeouts(fake_slurm: FakeSlurm, script: Path, said: str, remedy: str, transient: bool) -> None:
     fake_slurm.set_fault("refuse", said)
     with pytest.raises(SchedulerError) as caught:
-        hand_over(script)
+        submit_script(script)
     assert said.removeprefix("sbatch: error: ") in str(caught.value)
     assert remedy in str(caught.value)
     assert caught.value.transient == transient
 
 
-def test_jobs_have_the_user_s_environment_not_ours(
-    fake_slurm: FakeSlurm, script: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_have_the_users_environment(fake_slurm: FakeSlurm, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "C")
-    hand_over(script)
+    submit_script(script)
     fake_slurm.wait_until_idle()
-    told = (script.parent / "log").read_text().splitlines()
-    assert "LC_ALL=C" in told
-    assert not [line for line in told if line.startswith(("SLURM_TIME_FORMAT=", "SLURM_BITSTR_LEN="))]
+    printed = (script.parent / "log").read_text().splitlines()
+    assert "LC_ALL=C" in printed
+    assert not [line for line in printed if line.startswith(("SLURM_TIME_FORMAT=", "SLURM_BITSTR_LEN="))]
 
 
-def test_only_the_batch_s_own_submitters_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_submitters_of_the_batch_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "sbatch"
     program.write_text("#!/bin/sh\nsleep 600 & wait\n")
     program.chmod(0o755)

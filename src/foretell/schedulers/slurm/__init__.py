@@ -1,1 +1,1 @@
-"""Everything that knows a word of Slurm."""
+"""Submits, tracks and collects jobs of Slurm."""

@@ -1,4 +1,4 @@
-"""A cluster as sinfo and scontrol describe it, and how many jobs sacctmgr lets a user submit."""
+"""Reads a cluster's nodes, partitions and limits from sinfo, scontrol and sacctmgr."""
 
 import math
 import os
@@ -9,16 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from foretell.core.errors import SchedulerError
-from foretell.schedulers.slurm.commands import call, call_all
-from foretell.schedulers.slurm.fields import parse_clock, parse_size
+from foretell.schedulers.slurm.commands import call, call_all, parse_clock, parse_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
-    """Nodes of one kind behind a partition; ``up`` of the ``count`` can take jobs at the moment.
+    """Nodes of one type in a partition; ``up`` of the ``count`` accept jobs now.
 
-    ``cores`` are what the scheduler hands out, which may be hardware threads: then ``threads_per_core`` is not 1.
-    ``gpu_model`` is the scheduler's word for it; ``None`` if it has none, or the GPUs of a node differ.
+    ``cores`` are what the scheduler allocates, which may be hardware threads: then ``threads_per_core`` is not 1.
+    ``gpu_model`` is the scheduler's name for it; ``None`` if it has none, or the GPUs of a node differ.
     """
 
     count: int
@@ -33,9 +32,9 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """A queue with its limits; ``None`` where there is none. ``up``: users' jobs can start in it.
+    """A partition with its limits, ``None`` for no limit. ``up``: users' jobs can start in it.
 
-    ``qos`` names the quality of service whose limits hold for every job in it.
+    ``qos`` names the quality of service whose limits apply to every job in it.
     """
 
     name: str
@@ -56,9 +55,9 @@ class Partition:
 class Cluster:
     """A cluster as its scheduler describes it.
 
-    An array's indices stay below ``max_array_size``, and it has at most ``max_array_tasks`` tasks; 0 means no arrays.
-    ``max_jobs`` is the most the scheduler keeps of all users together, and each ended job for ``min_job_age_s``.
-    ``limits_enforced``: what accounting limits for users and accounts is refused, not only written down.
+    An array's indices are below ``max_array_size``, and it has at most ``max_array_tasks`` tasks; 0 means no arrays.
+    The scheduler keeps at most ``max_jobs`` jobs of all users, and each ended job for ``min_job_age_s``.
+    ``limits_enforced``: the scheduler enforces the limits of users and accounts.
     """
 
     name: str
@@ -79,14 +78,14 @@ class Cluster:
         return next((partition for partition in self.partitions if partition.name == name), None)
 
 
-# These fields print the same in every version since 20.11; --exact keeps nodes that differ in one of them apart.
+# The format of these fields is the same since 20.11; --exact lists nodes that differ in one of them separately.
 NODES = ("sinfo", "--noheader", "--exact", "--format=%R|%D|%c|%z|%m|%t|%G|%f")
 PARTITIONS = ("scontrol", "--oneliner", "show", "partition")
 CONFIG = ("scontrol", "show", "config")
 ASSOCIATION_FIELDS = "Account,Partition,MaxSubmit,GrpSubmit,DefaultQOS,QOS"
 QOS_FIELDS = "Name,Flags,MaxSubmitPU,MaxSubmitPA,GrpSubmit"
 
-# sinfo's short words for nodes no job can start on. Others (idle, mix, plnd, idle~...) take jobs now or later.
+# sinfo's short states of nodes on which no job can start. Others (idle, mix, plnd, idle~...) accept jobs now or later.
 _OUT = {"down", "drain", "drng", "err", "fail", "failg", "futr", "inval", "npc", "unk"}
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z]\w*)=")
 _SETTING = re.compile(r"^(\S+)\s+= ?(.*)$", re.MULTILINE)
@@ -96,21 +95,21 @@ _NO_LIMIT = {"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""}
 
 
 def read_cluster(*, cluster: str | None = None) -> Cluster:
-    """This cluster, or the one of that name where several are joined.
+    """Return this cluster, or the one of that name in a federation.
 
     Raises:
-        SchedulerError: if Slurm is not there, does not answer, or says what we cannot read.
+        SchedulerError: if Slurm is not installed, does not respond, or its output is not understood.
     """
-    return parse_cluster(*call_all(*(_aim(argv, cluster) for argv in (CONFIG, PARTITIONS, NODES))))
+    return parse_cluster(*call_all(*(_add_cluster(argv, cluster) for argv in (CONFIG, PARTITIONS, NODES))))
 
 
 def read_submit_limit(
     known: Cluster, *, account: str | None = None, partition: str | None = None, qos: str | None = None
 ) -> int | None:
-    """The most jobs this user may have submitted at once, array tasks counted singly; ``None`` if no limit is known.
+    """Return how many jobs (array tasks counted each) this user may have submitted at once; ``None`` if unknown.
 
     Raises:
-        SchedulerError: if Slurm says what we cannot read.
+        SchedulerError: if Slurm's output is not understood.
     """
     user = _find_user()
     if not known.limits_enforced or user is None:
@@ -118,11 +117,11 @@ def read_submit_limit(
     try:
         charged = account or _read_default_account(user)
         associations, of_account, levels = call_all(
-            _ask("assoc", ASSOCIATION_FIELDS, f"user={user}", f"cluster={known.name}"),
-            _ask("assoc", ASSOCIATION_FIELDS, f"account={charged}", "user=", f"cluster={known.name}"),
-            _ask("qos", QOS_FIELDS),
+            _build_query("assoc", ASSOCIATION_FIELDS, f"user={user}", f"cluster={known.name}"),
+            _build_query("assoc", ASSOCIATION_FIELDS, f"account={charged}", "user=", f"cluster={known.name}"),
+            _build_query("qos", QOS_FIELDS),
         )
-    except SchedulerError:  # no sacctmgr here, or its database is down: sbatch itself will tell when it is enough
+    except SchedulerError:  # no sacctmgr here, or its database is down: sbatch reports when the limit is reached
         return None
     chosen = known.find_partition(partition) if partition else known.default_partition
     return parse_submit_limit(
@@ -137,10 +136,10 @@ def read_submit_limit(
 
 
 def parse_cluster(config: str, partitions: str, nodes: str) -> Cluster:
-    """A cluster from what :data:`CONFIG`, :data:`PARTITIONS` and :data:`NODES` print.
+    """Return the cluster that :data:`CONFIG`, :data:`PARTITIONS` and :data:`NODES` print.
 
     Raises:
-        SchedulerError: if one of them says what we cannot read.
+        SchedulerError: if the output of one of them is not understood.
     """
     settings = parse_config(config)
     groups = parse_nodes(nodes)
@@ -165,12 +164,12 @@ def parse_cluster(config: str, partitions: str, nodes: str) -> Cluster:
 
 
 def parse_config(text: str) -> Mapping[str, str]:
-    """Settings by name, as ``scontrol show config`` prints them."""
+    """Return the settings that ``scontrol show config`` prints, by name."""
     return {name: value.strip() for name, value in _SETTING.findall(text)}
 
 
 def parse_partitions(text: str) -> tuple[Partition, ...]:
-    """The partitions of ``scontrol --oneliner show partition``, without their nodes.
+    """Return the partitions of ``scontrol --oneliner show partition``, without their nodes.
 
     Raises:
         SchedulerError: if a limit cannot be read.
@@ -179,7 +178,7 @@ def parse_partitions(text: str) -> tuple[Partition, ...]:
 
 
 def parse_nodes(text: str) -> Mapping[str, tuple[NodeGroup, ...]]:
-    """The kinds of nodes behind each partition, the most common first, from what :data:`NODES` prints.
+    """Return the types of nodes in each partition, the most common first, from the output of :data:`NODES`.
 
     Raises:
         SchedulerError: if a line cannot be read.
@@ -195,7 +194,7 @@ def parse_nodes(text: str) -> Mapping[str, tuple[NodeGroup, ...]]:
 
 
 def parse_gpus(text: str) -> tuple[int, str | None]:
-    """How many GPUs a node's generic resources hold, and their model where it is one: ``gpu:v100:2(S:0-1)``."""
+    """Return number and model of GPUs in a node's generic resources such as ``gpu:v100:2(S:0-1)``."""
     matches = [match for part in _OUTSIDE_BRACKETS.split(text) if (match := _GRES.fullmatch(part))]
     models = {match["model"] for match in matches}
     return sum(int(match["count"] or 1) for match in matches), models.pop() if len(models) == 1 else None
@@ -211,9 +210,9 @@ def parse_submit_limit(
     qos: str | None = None,
     partition_qos: str | None = None,
 ) -> int | None:
-    """The most jobs a user may have submitted, from sacctmgr's associations (of the user and of the account) and QOS.
+    """Return how many jobs a user may have submitted, by sacctmgr's associations (of user and account) and QOS.
 
-    A partition's QOS comes before the job's, and that before the association: https://slurm.schedmd.com/resource_limits.html
+    A partition's QOS precedes the job's, and that the association: https://slurm.schedmd.com/resource_limits.html
 
     Raises:
         SchedulerError: if a limit cannot be read.
@@ -233,7 +232,7 @@ def parse_submit_limit(
 
 
 class _Common:
-    """What the configuration says for every partition that says nothing else."""
+    """Settings of the configuration that apply to partitions without their own."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.whole_node = settings.get("SelectType") == "select/linear"
@@ -294,8 +293,8 @@ def _list_groups(kinds: Mapping[NodeGroup, tuple[int, int]]) -> tuple[NodeGroup,
 
 
 def _find_most_tasks(settings: Mapping[str, str], size: int) -> int:
-    said = re.search(r"\bmax_array_tasks=(\d+)", settings.get("SchedulerParameters", ""))
-    return min(size, int(said[1])) if said else size
+    found = re.search(r"\bmax_array_tasks=(\d+)", settings.get("SchedulerParameters", ""))
+    return min(size, int(found[1])) if found else size
 
 
 def _parse_time(text: str) -> float | None:
@@ -324,8 +323,8 @@ def _split(text: str, fields: str) -> list[dict[str, str]]:
 def _find_association(
     rows: Sequence[Mapping[str, str]], account: str | None, partition: str | None
 ) -> Mapping[str, str]:
-    """An association of that account: the one for that partition alone, if there is one."""
-    named = account and account.lower()  # as Slurm keeps and shows them, however users write them
+    """Return the association of that account, for that partition alone if there is one."""
+    named = account and account.lower()  # Slurm stores account names in lower case
     matching = [
         row for row in rows if named in (None, row["Account"].lower()) and row.get("Partition", "") in ("", partition)
     ]
@@ -338,7 +337,7 @@ def _default_qos(association: Mapping[str, str]) -> str:
 
 
 def _read_default_account(user: str) -> str | None:
-    lines = call(_ask("user", "DefaultAccount", f"user={user}")).split()
+    lines = call(_build_query("user", "DefaultAccount", f"user={user}")).split()
     return lines[0] if lines else None
 
 
@@ -349,11 +348,11 @@ def _find_user() -> str | None:
         return None
 
 
-def _ask(kind: str, fields: str, *where: str) -> Sequence[str]:
+def _build_query(kind: str, fields: str, *where: str) -> Sequence[str]:
     return ("sacctmgr", "--noheader", "--parsable2", "show", kind, *where, f"format={fields}")
 
 
-def _aim(argv: Sequence[str], cluster: str | None) -> Sequence[str]:
+def _add_cluster(argv: Sequence[str], cluster: str | None) -> Sequence[str]:
     return argv if cluster is None else (argv[0], f"--clusters={cluster}", *argv[1:])
 
 
@@ -362,6 +361,6 @@ def _reading(program: str, text: str) -> Iterator[None]:
     try:
         yield
     except KeyError as exc:
-        raise SchedulerError(f"{program} does not say {exc.args[0]}, which every Slurm since 20.11 does") from exc
+        raise SchedulerError(f"{program} does not print {exc.args[0]}, which Slurm does since 20.11") from exc
     except ValueError as exc:
-        raise SchedulerError(f"{program} said what we cannot read ({exc}): {text[:200]!r}. Please report it") from exc
+        raise SchedulerError(f"cannot read the output of {program} ({exc}): {text[:200]!r}. Please report it") from exc

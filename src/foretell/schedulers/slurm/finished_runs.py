@@ -1,4 +1,4 @@
-"""What came of a run that was a job: what accounting says, and what its own script and its logs tell beside it."""
+"""Builds the result of a job from accounting, the record of its script, its sample and its logs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ from foretell.schedulers.slurm.cluster import NodeGroup
 from foretell.schedulers.slurm.job_array import find_own_limit_s, find_walltime_s, read_job_record
 
 SOURCE = "slurm"
-_SAME_S = 1.5  # accounting counts whole seconds: within so much the script's own clock is the finer one
+_SAME_S = 1.5  # accounting counts whole seconds: within this difference, the time of the script is more exact
 _KILLED_BY_TIMEOUT = (124, 137)
-# Where memory is not held by cgroups, only the log tells why the job was killed.
+# Without memory cgroups, only the log shows why the job was killed.
 _OUT_OF_MEMORY = re.compile(r"exceeded (job |step )?memory limit|oom[-_ ]kill", re.IGNORECASE)
-_LAST_WORDS = {
+_LOG_STATES = {
     re.compile(r"\*\*\* (JOB|STEP) .* DUE TO TIME LIMIT"): State.TIMED_OUT,
     re.compile(r"\*\*\* (JOB|STEP) .* DUE TO (NODE FAILURE|PREEMPTION|JOB REQUEUE)"): State.INTERRUPTED,
     _OUT_OF_MEMORY: State.OUT_OF_MEMORY,
@@ -40,7 +40,7 @@ _BY_THE_USER = re.compile(r"CANCELLED by (\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One element of an array, to be followed."""
+    """One element of an array."""
 
     spec: RunSpec
     launch: Launch
@@ -51,8 +51,8 @@ class Task:
         return Path(self.launch.run_directory)
 
 
-def build_run(task: Task, job: Job, *, log: Path, node: NodeGroup | None = None, doubt: str = "") -> Run:
-    """The run, by what is known of its job; ``doubt`` says what is missing, and why."""
+def build_run(task: Task, job: Job, *, log: Path, node: NodeGroup | None = None, remark: str = "") -> Run:
+    """Return the result of a job; ``remark`` says what is missing, and why."""
     record = read_job_record(task.directory)
     sample = find_sample(task.directory)
     state = _find_state(task, job, record=record, log=log)
@@ -67,7 +67,7 @@ def build_run(task: Task, job: Job, *, log: Path, node: NodeGroup | None = None,
         machine=_describe_machine(job, record, node, sample),
         exit_code=_find_exit_code(job, record),
         log_tail=read_tail([task.directory / STDOUT, task.directory / STDERR, log]),
-        reason="; ".join(filter(None, [_explain(task, job, state, record), *complaints, doubt])),
+        reason="; ".join(filter(None, [_explain(task, job, state, record), *complaints, remark])),
         started_at=started_at,
         ended_at=ended_at,
         source=SOURCE,
@@ -77,16 +77,16 @@ def build_run(task: Task, job: Job, *, log: Path, node: NodeGroup | None = None,
 
 
 def build_job_without_accounting(job_id: str, *, word: str, state: State, task: Task, log: Path) -> Job:
-    """What can be said of a job of which accounting says nothing: what its script noted, or Slurm in its log.
+    """Return a job that accounting has no record of, from the record of its script or Slurm's messages in its log.
 
-    If they tell nothing, it is in that ``state``; ``word`` is the queue's last one for it, where there is one.
+    Without either, it is in that ``state``; ``word`` is its last state in the queue, if there is one.
     """
     record = read_job_record(task.directory)
     noted = record.get("job") == job_id and _find_code(record) is not None
-    if noted and (state is State.CANCELLED or not word):  # it had ended by itself, as far as anybody knows
+    if noted and (state is State.CANCELLED or not word):  # the command had ended before
         state = State.COMPLETED if record["code"] == "0" else State.FAILED
     elif not word:
-        state = _find_last_word(log) or state
+        state = _find_logged_state(log) or state
     asked = task.spec.allocation
     return Job(
         id=job_id,
@@ -98,24 +98,24 @@ def build_job_without_accounting(job_id: str, *, word: str, state: State, task: 
     )
 
 
-def _find_last_word(log: Path) -> State | None:
+def _find_logged_state(log: Path) -> State | None:
     """What Slurm wrote last into the job's log, if it was Slurm that ended it."""
     for line in reversed(_read_log(log).splitlines()):
-        for pattern, state in _LAST_WORDS.items():
+        for pattern, state in _LOG_STATES.items():
             if pattern.search(line):
                 return state
     return None
 
 
 def _find_state(task: Task, job: Job, *, record: Mapping[str, str], log: Path) -> State:
-    if job.state is State.FAILED and _was_stopped_by_us(task, record):
+    if job.state is State.FAILED and _exceeded_own_limit(task, record):
         return State.TIMED_OUT
     if job.state is State.FAILED and _OUT_OF_MEMORY.search(_read_log(log)):
         return State.OUT_OF_MEMORY
     return job.state
 
 
-def _was_stopped_by_us(task: Task, record: Mapping[str, str]) -> bool:
+def _exceeded_own_limit(task: Task, record: Mapping[str, str]) -> bool:
     limit_s = find_own_limit_s(task.launch, task.spec.allocation)
     return limit_s is not None and _find_code(record) in _KILLED_BY_TIMEOUT and (_find_span_s(record) or 0) >= limit_s
 
@@ -132,7 +132,7 @@ def _find_usage(
     if span_s is not None and abs(span_s - usage.elapsed_s) <= _SAME_S:
         usage = replace(usage, elapsed_s=span_s)
     usage = _add_sample(usage, sample)
-    if state is State.TIMED_OUT and _was_stopped_by_us(task, record):
+    if state is State.TIMED_OUT and _exceeded_own_limit(task, record):
         usage = replace(usage, elapsed_s=find_own_limit_s(task.launch, task.spec.allocation) or usage.elapsed_s)
     if state is State.OUT_OF_MEMORY:
         reached = max(usage.peak_memory_bytes or 0, job.allocated.memory_bytes or 0)
@@ -141,19 +141,19 @@ def _find_usage(
 
 
 def _add_sample(usage: Usage, sample: Sample | None) -> Usage:
-    """What the sampler saw, where it is finer or accounting has nothing: elapsed stays what is paid for."""
+    """Add what the sampler measured; the elapsed time stays that of accounting, which is charged."""
     if sample is None:
         return usage
-    seen = sample.usage
+    sampled = sample.usage
     return Usage(
         elapsed_s=usage.elapsed_s,
-        cpu_s=_largest(usage.cpu_s, seen.cpu_s),
-        peak_memory_bytes=_largest(usage.peak_memory_bytes, seen.peak_memory_bytes),
-        read_bytes=_largest(usage.read_bytes, seen.read_bytes),
-        written_bytes=_largest(usage.written_bytes, seen.written_bytes),
-        context_switches=seen.context_switches,
-        gpu_utilisation=seen.gpu_utilisation,
-        gpu_memory_bytes=seen.gpu_memory_bytes,
+        cpu_s=_largest(usage.cpu_s, sampled.cpu_s),
+        peak_memory_bytes=_largest(usage.peak_memory_bytes, sampled.peak_memory_bytes),
+        read_bytes=_largest(usage.read_bytes, sampled.read_bytes),
+        written_bytes=_largest(usage.written_bytes, sampled.written_bytes),
+        context_switches=sampled.context_switches,
+        gpu_utilisation=sampled.gpu_utilisation,
+        gpu_memory_bytes=sampled.gpu_memory_bytes,
     )
 
 
@@ -172,7 +172,7 @@ def _read_phases(task: Task, state: State) -> tuple[dict[str, float], Sequence[s
 
 
 def _find_moments(job: Job, record: Mapping[str, str]) -> tuple[datetime | None, datetime | None]:
-    """What accounting says, because that is what is paid for."""
+    """Return start and end, from accounting if known, because that is charged."""
     return job.started_at or _find_moment(record, "started"), job.ended_at or _find_moment(record, "ended")
 
 
@@ -205,17 +205,17 @@ def _find_exit_code(job: Job, record: Mapping[str, str]) -> int | None:
 
 
 def _describe_machine(job: Job, record: Mapping[str, str], node: NodeGroup | None, sample: Sample | None) -> Machine:
-    """What the sampler found the node to be; what it could not tell, and how many there are of it, Slurm says."""
-    seen = sample.machine if sample else Machine()
+    """Return the machine as sampled; Slurm completes what is missing and the numbers of cores and GPUs."""
+    sampled = sample.machine if sample else Machine()
     return Machine(
-        hostname=record.get("host") or job.node_list or seen.hostname,
-        cpu_model=record.get("cpu") or seen.cpu_model,
+        hostname=record.get("host") or job.node_list or sampled.hostname,
+        cpu_model=record.get("cpu") or sampled.cpu_model,
         cores=node.cores if node else None,
-        cpu_mhz=seen.cpu_mhz,
-        memory_bytes=seen.memory_bytes or (node.memory_bytes if node else None),
-        gpu_model=seen.gpu_model or (node.gpu_model if node else None),
-        gpus=node.gpus if node else seen.gpus,
-        extra=seen.extra,
+        cpu_mhz=sampled.cpu_mhz,
+        memory_bytes=sampled.memory_bytes or (node.memory_bytes if node else None),
+        gpu_model=sampled.gpu_model or (node.gpu_model if node else None),
+        gpus=node.gpus if node else sampled.gpus,
+        extra=sampled.extra,
     )
 
 
@@ -223,7 +223,7 @@ def _explain(task: Task, job: Job, state: State, record: Mapping[str, str]) -> s
     if state is State.COMPLETED:
         return ""
     if state is State.TIMED_OUT:
-        own_s = find_own_limit_s(task.launch, task.spec.allocation) if _was_stopped_by_us(task, record) else None
+        own_s = find_own_limit_s(task.launch, task.spec.allocation) if _exceeded_own_limit(task, record) else None
         return render_time_limit(own_s or job.allocated.walltime_s or 0.0)
     if state is State.OUT_OF_MEMORY:
         return render_memory_limit(job.allocated.memory_bytes or 0)

@@ -1,4 +1,4 @@
-"""Runs of one allocation as a job array: a script for ``sbatch``, and one for each element."""
+"""Renders job scripts: one for ``sbatch``, and one for each element of a job array."""
 
 import math
 import re
@@ -19,7 +19,7 @@ from foretell.schedulers.run_files import JOB_RECORD, STDERR, STDOUT
 from foretell.schedulers.shell_script import quote, render_body
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
-_VALUE = re.compile(r"[!-~]*", re.ASCII)  # visible ASCII: sbatch splits a line at blanks
+_VALUE = re.compile(r"[!-~]*", re.ASCII)  # printable ASCII: sbatch splits a line at spaces
 _LONGEST_NAME = 64
 
 
@@ -33,14 +33,14 @@ def render_job_script(
     options: Mapping[str, str] = MappingProxyType({}),
     without: Collection[str] = (),
 ) -> str:
-    """A complete script for ``sbatch``.
+    """Return a complete script for ``sbatch``.
 
-    ``options`` are further ``#SBATCH`` options by their long names; they win over ours, an empty value is a flag.
-    ``without`` names options that the site's scheduler does not take.
+    ``options`` are further ``#SBATCH`` options by their long names; they override Foretell's. An empty value is a flag.
+    ``without`` names options that the site does not accept.
     The command runs once, on the first node: a command for several nodes starts its own tasks (``srun``).
 
     Raises:
-        RunnerError: if an option, a word or a variable cannot be written in such a script.
+        RunnerError: if an option, an argument or a variable cannot be written in such a script.
     """
     asked = build_options(job_name, allocation, gpu_model=gpu_model, account=account) | dict(options)
     header = render_header({name: value for name, value in asked.items() if name not in without})
@@ -48,7 +48,7 @@ def render_job_script(
 
 
 def render_header(options: Mapping[str, str]) -> list[str]:
-    """The first lines of a script for ``sbatch``.
+    """Return the first lines of a script for ``sbatch``.
 
     Raises:
         RunnerError: if an option cannot be written there.
@@ -59,7 +59,7 @@ def render_header(options: Mapping[str, str]) -> list[str]:
 def build_options(
     job_name: str, allocation: Allocation, *, gpu_model: str | None = None, account: str | None = None
 ) -> dict[str, str]:
-    """An allocation as ``sbatch`` is asked for it, by long names."""
+    """Return the options of ``sbatch`` for an allocation, by their long names."""
     gpus = f"{gpu_model}:{allocation.gpus}" if gpu_model else str(allocation.gpus)
     directives = {
         "job-name": clean_name(job_name),
@@ -77,47 +77,47 @@ def build_options(
 
 
 def clean_name(name: str) -> str:
-    """A name that Slurm takes as it is."""
+    """Return a name that Slurm accepts unchanged."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", name)[:_LONGEST_NAME].strip("-") or "job"
 
 
 def _render_directive(name: str, value: str) -> str:
     if not _OPTION.fullmatch(name):
-        raise RunnerError(f"{name!r} is no option of sbatch; write its long name without dashes before it, as in 'qos'")
+        raise RunnerError(f"{name!r} is not an option of sbatch; write its long name without dashes, as in 'qos'")
     if not _VALUE.fullmatch(value):
-        raise RunnerError(f"option {name!r} of sbatch: {value!r} holds blanks or characters that are not ASCII")
+        raise RunnerError(f"option {name!r} of sbatch: {value!r} contains spaces or non-ASCII characters")
     return f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}"
 
 
 SCRIPT, ENDED, LOGS, FIRST = "array.sbatch", "ended", "logs", "job"
 ARRAY = "array"
-# Options by which a batch is found again, and what became of it: nobody else may set them.
-_OURS = (ARRAY, "chdir", "error", "job-name", "output")
+# Foretell finds jobs and their logs by these options, so users may not set them.
+_RESERVED = (ARRAY, "chdir", "error", "job-name", "output")
 _ELEMENT = ("id=$SLURM_ARRAY_JOB_ID index=$SLURM_ARRAY_TASK_ID", "element=${id}_$index")
 _ONLY = ("id=$SLURM_JOB_ID index=0", "element=$id")
 _OF = "of-"
 _GRACE_S = 5
 _LONGEST_APP = 40
 _WATCH_S = 30
-_MARGIN_S = 60.0  # for what a job does beside its command; Slurm counts in minutes anyway
+_MARGIN_S = 60.0  # for the parts of a job that are not its command; Slurm counts in minutes
 
 
 def render_array_script(
     batch: Batch, *, allocation: Allocation, indices: Iterable[int] | None = None, gpu_model: str | None = None
 ) -> str:
-    """A script for ``sbatch`` that runs each element's own script; where there are no arrays, that of the only one.
+    """Return a script for ``sbatch`` that runs the script of each element; without arrays, that of the only one.
 
     ``indices`` are the elements to run; by default all of the batch.
 
     Raises:
-        RunnerError: if an option cannot be written in such a script, or is not the user's to choose.
+        RunnerError: if an option cannot be written in such a script, or is reserved.
     """
     lines = [
         *render_header(_choose_options(batch, allocation, indices or range(len(batch.run_ids)), gpu_model)),
         "",
         f"batch={quote(batch.directory)}",
         *(_ELEMENT if has_elements(batch.submission) else _ONLY),
-        "# Submitted again, because an answer was lost? Then only the one that starts first goes on.",
+        "# If sbatch's reply was lost, the batch is submitted again: only the job that starts first continues.",
         f'if [ ! -e "$batch/{FIRST}/$id" ]; then',
         f'  mkdir -p -- "$batch/{_OF}$id" && : >"$batch/{_OF}$id/$id"',
         f'  ln -sn "{_OF}$id" "$batch/{FIRST}" 2>/dev/null',
@@ -130,12 +130,12 @@ def render_array_script(
 
 
 def has_elements(submission: Submission) -> bool:
-    """Whether a batch is an array; else it is one job with one run."""
+    """Return whether a batch is an array; otherwise it is one job with one run."""
     return ARRAY not in submission.without
 
 
 def find_first(directory: Path) -> str | None:
-    """The job that started first under a batch's name, if one has; any other does nothing."""
+    """Return the id of the batch's job that started first, if any has; other jobs of it do nothing."""
     with suppress(OSError):
         job_id = (directory / FIRST).readlink().name.removeprefix(_OF)
         return job_id if job_id.isdecimal() else None
@@ -143,7 +143,7 @@ def find_first(directory: Path) -> str | None:
 
 
 def _check_owned(paths: str) -> list[str]:
-    """Lines that end the script where a path is not this user's: it may have been replaced since it was written."""
+    """Return lines that end the script if a path is not this user's: it may have been replaced since then."""
     return [
         f"for path in {paths}; do",
         '  if [ -L "$path" ] || [ ! -O "$path" ]; then',
@@ -158,11 +158,11 @@ def _choose_options(
 ) -> dict[str, str]:
     submission = batch.submission
     for name in submission.options:
-        if meant := find_meant_option(name, _OURS):
+        if meant := find_meant_option(name, _RESERVED):
             shown = describe_option(name, meant)
-            raise RunnerError(f"option {shown} of sbatch is Foretell's own, to find jobs again; leave it out")
+            raise RunnerError(f"option {shown} of sbatch is reserved: Foretell finds its jobs by it; remove it")
     options = build_options(batch.name, allocation, gpu_model=gpu_model, account=submission.account)
-    del options["output"]  # it is a path: sbatch is given it in a word of its own
+    del options["output"]  # a path may contain spaces: it is passed on the command line
     options[ARRAY] = _render_indices(sorted(indices))
     if "no-requeue" not in submission.options:
         options["requeue"] = ""
@@ -173,7 +173,7 @@ def _choose_options(
 
 
 def _render_indices(indices: Sequence[int]) -> str:
-    """``0-3,5``, as ``sbatch --array`` reads it."""
+    """Return ``0-3,5``, the format of ``sbatch --array``."""
     parts: list[list[int]] = []
     for index in indices:
         if parts and index == parts[-1][-1] + 1:
@@ -184,10 +184,10 @@ def _render_indices(indices: Sequence[int]) -> str:
 
 
 def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple[str, ...] = ()) -> str:
-    """What one element does: the run in its directory, with what it printed and a record of when and where.
+    """Return the script of one element: it makes the run in its directory and records host, times and exit code.
 
     Raises:
-        RunnerError: if a word or a variable cannot be written in a shell script.
+        RunnerError: if an argument or a variable cannot be written in a shell script.
     """
     command = (*sampler, *launch.argv)
     limit_s = find_own_limit_s(launch, allocation)
@@ -203,7 +203,7 @@ def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple
         "done",
         f'exec >>"$run/{STDOUT}" 2>>"$run/{STDERR}"',
         f'note() {{ printf \'%s=%s\\n\' "$@" >>"$run/{JOB_RECORD}"; }}',
-        # Without another program where bash can: a thousand short runs should not feel it.
+        # Bash 5 needs no other program for the time, which matters for thousands of short runs.
         "now() { now=${EPOCHREALTIME:-$(date +%s.%N)}; }",
         'while IFS=: read -r name cpu; do case $name in "model name"*) break;; esac; cpu=; done </proc/cpuinfo',
         "now",
@@ -223,7 +223,7 @@ def render_task_script(launch: Launch, *, allocation: Allocation, sampler: tuple
 
 
 def _render_log_watch(limit_bytes: int | None) -> list[str]:
-    """Frees the disk behind the middle of a log that grows too large; cut it is when the run is collected."""
+    """Return lines that free disk space in the middle of large logs; they are cut when the run is collected."""
     if limit_bytes is None:
         return []
     free = f'fallocate -p -o {limit_bytes // 2} -l $((size - {limit_bytes})) "$log"'
@@ -235,7 +235,7 @@ def _render_log_watch(limit_bytes: int | None) -> list[str]:
 
 
 def build_batch(app: str, *, directory: Path, submission: Submission, run_ids: tuple[str, ...] = ()) -> Batch:
-    """A new batch below that directory, with a name that fits whatever Slurm does with names."""
+    """Return a new batch below that directory, with a name that Slurm accepts unchanged."""
     batch_id = uuid.uuid4().hex[:16]
     return Batch(
         id=batch_id,
@@ -250,29 +250,29 @@ def build_batch(app: str, *, directory: Path, submission: Submission, run_ids: t
 
 
 def name_batch(app: str, batch_id: str) -> str:
-    """What the scheduler knows a batch by."""
+    """Return the unique job name of a batch."""
     return clean_name(f"{app[:_LONGEST_APP]}-{batch_id}")
 
 
 def find_own_limit_s(launch: Launch, allocation: Allocation) -> float | None:
-    """The limit an element's script holds its command to; ``None`` where the walltime asked for is the only one."""
+    """Return the time limit that the element's script enforces; ``None`` if the requested walltime is the only one."""
     return launch.time_limit_s if allocation.walltime_s is None else None
 
 
 def find_walltime_s(time_limit_s: float | None, allocation: Allocation) -> float | None:
-    """The walltime to ask for: what the allocation says, or the run's own limit and a little more."""
+    """Return the walltime to request: that of the allocation, or the run's own limit plus a margin."""
     if allocation.walltime_s is not None or time_limit_s is None:
         return allocation.walltime_s
     return math.ceil((time_limit_s + _GRACE_S + _MARGIN_S) / 60) * 60.0
 
 
 def read_job_record(run_directory: Path) -> Mapping[str, str]:
-    """What the element's script noted: ``job``, ``host``, ``cpu``, ``started``, and in the end ``code``, ``ended``."""
+    """Return the record of an element: ``job``, ``host``, ``cpu``, ``started``, and in the end ``code``, ``ended``."""
     try:
         text = (run_directory / JOB_RECORD).read_text("utf-8", errors="replace")
     except OSError:
         return {}
     record = {name: value for name, equals, value in (line.partition("=") for line in text.splitlines()) if equals}
     for name in {"started", "ended"} & record.keys():
-        record[name] = record[name].replace(",", ".")  # bash writes numbers as the user's language does
+        record[name] = record[name].replace(",", ".")  # bash uses the decimal separator of the user's locale
     return record

@@ -1,7 +1,7 @@
-"""Jobs of Slurm looked at while they run: on their own node, or from elsewhere through a step of theirs.
+"""Samples running Slurm jobs: on this node, or on another node through a job step.
 
-``python -m foretell.schedulers.slurm.observe_job JOB INTERVAL [LONGEST]`` looks at a job's processes
-on the node where it is run, and prints what it saw as one line.
+``python -m foretell.schedulers.slurm.observe_job JOB INTERVAL [LONGEST]`` samples the processes of a job
+on this node and prints the result as one line.
 """
 
 import os
@@ -15,41 +15,41 @@ from foretell.measure.recording import parse_recorded, render_recorded
 from foretell.measure.watch import Watched, build_usage, watch_processes
 from foretell.schedulers.slurm.commands import call
 
-_NODE = "SLURMD_NODENAME"  # where several nodes are one machine, only it tells which
-_LONGEST_S = 20 * 86400.0  # the longest that can be waited for, about
-_PATIENCE_S = 120.0
+_NODE = "SLURMD_NODENAME"  # several nodes may share one machine, which only this distinguishes
+_LONGEST_S = 20 * 86400.0  # about the longest timeout that the system allows
+_EXTRA_S = 120.0
 
 
 def watch_job(job: str, *, interval_s: float = INTERVAL_S, longest_s: float | None = None) -> Watched:
-    """Look at a running job: at its processes here if it has any, else at those on its first node.
+    """Sample a running job: its processes on this node if it has any, else those on its first node.
 
     Raises:
-        SchedulerError: if there is no such job, it does not run, or it cannot be looked at from here.
+        SchedulerError: if there is no such job, it does not run, or it cannot be sampled from here.
     """
     pids = find_job_processes(job)
     if pids:
         return watch_processes(pids, interval_s=interval_s, longest_s=longest_s)
     command = [sys.executable, "-m", "foretell.schedulers.slurm.observe_job", job, str(interval_s)]
     step = ["srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet", "--input=none"]
-    answer = call([*step, *command, *([str(longest_s)] if longest_s else [])], timeout_s=_find_timeout(longest_s))
-    return _read(answer, job)
+    output = call([*step, *command, *([str(longest_s)] if longest_s else [])], timeout_s=_find_timeout(longest_s))
+    return _read(output, job)
 
 
 def find_job_processes(job: str) -> list[int]:
-    """Processes of the job on this node that nobody of the others started; none if there are none."""
+    """Return the job's processes on this node whose parents are not processes of the job."""
     node = os.environ.get(_NODE)
     try:
-        answer = call(["scontrol", "listpids", job, *([node] if node else [])])
+        output = call(["scontrol", "listpids", job, *([node] if node else [])])
     except SchedulerError as exc:
-        if exc.transient or "not found:" in str(exc) or "finds no cluster" in str(exc):
+        if exc.transient or "was not found" in str(exc) or "finds no cluster" in str(exc):
             raise
-        return []  # it is on other nodes, or on none
-    return _find_roots(parse_pids(answer) - {os.getpid(), os.getppid()})
+        return []  # it runs on other nodes, or does not run
+    return _find_roots(parse_pids(output) - {os.getpid(), os.getppid()})
 
 
-def parse_pids(answer: str) -> set[int]:
-    """What ``scontrol listpids`` tells: a process in each line, with its step; not what only holds the job's place."""
-    rows = [line.split() for line in answer.splitlines()[1:]]
+def parse_pids(output: str) -> set[int]:
+    """Return the processes that ``scontrol listpids`` prints, without those of the ``extern`` step."""
+    rows = [line.split() for line in output.splitlines()[1:]]
     return {int(row[0]) for row in rows if len(row) > 2 and row[0].isdigit() and row[2] != "extern"}
 
 
@@ -59,21 +59,23 @@ def _find_roots(pids: set[int]) -> list[int]:
 
 
 def _find_timeout(longest_s: float | None) -> float:
-    return _LONGEST_S if longest_s is None else longest_s + _PATIENCE_S
+    return _LONGEST_S if longest_s is None else longest_s + _EXTRA_S
 
 
-def _read(answer: str, job: str) -> Watched:
-    lines = [line for line in answer.splitlines() if line.startswith("{")]
+def _read(output: str, job: str) -> Watched:
+    lines = [line for line in output.splitlines() if line.startswith("{")]
     try:
         recorded = parse_recorded(lines[-1])
     except (IndexError, ValueError, TypeError, LookupError) as exc:
-        said = answer.strip() or "nothing"
-        raise SchedulerError(f"job {job} was looked at on its node, which said: {said}; is Foretell there?") from exc
+        printed = output.strip() or "nothing"
+        raise SchedulerError(
+            f"job {job} could not be sampled on its node, which printed: {printed}; is Foretell installed there?"
+        ) from exc
     return Watched(recorded=recorded, usage=build_usage(recorded))
 
 
 def main(words: Sequence[str]) -> int:
-    """Look at a job's processes on this node, and print what was seen."""
+    """Sample a job's processes on this node and print the result."""
     job, interval_s, longest_s = words[0], float(words[1]), float(words[2]) if len(words) > 2 else None
     try:
         pids = find_job_processes(job)

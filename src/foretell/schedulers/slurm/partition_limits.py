@@ -1,4 +1,4 @@
-"""What can run on a cluster at all, by what it says of its partitions."""
+"""Checks requests against the limits of a cluster's partitions."""
 
 import sys
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ from foretell.core.run import Allocation
 from foretell.core.units import render_bytes, render_duration
 from foretell.schedulers.slurm.cluster import Cluster, NodeGroup, Partition
 
-_NOT_SAID = 2**20
+_UNSET_MEMORY = 2**20
 
 
 def choose_partition(cluster: Cluster, wanted: str | None) -> str | None:
-    """A partition for somebody who submits nothing: the one they want if it is there, else any."""
+    """Return a partition for a runner that submits nothing: the wanted one if it exists, else any."""
     known = [partition.name for partition in cluster.partitions]
     if wanted in known:
         return wanted
     return None if cluster.default_partition else next(iter(known), None)
 
 
-class Room:
-    """The partitions of a cluster; what names none is for ``partition``, or else the cluster's default one.
+class PartitionLimits:
+    """The partitions of a cluster; requests without one go to ``partition``, or else to the default partition.
 
     Raises:
         NotFoundError: if there is no partition of that name, or no default.
@@ -33,40 +33,42 @@ class Room:
 
     @property
     def cores(self) -> int:
-        """Those of the partition that can take jobs now."""
+        """Cores of the partition's nodes that are up."""
         groups = self._find_partition(self.partition).node_groups
         return max(1, sum(group.up * group.cores for group in groups))
 
     def find_node(self, asked: Allocation) -> NodeGroup | None:
-        """The kind of node it would run on, the most common first; ``None`` if there is none, or no such partition."""
+        """Return the most common type of node that it fits; ``None`` if there is none, or no such partition."""
         partition = self._cluster.find_partition(asked.partition or self.partition)
         if partition is None:
             return None
-        return next((group for group in partition.node_groups if _holds(_curb(group, partition), asked)), None)
+        return next(
+            (group for group in partition.node_groups if _is_enough(_limit_to_partition(group, partition), asked)), None
+        )
 
-    def fit_at_once(self, asked: Allocation, *, whole_nodes: bool = False) -> int:
-        """How many such jobs fit side by side on the nodes that can take jobs now."""
+    def count_parallel(self, asked: Allocation, *, whole_nodes: bool = False) -> int:
+        """Return how many such jobs the nodes that are up can run at once."""
         partition = self._find_partition(asked.partition or self.partition)
         alone = whole_nodes or partition.whole_node
-        groups = [_curb(group, partition) for group in partition.node_groups]
-        places = sum(
-            group.up * (1 if alone else _count_on_one(group, asked)) for group in groups if _holds(group, asked)
+        groups = [_limit_to_partition(group, partition) for group in partition.node_groups]
+        slots = sum(
+            group.up * (1 if alone else _count_on_one(group, asked)) for group in groups if _is_enough(group, asked)
         )
-        return max(1, places // asked.nodes)
+        return max(1, slots // asked.nodes)
 
     def find_obstacle(self, asked: Allocation) -> str | None:
-        """Why it can never run; ``None`` if it can."""
+        """Return why it can never run; ``None`` if it can."""
         partition = self._find_partition(asked.partition or self.partition)
-        groups = [_curb(group, partition) for group in partition.node_groups]
+        groups = [_limit_to_partition(group, partition) for group in partition.node_groups]
         if not groups:
-            return "there are no nodes behind it"
+            return "the partition has no nodes"
         nodes = min(partition.max_nodes or sys.maxsize, sum(group.count for group in groups))
         if asked.nodes > nodes:
-            return f"it asks for {asked.nodes} nodes; at most {nodes} can be had"
+            return f"it requests {asked.nodes} nodes; the limit is {nodes}"
         longest_s = partition.max_walltime_s
         if asked.walltime_s is not None and longest_s is not None and asked.walltime_s > longest_s:
-            return f"it asks for {render_duration(asked.walltime_s)}; at most {render_duration(longest_s)} can be had"
-        return None if any(_holds(group, asked) for group in groups) else _explain_misfit(asked, groups)
+            return f"it requests {render_duration(asked.walltime_s)}; the limit is {render_duration(longest_s)}"
+        return None if any(_is_enough(group, asked) for group in groups) else _explain_misfit(asked, groups)
 
     def _find_partition(self, name: str | None) -> Partition:
         cluster = self._cluster
@@ -77,15 +79,17 @@ class Room:
             return cluster.default_partition
         found = cluster.find_partition(name)
         if found is None:
-            raise NotFoundError("partition", name, known=known, hint=f"Those are what cluster {cluster.name} has.")
+            raise NotFoundError(
+                "partition", name, known=known, hint=f"These are the partitions of cluster {cluster.name}."
+            )
         return found
 
 
-def _curb(group: NodeGroup, partition: Partition) -> NodeGroup:
-    """Nodes as far as a job may have them in that partition."""
+def _limit_to_partition(group: NodeGroup, partition: Partition) -> NodeGroup:
+    """Return the part of a node that a job of that partition may use."""
     cores, memory_bytes = partition.max_cores_per_node, partition.max_memory_per_node_bytes
-    # Without RealMemory Slurm says 1 MiB, and takes no notice of memory.
-    has = group.memory_bytes if group.memory_bytes > _NOT_SAID else sys.maxsize
+    # Without RealMemory in its configuration, Slurm reports 1 MiB and does not limit memory.
+    has = group.memory_bytes if group.memory_bytes > _UNSET_MEMORY else sys.maxsize
     return replace(
         group,
         cores=min(group.cores, cores or group.cores),
@@ -93,7 +97,7 @@ def _curb(group: NodeGroup, partition: Partition) -> NodeGroup:
     )
 
 
-def _holds(group: NodeGroup, asked: Allocation) -> bool:
+def _is_enough(group: NodeGroup, asked: Allocation) -> bool:
     enough_memory = (asked.memory_bytes or 0) <= group.memory_bytes
     return asked.cores <= group.cores and asked.gpus <= group.gpus and enough_memory
 
@@ -109,9 +113,9 @@ def _explain_misfit(asked: Allocation, groups: Sequence[NodeGroup]) -> str:
     cores, gpus = max(group.cores for group in groups), max(group.gpus for group in groups)
     memory = max(group.memory_bytes for group in groups)
     if asked.cores > cores:
-        return f"it asks for {asked.cores} cores; a node has {cores}"
+        return f"it requests {asked.cores} cores; a node has {cores}"
     if asked.gpus > gpus:
-        return f"it asks for {asked.gpus} GPUs; a node has {gpus}"
+        return f"it requests {asked.gpus} GPUs; a node has {gpus}"
     if (asked.memory_bytes or 0) > memory:
-        return f"it asks for {render_bytes(asked.memory_bytes or 0)} of memory; a node has {render_bytes(memory)}"
-    return "no node has cores, memory and GPUs enough at once"
+        return f"it requests {render_bytes(asked.memory_bytes or 0)} of memory; a node has {render_bytes(memory)}"
+    return "no single node has enough cores, memory and GPUs together"

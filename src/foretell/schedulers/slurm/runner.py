@@ -1,4 +1,4 @@
-"""Runs as elements of Slurm job arrays: one ``sbatch`` for all of one allocation, one question about all of them."""
+"""Runs commands as elements of Slurm job arrays."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,89 +6,93 @@ from dataclasses import replace
 from pathlib import Path
 
 from foretell.core.app import Phase, Submission
-from foretell.core.batch import Batch, Standing
+from foretell.core.batch import Batch, BatchStatus
 from foretell.core.errors import RunnerError, SchedulerError
 from foretell.core.run import Launch, Run, RunSpec
 from foretell.schedulers._base import Runner
-from foretell.schedulers.slurm import queue
-from foretell.schedulers.slurm.batches import Desk, Followed, Ledger, Unwritten
+from foretell.schedulers.slurm import job_status
+from foretell.schedulers.slurm.batch_journal import ActiveBatches, BatchJournal, MemoryJournal, TrackedBatch
 from foretell.schedulers.slurm.cluster import Cluster, read_cluster, read_submit_limit
 from foretell.schedulers.slurm.finished_runs import Task
 from foretell.schedulers.slurm.job_array import ARRAY, find_walltime_s, has_elements
-from foretell.schedulers.slurm.partition_limits import Room, choose_partition
+from foretell.schedulers.slurm.partition_limits import PartitionLimits, choose_partition
 from foretell.schedulers.slurm.submit import Submitter
-from foretell.schedulers.slurm.tracking import Follower, Pace
+from foretell.schedulers.slurm.tracking import PollInterval, Tracker
 
-_SHORTEST_S = 3.0  # between two questions to Slurm
-_GLANCE_S = 0.2  # between two looks at what has ended, which costs Slurm nothing
+_MIN_INTERVAL_S = 3.0  # between two polls of Slurm
+_FILE_CHECK_S = 0.2  # between two checks of the files that ended elements write
 _STOP_S = 60.0
 
 
 class SlurmRunner(Runner):
-    """Runs on a Slurm cluster, each an element of a job array; what was started is submitted by the next poll.
+    """Runs on a Slurm cluster, each an element of a job array; :meth:`poll` submits started runs.
 
-    Batches are written down in the ``ledger`` before they are submitted. Their scripts are kept below ``directory``,
-    which all nodes must see. Slurm is asked at most every ``shortest_s``, and less often while nothing happens.
-    One that ``only_follows`` submits nothing, and needs no partition.
+    Batches are recorded in the ``journal`` before they are submitted. Their scripts are written below ``directory``,
+    which must be visible on all nodes. Slurm is polled at most every ``min_interval_s``, less often while idle.
+    A ``read_only`` runner submits nothing and needs no partition.
 
     Raises:
-        SchedulerError: if there is no Slurm here, or it does not answer.
-        NotFoundError: if it has no partition of that name.
+        SchedulerError: if Slurm is not installed or does not respond.
+        NotFoundError: if there is no partition of that name.
     """
 
-    lasting = True
+    survives_exit = True
 
     def __init__(
         self,
         submission: Submission | None = None,
         *,
         directory: Path,
-        ledger: Ledger | None = None,
-        shortest_s: float | None = None,
-        only_follows: bool = False,
+        journal: BatchJournal | None = None,
+        min_interval_s: float | None = None,
+        read_only: bool = False,
     ) -> None:
         asked = submission or Submission()
         cluster = read_cluster(cluster=asked.cluster)
         samples = asked.sample or not cluster.accounting
-        self._room = Room(cluster, choose_partition(cluster, asked.partition) if only_follows else asked.partition)
-        self.partition = self._room.partition
-        self._desk = Desk(submission=_adapt(asked, cluster), cluster=cluster, ledger=ledger or Unwritten())
+        self._limits = PartitionLimits(
+            cluster, choose_partition(cluster, asked.partition) if read_only else asked.partition
+        )
+        self.partition = self._limits.partition
+        self._batches = ActiveBatches(
+            submission=_adapt(asked, cluster), cluster=cluster, journal=journal or MemoryJournal()
+        )
         self._submitter = Submitter(
-            self._desk,
+            self._batches,
             directory=directory.absolute(),
             partition=self.partition,
-            find_most=lambda: _find_most(asked, cluster),
+            find_limit=lambda: _find_max(asked, cluster),
             samples=samples,
         )
-        self._follower = Follower(self._desk, room=self._room)
+        self._tracker = Tracker(self._batches, limits=self._limits)
         if not cluster.accounting:
-            self._desk.note("this cluster keeps no accounts: what a run uses is what a sampler beside it sees")
-        self._pace = Pace(_SHORTEST_S if shortest_s is None else shortest_s)
+            self._batches.note("this cluster has no accounting; usage is measured by a sampler in each job")
+        self._poll_interval = PollInterval(_MIN_INTERVAL_S if min_interval_s is None else min_interval_s)
 
     @property
     def cluster(self) -> str | None:
-        """The cluster that is asked; ``None``: the one here."""
-        return self._desk.submission.cluster
+        """The name of the cluster; ``None`` for the local one."""
+        return self._batches.submission.cluster
 
     @property
-    def width(self) -> int:
-        return self._room.cores
+    def max_parallel(self) -> int:
+        return self._limits.cores
 
     @property
     def running(self) -> tuple[RunSpec, ...]:
         waiting = [task.spec for task in self._submitter.waiting.values()]
-        under_way = (task.spec for followed in self._desk.followed.values() for task in followed.tasks.values())
-        return (*waiting, *under_way)
+        run_count = (task.spec for tracked in self._batches.by_id.values() for task in tracked.tasks.values())
+        return (*waiting, *run_count)
 
     def find_obstacle(self, spec: RunSpec, *, time_limit_s: float | None = None) -> str | None:
         asked = spec.allocation
-        return self._room.find_obstacle(replace(asked, walltime_s=find_walltime_s(time_limit_s, asked)))
+        return self._limits.find_obstacle(replace(asked, walltime_s=find_walltime_s(time_limit_s, asked)))
 
-    def fit_at_once(self, spec: RunSpec) -> int:
-        return self._room.fit_at_once(spec.allocation, whole_nodes="exclusive" in self._desk.submission.options)
+    def count_parallel(self, spec: RunSpec) -> int:
+        return self._limits.count_parallel(spec.allocation, whole_nodes="exclusive" in self._batches.submission.options)
 
-    def has_room(self, spec: RunSpec) -> bool:
-        return self.fits(spec) and len(self._submitter.waiting) + self._desk.under_way < self._submitter.most
+    def has_capacity(self, spec: RunSpec) -> bool:
+        return self.fits(spec) and len(self._submitter.waiting) + self._batches.run_count < self._submitter.most
 
     def start(self, spec: RunSpec, launch: Launch, *, phases: Sequence[Phase] = ()) -> None:
         obstacle = self.find_obstacle(spec, time_limit_s=launch.time_limit_s)
@@ -96,45 +100,45 @@ class SlurmRunner(Runner):
             where = spec.allocation.partition or self.partition
             raise RunnerError(
                 f"run {spec.id} of {spec.app!r} cannot run in partition {where!r}: {obstacle}; "
-                f"ask for less in 'resources' or 'time_limit', or choose another --partition"
+                f"reduce 'resources' or 'time_limit', or choose another --partition"
             )
         run_id = spec.id
-        if run_id in self._submitter.waiting or self._desk.has(run_id) or not self.has_room(spec):
-            raise RunnerError(f"no room for run {run_id} of {spec.app!r} now; poll until a running one has ended")
+        if run_id in self._submitter.waiting or self._batches.has(run_id) or not self.has_capacity(spec):
+            raise RunnerError(f"no capacity for run {run_id} of {spec.app!r} now; poll until another run has ended")
         self._submitter.waiting[run_id] = Task(spec=spec, launch=launch, phases=phases)
 
     def adopt(self, batch: Batch, tasks: Mapping[str, Task], *, may_submit: bool = True) -> None:
-        """Follow a batch that was submitted before; ``tasks`` are those of its runs that have not been kept yet.
+        """Track a batch that was submitted before; ``tasks`` are its runs that are not stored yet.
 
-        ``may_submit``: if it never reached Slurm, these tasks are submitted.
+        ``may_submit``: these tasks are submitted if the batch never reached Slurm.
         """
         left = {index: tasks[run_id] for index, run_id in enumerate(batch.run_ids) if run_id in tasks}
-        is_alike = has_elements(batch.submission) == has_elements(self._desk.submission)
-        self._desk.followed[batch.id] = Followed(batch, left, may_submit=may_submit and is_alike)
+        is_alike = has_elements(batch.submission) == has_elements(self._batches.submission)
+        self._batches.by_id[batch.id] = TrackedBatch(batch, left, may_submit=may_submit and is_alike)
 
     def poll(self, timeout_s: float) -> list[Run]:
         deadline = time.monotonic() + timeout_s
         self._submitter.submit()
-        while not (runs := self._look_if_due()) and self.running and time.monotonic() < deadline:
-            time.sleep(max(0.0, min(_GLANCE_S, deadline - time.monotonic())))
+        while not (runs := self._collect_if_due()) and self.running and time.monotonic() < deadline:
+            time.sleep(max(0.0, min(_FILE_CHECK_S, deadline - time.monotonic())))
         return runs
 
-    def look(self, *, submit_lost: bool = False) -> list[Run]:
-        """Runs that became final; asks now. ``submit_lost``: batches that never arrived are submitted again.
+    def collect(self, *, submit_lost: bool = False) -> list[Run]:
+        """Poll Slurm now and return runs that became final; ``submit_lost``: submit batches that never arrived again.
 
         Raises:
-            SchedulerError: if the controller does not answer.
+            SchedulerError: if the controller does not respond.
         """
-        self._submitter.settle(submit_lost=submit_lost)
-        return self._follower.look()
+        self._submitter.resolve_lost(submit_lost=submit_lost)
+        return self._tracker.collect()
 
-    def list_standings(self) -> Iterator[Standing]:
-        """How each batch stood when it was last looked at, as far as it is not all known."""
-        return self._follower.list_standings()
+    def list_statuses(self) -> Iterator[BatchStatus]:
+        """Return the state of each unfinished batch at the last poll."""
+        return self._tracker.list_statuses()
 
     @property
     def queued(self) -> int:
-        return len(self._submitter.waiting) + sum(standing.queued for standing in self.list_standings())
+        return len(self._submitter.waiting) + sum(status.queued for status in self.list_statuses())
 
     @property
     def held_back(self) -> int:
@@ -142,54 +146,56 @@ class SlurmRunner(Runner):
 
     def stop(self) -> None:
         self._submitter.waiting.clear()
-        self._submitter.settle(submit_lost=False)
+        self._submitter.resolve_lost(submit_lost=False)
         busy = self._submitter.find_busy()
         if busy is not None:
             raise SchedulerError(
-                f"batch {busy.name} is being submitted by process {busy.submitter.pid} on {busy.submitter.hostname}; "
-                "try again when that is done",
+                f"process {busy.submitter.pid} on {busy.submitter.hostname} is submitting batch {busy.name}; "
+                "try again when it has finished",
                 transient=True,
             )
-        jobs = self._follower.list_active()
-        queue.cancel(jobs, cluster=self._desk.submission.cluster)
+        jobs = self._tracker.list_active()
+        job_status.cancel(jobs, cluster=self._batches.submission.cluster)
         deadline = time.monotonic() + _STOP_S
-        while jobs and self._follower.list_active():
+        while jobs and self._tracker.list_active():
             if time.monotonic() > deadline:
-                raise SchedulerError("jobs are still there a minute after they were cancelled; see 'squeue --me'")
-            time.sleep(_GLANCE_S)
-        self._desk.followed.clear()
+                raise SchedulerError(
+                    "jobs are still in the queue a minute after they were cancelled; see 'squeue --me'"
+                )
+            time.sleep(_FILE_CHECK_S)
+        self._batches.by_id.clear()
 
     def note(self, sentence: str) -> None:
-        """Have the user told, once."""
-        self._desk.note(sentence)
+        """Add a message for the user; each is shown once."""
+        self._batches.note(sentence)
 
     def take_notes(self) -> list[str]:
-        return self._desk.take_notes()
+        return self._batches.take_notes()
 
-    def _look_if_due(self) -> list[Run]:
-        ended = sum(followed.count_stamps() for followed in self._desk.followed.values())
-        if not self._desk.followed or not self._pace.is_due(ended=ended, left=self._desk.under_way):
+    def _collect_if_due(self) -> list[Run]:
+        ended = sum(tracked.count_ended() for tracked in self._batches.by_id.values())
+        if not self._batches.by_id or not self._poll_interval.is_due(ended=ended, left=self._batches.run_count):
             return []
         try:
-            runs = self.look(submit_lost=True)
+            runs = self.collect(submit_lost=True)
         except SchedulerError as exc:
             if not exc.transient:
                 raise
-            self._desk.note(f"{exc}; asking again")
+            self._batches.note(f"{exc}; retrying")
             runs = []
-        self._pace.note(changed=bool(runs))
+        self._poll_interval.record(changed=bool(runs))
         return runs
 
 
 def _adapt(submission: Submission, cluster: Cluster) -> Submission:
-    """What can be asked of a cluster that takes no arrays."""
+    """Return the submission without arrays if the cluster does not accept them."""
     if min(cluster.max_array_size, cluster.max_array_tasks) > 1 or ARRAY in submission.without:
         return submission
     return replace(submission, without=(*submission.without, ARRAY))
 
 
-def _find_most(submission: Submission, cluster: Cluster) -> int:
-    """The most runs to have submitted at once: what the site allows this user."""
+def _find_max(submission: Submission, cluster: Cluster) -> int:
+    """Return how many submitted runs the site allows this user at once."""
     limit = read_submit_limit(
         cluster, account=submission.account, partition=submission.partition, qos=submission.options.get("qos")
     )
