@@ -13,7 +13,7 @@ from rich.table import Table
 from benchmarks.goals import Goal, build_goal_table, print_json
 from benchmarks.house.duplicates import SHORTEST, find_duplicate_runs
 from benchmarks.house.flows import find_entry, measure_flows, unite
-from benchmarks.house.names import find_cycles, find_equal_names
+from benchmarks.house.names import find_cycles, find_entries, find_equal_names
 from benchmarks.house.sources import Source, read_sources
 
 ROOT = Path(__file__).parents[2]
@@ -32,10 +32,14 @@ Packages: those right below foretell of which a command loaded a module. A flow'
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-flows", action="store_true", help="leave out the flows, which take half a minute")
+    parser.add_argument("--why", metavar="PACKAGE", help="instead, the imports by which each flow loads this package")
 
 
 def run_command(arguments: argparse.Namespace) -> None:
     """Measure this checkout's package and print it."""
+    if arguments.why:
+        _show_why(ROOT, "foretell", arguments.why, as_json=arguments.json)
+        return
     record = measure_house(ROOT, "foretell")
     if not arguments.no_flows:
         record["flows"] = _measure_flows(ROOT, "foretell")
@@ -121,6 +125,21 @@ def _measure_flows(root: Path, name: str) -> dict[str, Any]:
             "commands": {command: {"modules": count, "packages": names} for command, (count, names) in each.items()},
         }
     return described
+
+
+def _show_why(root: Path, name: str, wanted: str, *, as_json: bool) -> None:
+    package = root / "src" / name
+    measured = measure_flows(package, entry=find_entry(root, name))
+    entries = {
+        command: find_entries(package, wanted, one.modules)
+        for commands in measured.values()
+        for command, one in commands.items()
+    }
+    if as_json:
+        print_json(entries)
+        return
+    rows = [(command, *entry) for command, found in entries.items() for entry in found]
+    Console(width=100).print(_build_table(f"Imports of {name}.{wanted}", ("command", "from", "imported"), rows))
 
 
 def _has_exhaustive_contract(root: Path, name: str) -> bool:

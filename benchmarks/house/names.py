@@ -34,6 +34,17 @@ def find_cycles(package: Path) -> list[list[str]]:
     return [*_circles(imports), *_circles(siblings)]
 
 
+def find_entries(package: Path, name: str, modules: Set[str]) -> list[tuple[str, str]]:
+    """Imports by which modules, out of those loaded, lead from other packages into one right below ours."""
+    inside = {module for module in modules if _first_level(module) == f"{package.name}.{name}"}
+    imports = _read_imports(package)
+    return sorted(
+        (importer, imported)
+        for importer in modules - inside
+        for imported in imports.get(importer, frozenset()) & inside
+    )
+
+
 def _read_imports(package: Path) -> dict[str, Set[str]]:
     sys.path.insert(0, str(package.parent))
     try:

@@ -10,7 +10,7 @@ from benchmarks.goals import Goal
 from benchmarks.house import command
 from benchmarks.house.duplicates import find_duplicate_runs
 from benchmarks.house.flows import find_entry, measure_flows, unite
-from benchmarks.house.names import find_cycles, find_equal_names
+from benchmarks.house.names import find_cycles, find_entries, find_equal_names
 from benchmarks.house.sources import Source, read_sources
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ Make = Callable[[str, Mapping[str, str]], Path]
 
 
 @pytest.fixture
-def make_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def make_package(tmp_path: Path) -> Make:
     def make(name: str, files: Mapping[str, str]) -> Path:
         package = tmp_path / "src" / name
         for path, text in files.items():
@@ -127,20 +127,24 @@ def test_flows_list_what_their_commands_load(make_package: Make, tmp_path: Path)
     assert unite(loaded.values()).modules >= {"tinyhouse.shop.tables", "tinyhouse.shop.prices"}
 
 
+def test_imports_that_lead_into_a_package_are_listed(make_package: Make) -> None:
+    loaded = {"tinyhouse.cli.main", "tinyhouse.shop.tables", "tinyhouse.core.units"}
+    package = make_package("tinyhouse", HOUSE)
+    assert find_entries(package, "core", loaded) == [("tinyhouse.shop.tables", "tinyhouse.core.units")]
+    assert find_entries(package, "shop", loaded) == [("tinyhouse.cli.main", "tinyhouse.shop.tables")]
+
+
 def test_a_flow_that_fails_says_so(make_package: Make) -> None:
     package = make_package("tinyhouse", HOUSE)
     with pytest.raises(SystemExit, match=r"tinyhouse count failed:(?s:.*)no_such_module"):
         measure_flows(package, entry="tinyhouse.no_such_module:main", flows={"ask": {"count": ("count",)}}, files={})
 
 
-def test_what_misses_its_goal_is_marked(
-    make_package: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_misses_its_goal_is_marked(make_package: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_package("tinyhouse", HOUSE)
     record = command.measure_house(tmp_path, "tinyhouse")
     commands = {"build": {"modules": 3, "packages": ["core"]}, "predict": {"modules": 5, "packages": list("abcdefg")}}
     record["flows"] = {"build → predict": {"modules": 8, "packages": list("abcdefgh"), "commands": commands}}
-    monkeypatch.setattr(command, "ROOT", tmp_path)
     command.print_house(record, command.list_goals(record))
     lines = capsys.readouterr().out.splitlines()
     missed = [line.split("│")[1].strip() for line in lines if "misses" in line]

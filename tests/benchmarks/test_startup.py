@@ -66,8 +66,7 @@ def test_optuna_is_asked_for_where_it_is_missing() -> None:
         command._find_installed_entry("no-such-program")
 
 
-@pytest.mark.slow
-def test_imports_of_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_imports_are_shown_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     _write_program(tmp_path, "foretell", "import json")
     command._show_imports("foretell --help", tmp_path, as_json=False)
     out = capsys.readouterr().out
