@@ -280,7 +280,7 @@ class StoreContract:
         store.add_runs([run, *(replace(run, spec=replace(run.spec, repetition=n)) for n in (1, 10, 11))])
         assert store.get_run(run.id[:16] + "-0") == run
         assert store.get_run(run.id[:16] + "-1").spec.repetition == 1
-        with pytest.raises(NotFoundError, match="Several begin so") as caught:
+        with pytest.raises(NotFoundError, match="Several ids begin so") as caught:
             store.get_run(run.id[:5])
         assert run.id in caught.value.known
 

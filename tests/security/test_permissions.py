@@ -2,13 +2,14 @@
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.security.conftest import User, Users
 
 from foretell.core.errors import StoreError
-from foretell.stores import open_store
+from foretell.stores import RunReader, open_reader, open_store
 
 
 def test_a_new_store_is_for_its_user_only(tmp_path: Path) -> None:
@@ -24,40 +25,50 @@ def test_a_new_store_is_for_its_user_only(tmp_path: Path) -> None:
     assert (tmp_path / ".foretell").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
 @pytest.mark.parametrize("mode", [0o602, 0o666, 0o662])
-def test_a_store_that_anybody_can_write_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_store_that_anybody_can_write_is_refused(
+    tmp_path: Path, mode: int, reopen: Callable[[Path], RunReader]
+) -> None:
     open_store(tmp_path / "store.db").close()
     (tmp_path / "store.db").chmod(mode)
     with pytest.raises(StoreError, match=r"anybody .* can write .*chmod o-w .*store\.db"):
-        open_store(tmp_path / "store.db")
+        reopen(tmp_path / "store.db")
 
 
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
 @pytest.mark.parametrize(("mode", "remedy"), [(0o777, "chmod o-w .*open"), (0o1777, "a folder of your own")])
-def test_a_folder_that_anybody_can_write_is_refused(tmp_path: Path, mode: int, remedy: str) -> None:
+def test_a_folder_that_anybody_can_write_is_refused(
+    tmp_path: Path, mode: int, remedy: str, reopen: Callable[[Path], RunReader]
+) -> None:
     """The sticky bit keeps others from replacing the store, not from leaving a journal that SQLite copies into it."""
     folder = tmp_path / "open"
     folder.mkdir()
     open_store(folder / "store.db").close()
     folder.chmod(mode)
     with pytest.raises(StoreError, match=rf"anybody .* can write .*{remedy}"):
-        open_store(folder / "store.db")
+        reopen(folder / "store.db")
 
 
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
 @pytest.mark.parametrize("mode", [0o1770, 0o1775])
-def test_a_store_in_a_sticky_folder_of_a_group_is_not_private(tmp_path: Path, mode: int) -> None:
+def test_a_store_in_a_sticky_folder_of_a_group_is_not_private(
+    tmp_path: Path, mode: int, reopen: Callable[[Path], RunReader]
+) -> None:
     open_store(tmp_path / "lab/store.db").close()
     (tmp_path / "lab").chmod(mode)
-    with open_store(tmp_path / "lab/store.db") as store:
+    with reopen(tmp_path / "lab/store.db") as store:
         assert not store.private
 
 
 class TestLinks:
     """A store by a symbolic link."""
 
-    def test_of_ones_own_is_followed(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("reopen", [open_store, open_reader])
+    def test_of_ones_own_is_followed(self, tmp_path: Path, reopen: Callable[[Path], RunReader]) -> None:
         open_store(tmp_path / "real.db").close()
         (tmp_path / "link.db").symlink_to("real.db")
-        with open_store(tmp_path / "link.db") as store:
+        with reopen(tmp_path / "link.db") as store:
             assert store.private
 
     def test_to_what_is_not_there_makes_a_private_file(self, tmp_path: Path) -> None:
@@ -76,25 +87,29 @@ class TestLinks:
         assert not private.exists()
 
 
-def test_a_database_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
+def test_a_database_of_another_program_stays_as_it_is(tmp_path: Path, reopen: Callable[[Path], RunReader]) -> None:
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE notes (text TEXT)")
     before = path.read_bytes()
     with pytest.raises(StoreError, match="tables of another program"):
-        open_store(path)
+        reopen(path)
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
 @pytest.mark.parametrize(
     ("file", "folder", "private"), [(0o644, 0o755, True), (0o660, 0o770, False), (0o644, 0o775, False)]
 )
-def test_an_older_store_keeps_its_modes(tmp_path: Path, file: int, folder: int, private: bool) -> None:
+def test_an_older_store_keeps_its_modes(
+    tmp_path: Path, file: int, folder: int, private: bool, reopen: Callable[[Path], RunReader]
+) -> None:
     path = tmp_path / "old/store.db"
     open_store(path).close()
     path.chmod(file)
     path.parent.chmod(folder)
-    with open_store(path) as store:
+    with reopen(path) as store:
         assert store.private is private
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (file, folder)
 

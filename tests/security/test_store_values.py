@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import Outcome
 
 from foretell.core.errors import StoreError
-from foretell.stores import open_store
+from foretell.stores import RunReader, open_reader, open_store
 
 _ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS name, x AS description FROM c"
 _ESCAPE = "char(27) || ']0;owned' || char(7)"
@@ -39,6 +39,7 @@ def _execute(store: Path, *statements: str) -> None:
     connection.close()
 
 
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
 @pytest.mark.parametrize(
     "statements",
     [
@@ -51,15 +52,18 @@ def _execute(store: Path, *statements: str) -> None:
     ],
     ids=["endless view", "huge view", "version as a view", "trigger", "computed column", "virtual table"],
 )
-def test_a_schema_that_computes_is_refused(store: Path, statements: tuple[str, ...]) -> None:
+def test_a_schema_that_computes_is_refused(
+    store: Path, statements: tuple[str, ...], reopen: Callable[[Path], RunReader]
+) -> None:
     _execute(store, *statements)
     with pytest.raises(StoreError, match="views, triggers or computed columns"):
-        open_store(store)
+        reopen(store)
 
 
-def test_one_value_cannot_take_all_memory(store: Path) -> None:
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
+def test_one_value_cannot_take_all_memory(store: Path, reopen: Callable[[Path], RunReader]) -> None:
     _execute(store, "UPDATE models SET blob = zeroblob(400000000)")
-    with open_store(store) as opened, pytest.raises(StoreError):
+    with reopen(store) as opened, pytest.raises(StoreError):
         opened.find_model("demo")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.contracts.stores import build_app, build_owner, build_run, build_spec
 
 from foretell.core.errors import MissingExtraError, StoreError
-from foretell.stores import open_store
+from foretell.stores import RunReader, open_reader, open_store
 from foretell.stores._engine import parse_address
 
 
@@ -35,7 +35,9 @@ def test_wrong_url_is_refused_with_what_was_expected(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreError, match=r"is no address of a store; expected a path, sqlite:///PATH or postgresql://"):
+    with pytest.raises(
+        StoreError, match=r"is not the address of a store; expected a path, sqlite:///PATH or postgresql://"
+    ):
         open_store(address)
     assert list(tmp_path.iterdir()) == []
 
@@ -83,9 +85,10 @@ def test_home_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (tmp_path / "runs.db").exists()
 
 
-def test_folder_as_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
+def test_folder_as_store(tmp_path: Path, reopen: Callable[[Path], RunReader]) -> None:
     with pytest.raises(StoreError, match=r"cannot be opened .* file in a folder you may write to"):
-        open_store(tmp_path)
+        reopen(tmp_path)
 
 
 def test_file_as_folder(tmp_path: Path) -> None:
@@ -94,37 +97,41 @@ def test_file_as_folder(tmp_path: Path) -> None:
         open_store(tmp_path / "file" / "runs.db")
 
 
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
 @pytest.mark.parametrize("name", ["a\0b.db", "a\0b/runs.db", "x" * 300, "x" * 300 + "/runs.db"])
-def test_path_that_no_file_can_have(name: Any, tmp_path: Path) -> None:
+def test_path_that_no_file_can_have(name: Any, tmp_path: Path, reopen: Callable[[Path], RunReader]) -> None:
     with pytest.raises(StoreError, match="--store"):
-        open_store(tmp_path / name)
+        reopen(tmp_path / name)
 
 
-def test_text_file_as_store_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
+def test_text_file_as_store_is_left_alone(tmp_path: Path, reopen: Callable[[Path], RunReader]) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk\n" * 100)
     with pytest.raises(StoreError, match=r"no SQLite database .*name another file with --store"):
-        open_store(path)
+        reopen(path)
     assert path.read_text() == "remember the milk\n" * 100
 
 
-def test_damaged_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
+def test_damaged_file(tmp_path: Path, reopen: Callable[[Path], RunReader]) -> None:
     path = tmp_path / "runs.db"
     with open_store(path) as store:
         store.add_runs(build_run(number) for number in range(1000))
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
-    with pytest.raises(StoreError, match=r"damaged .*restore a copy"), open_store(path) as store:
-        store.runs("demo")
+    with pytest.raises(StoreError, match=r"damaged .*restore a copy"), reopen(path) as reader:
+        reader.runs("demo")
 
 
-def test_truncated_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reopen", [open_store, open_reader])
+def test_truncated_file(tmp_path: Path, reopen: Callable[[Path], RunReader]) -> None:
     path = tmp_path / "runs.db"
     with open_store(path) as store:
         store.add_runs(build_run(number) for number in range(1000))
     path.write_bytes(path.read_bytes()[:10_000])
-    with pytest.raises(StoreError, match=r"damaged .*restore a copy"), open_store(path) as store:
-        store.runs("demo")
+    with pytest.raises(StoreError, match=r"damaged .*restore a copy"), reopen(path) as reader:
+        reader.runs("demo")
 
 
 def test_unwritable_folder(public_folder: Path, unprivileged: Callable[[], AbstractContextManager[None]]) -> None:
@@ -144,6 +151,8 @@ def test_read_only_store_can_be_read(
         store.add_runs([build_run()])
     path.chmod(0o444)
     public_folder.chmod(0o555)
+    with unprivileged(), open_reader(path) as reader:
+        assert reader.runs("demo") == [build_run()]
     with unprivileged(), open_store(path) as store:
         assert store.runs("demo") == [build_run()]
         with pytest.raises(StoreError, match=r"read-only .*change the permissions"):
@@ -171,7 +180,7 @@ def test_full_disk_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_locked_store_is_transient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.stores._engine._WAIT_S", 0.05)
+    monkeypatch.setattr("foretell.stores._engine.WAIT_S", 0.05)
     path = tmp_path / "runs.db"
     with open_store(path) as store:
         other = sqlite3.connect(path, isolation_level=None)

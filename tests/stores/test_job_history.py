@@ -95,16 +95,16 @@ def test_the_newest_jobs_of_an_app_in_some_states(history: JobHistory) -> None:
     assert history.count("x", states=[State.COMPLETED]) == 4
 
 
-def test_received_jobs_are_counted_where_a_model_can_learn_from_them(history: JobHistory) -> None:
+def test_received_jobs_are_counted_where_a_model_can_learn_from_them(store: RunStore, history: JobHistory) -> None:
     rows = [build(job, state="failed" if job == 4 else "completed") for job in range(5)]
     history.add([gather(*rows)], ASSIGNMENTS, {})
-    assert (history.received("x"), history.received("y")) == (4, 0)
+    assert (store.count_received_jobs("x"), store.count_received_jobs("y")) == (4, 0)
     history.add([gather(*rows)], ASSIGNMENTS, {})
-    assert history.received("x") == 4
+    assert store.count_received_jobs("x") == 4
     history.add([gather(build(0, elapsed_s=99), build(7), build(8, kind=OTHER))], ASSIGNMENTS, {})
-    assert (history.received("x"), history.received("y")) == (6, 1)
+    assert (store.count_received_jobs("x"), store.count_received_jobs("y")) == (6, 1)
     history.assign({KIND.id: Assignment(app="x"), OTHER.id: Assignment(app="x")})
-    assert (history.received("x"), history.received("y")) == (7, 2)
+    assert (store.count_received_jobs("x"), store.count_received_jobs("y")) == (7, 2)
 
 
 def test_a_value_is_never_replaced_by_an_unknown_one(history: JobHistory) -> None:

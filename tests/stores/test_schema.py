@@ -15,7 +15,7 @@ from tests.contracts.stores import build_run
 from foretell.core.errors import StoreError
 from foretell.stores import open_store
 from foretell.stores._engine import build_engine, parse_address
-from foretell.stores._migrate import HEAD, VERSION_TABLE
+from foretell.stores._schema import HEAD, VERSION_TABLE
 from foretell.stores._tables import metadata
 
 
@@ -89,6 +89,18 @@ def test_opening_a_store_that_is_up_to_date_does_not_load_alembic(tmp_path: Path
     )
     answer = subprocess.run([sys.executable, "-c", code, address], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
+
+
+def test_reading_a_store_that_is_up_to_date_does_not_load_sqlalchemy(tmp_path: Path) -> None:
+    address = str(tmp_path / "runs.db")
+    with open_store(address) as store:
+        store.add_runs([build_run()])
+    code = (
+        "import sys; from foretell.stores import open_reader; "
+        "print(len(open_reader(sys.argv[1]).runs('demo')), 'sqlalchemy' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code, address], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["1", "False"]
 
 
 def test_mentioning_a_store_does_not_load_sqlalchemy() -> None:

@@ -15,7 +15,7 @@ from foretell.advice.ranking import WORKS, Ranking, build_market, rank
 from foretell.advice.site_lookup import LOCAL, find_site, list_allocations
 from foretell.apps.command import build_launch
 from foretell.apps.where import Where
-from foretell.apps.workspace import StoreLike, directory_of, may_run, resolve_app, using_store
+from foretell.apps.workspace import StoreLike, directory_of, may_run, reading_store, resolve_app
 from foretell.core.app import App
 from foretell.core.errors import InfeasibleError
 from foretell.core.prediction import Offer, Recommendation, Rejection
@@ -29,7 +29,7 @@ from foretell.runtimes.predictor import DEFAULT_LEVEL, Predictor
 from foretell.runtimes.run_table import MACHINE_ARCHITECTURE
 from foretell.schedulers.shell_script import render_shell_script
 from foretell.schedulers.slurm.job_array import render_job_script
-from foretell.stores import RunStore
+from foretell.stores import RunReader
 
 _Options: TypeAlias = list[tuple[NodeType, Allocation]]
 
@@ -46,7 +46,7 @@ def recommend(
     *,
     site: Site | str = LOCAL,
     policy: Policy | None = None,
-    store: StoreLike = None,
+    store: StoreLike | RunReader = None,
     level: float = DEFAULT_LEVEL,
     risk: float | None = None,
     retry_cost: float | None = None,
@@ -62,7 +62,7 @@ def recommend(
         NotFoundError: if there is no such app or site, or no model yet.
         SpecError: if the configuration does not fit the app, or is one that the app excludes.
     """
-    with using_store(store, directory_of(app)) as opened:
+    with reading_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         predictor = load_predictor(known, opened)
         place = find_site(site) if isinstance(site, str) else site
@@ -159,13 +159,13 @@ def rank_pairs(
 
 
 def render_script(
-    app: App | str | Path, offer: Offer, site: Site, *, store: StoreLike = None, account: str | None = None
+    app: App | str | Path, offer: Offer, site: Site, *, store: StoreLike | RunReader = None, account: str | None = None
 ) -> str:
     """The job script for an offer: for ``sbatch``, or for a shell where there is no scheduler.
 
     Of an app that is only named, and in a store that others can write, the command is left out: it may be anybody's.
     """
-    with using_store(store, directory_of(app), or_empty=True) as opened:
+    with reading_store(store, directory_of(app), or_empty=True) as opened:
         known = resolve_app(app, opened)
         is_own = may_run(app, opened)
     spec = RunSpec(app=known.name, parameters=offer.prediction.parameters, allocation=offer.allocation)
@@ -294,7 +294,7 @@ def _render(counts: Collection[int] | None) -> str:
     return "several" if counts is None else " or ".join(map(str, sorted(counts)))
 
 
-def _find_machines(app: App, site: Site, store: RunStore) -> dict[str, Machine]:
+def _find_machines(app: App, site: Site, store: RunReader) -> dict[str, Machine]:
     """Nodes of partitions whose CPU the site does not name, as the app's own runs there have seen them."""
     unnamed = {node.partition: node for node in site.node_types if not node.cpu_model}
     if not unnamed:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pandas as pd
 
 from foretell.apps.table_files import Columns, read_runs, read_table
-from foretell.apps.workspace import StoreLike, directory_of, resolve_app, using_store
+from foretell.apps.workspace import StoreLike, directory_of, reading_store, resolve_app, using_store
 from foretell.core.app import App, Parameter, ParameterType
 from foretell.core.errors import NotFoundError
 from foretell.core.run import ImportResult, Run, State
-from foretell.stores import RunStore
+from foretell.stores import RunReader, RunStore
 
 
 def import_runs(
@@ -63,13 +63,13 @@ def store_repeated(run: Run, types: Mapping[str, ParameterType], store: RunStore
     return run
 
 
-def find_runs(ids: Iterable[str], *, store: StoreLike = None) -> list[Run]:
+def find_runs(ids: Iterable[str], *, store: StoreLike | RunReader = None) -> list[Run]:
     """The runs of these ids, each written as far as it is unique; one named twice comes once.
 
     Raises:
         NotFoundError: if there is no such run, or several begin so.
     """
-    with using_store(store) as opened:
+    with reading_store(store) as opened:
         return list({run.id: run for run in map(opened.get_run, ids)}.values())
 
 
@@ -85,7 +85,7 @@ class RunsPage:
 def list_runs(
     app: App | str | Path,
     *,
-    store: StoreLike = None,
+    store: StoreLike | RunReader = None,
     states: Collection[State] | None = None,
     limit: int | None = None,
     set_aside: bool = False,
@@ -95,7 +95,7 @@ def list_runs(
     Raises:
         NotFoundError: if there is no such app.
     """
-    with using_store(store, directory_of(app)) as opened:
+    with reading_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         if set_aside:
             every = opened.runs(known.name, states=states, newest_first=True)

@@ -8,7 +8,7 @@ from foretell.core.app import App
 from foretell.core.errors import Mistake, NotFoundError, ProgramChangedError, SpecError
 from foretell.core.run import State
 from foretell.core.warning import PredictionWarning, build_warning
-from foretell.stores import RunStore
+from foretell.stores import RunReader, RunStore
 
 # What decides how long a run takes beside its parameters and resources.
 _PROGRAM = ("command", "shell", "setup", "environment", "working_directory")
@@ -43,7 +43,7 @@ def check_unchanged(app: App, store: RunStore) -> None:
         raise ProgramChangedError(app.name, changes=changes, runs=_count(app, store))
 
 
-def find_changes(app: App, store: RunStore) -> tuple[str, ...]:
+def find_changes(app: App, store: RunReader) -> tuple[str, ...]:
     """What differs in the program from that of the stored runs that count; nothing if there are none."""
     try:
         stored = store.get_app(app.name)
@@ -55,7 +55,7 @@ def find_changes(app: App, store: RunStore) -> tuple[str, ...]:
     return changes if changes and _count(app, store) else ()
 
 
-def warn_of_changes(app: App, store: RunStore) -> tuple[PredictionWarning, ...]:
+def warn_of_changes(app: App, store: RunReader) -> tuple[PredictionWarning, ...]:
     """The same as a warning for whoever uses the stored runs."""
     changes = find_changes(app, store)
     if not changes:
@@ -67,7 +67,7 @@ def warn_of_changes(app: App, store: RunStore) -> tuple[PredictionWarning, ...]:
     return (build_warning("program-changed", text, app=app.name, changes=list(changes)),)
 
 
-def _count(app: App, store: RunStore) -> int:
+def _count(app: App, store: RunReader) -> int:
     counts = store.count_runs(app.name, version=app.version)
     return sum(counts.get(state, 0) for state in _COUNTING)
 

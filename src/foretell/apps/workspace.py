@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from foretell.apps.app_file import load_app
 from foretell.core.app import App
 from foretell.core.errors import Mistake, NotFoundError, OutputError, RunnerError, SpecError, StoreError
 from foretell.core.private_files import make_own_folder, make_top_folder, write_whole
-from foretell.stores import RunStore, find_file, open_store
+from foretell.stores import RunReader, RunStore, find_file, open_reader, open_store
 
 StoreLike: TypeAlias = RunStore | str | Path | None
 
@@ -103,11 +102,32 @@ def using_store(
     if isinstance(store, RunStore):
         yield store
         return
-    address = store if store is not None else default_store(Path(directory))
-    if not create and _is_missing(address, or_empty=or_empty):
-        address = _IN_MEMORY
+    address = _find_address(store, directory, or_empty=or_empty, create=create)
     with open_store(address, create=create) as opened:
         yield opened
+
+
+@contextmanager
+def reading_store(
+    store: StoreLike | RunReader, directory: str | Path = ".", *, or_empty: bool = False
+) -> Iterator[RunReader]:
+    """As :func:`using_store`, for who only reads: a SQLite file is opened several times as fast.
+
+    Raises:
+        StoreError: if it cannot be opened, or another file was named that is not there.
+    """
+    if isinstance(store, RunReader):
+        yield store
+        return
+    with open_reader(_find_address(store, directory, or_empty=or_empty)) as opened:
+        yield opened
+
+
+def _find_address(
+    store: str | Path | None, directory: str | Path, *, or_empty: bool, create: bool = False
+) -> str | Path:
+    address = store if store is not None else default_store(Path(directory))
+    return _IN_MEMORY if not create and _is_missing(address, or_empty=or_empty) else address
 
 
 def _is_missing(address: str | Path, *, or_empty: bool) -> bool:
@@ -124,7 +144,7 @@ def directory_of(app: App | str | Path) -> Path:
     return Path(app).parent if looks_like_a_file(app) else Path()
 
 
-def resolve_app(app: App | str | Path, store: RunStore) -> App:
+def resolve_app(app: App | str | Path, store: RunReader) -> App:
     """An app as it is, from a file, or by its name in the store; in the version that the store has of it.
 
     Raises:
@@ -134,6 +154,8 @@ def resolve_app(app: App | str | Path, store: RunStore) -> App:
     if isinstance(app, App):
         return _adopt_version(app, store)
     if looks_like_a_file(app):
+        from foretell.apps.app_file import load_app  # with PyYAML, which an app in the store does not need
+
         return _adopt_version(load_app(Path(app)), store)
     try:
         return store.get_app(str(app))
@@ -159,12 +181,12 @@ def resolve_own_app(app: App | str | Path, store: RunStore) -> App:
     return known
 
 
-def may_run(app: App | str | Path, store: RunStore) -> bool:
+def may_run(app: App | str | Path, store: RunReader) -> bool:
     """Whether what an app says may be run: it comes from a file, or from a store that only this user can write."""
     return isinstance(app, App) or looks_like_a_file(app) or store.private
 
 
-def _adopt_version(app: App, store: RunStore) -> App:
+def _adopt_version(app: App, store: RunReader) -> App:
     try:
         return replace(app, version=store.get_app(app.name).version)
     except NotFoundError:

@@ -77,9 +77,9 @@ def show_run(
 ) -> None:
     """Show one run with all that was measured, and the end of its log."""
     from foretell.apps.render import build_run_record, render_run
-    from foretell.apps.workspace import using_store
+    from foretell.apps.workspace import reading_store
 
-    with using_store(find_store(store)) as opened:
+    with reading_store(find_store(store)) as opened:
         run = opened.get_run(run_id)
     if as_json:
         show_json(build_run_record(run))

@@ -16,7 +16,7 @@ from foretell.apps.command import build_spec
 from foretell.apps.program_version import warn_of_changes
 from foretell.apps.table_files import build_specs
 from foretell.apps.where import Where
-from foretell.apps.workspace import StoreLike, directory_of, looks_like_a_file, resolve_app, using_store
+from foretell.apps.workspace import StoreLike, directory_of, looks_like_a_file, reading_store, resolve_app, using_store
 from foretell.core.app import App, ParameterType, Value
 from foretell.core.errors import Mistake, NotEnoughRunsError, NotFoundError, SpecError, StoreError
 from foretell.core.model_card import ModelCard, ModelRecord
@@ -31,7 +31,7 @@ from foretell.runtimes.recipes import DEFAULT
 from foretell.runtimes.run_table import RunTable, build_table
 from foretell.runtimes.selection import DEFAULT_POLICY
 from foretell.runtimes.transfer import Lender, is_similar, learn_borrowing, shortlist
-from foretell.stores import RunStore
+from foretell.stores import RunReader, RunStore
 
 Configuration: TypeAlias = Mapping[str, str | Value]
 Configurations: TypeAlias = Configuration | Sequence[Configuration] | pd.DataFrame
@@ -157,7 +157,7 @@ def predict(
     app: App | str | Path,
     configurations: Configurations,
     *,
-    store: StoreLike = None,
+    store: StoreLike | RunReader = None,
     resources: Mapping[str, int] = MappingProxyType({}),
     level: float = DEFAULT_LEVEL,
     risk: float | None = None,
@@ -174,7 +174,7 @@ def predict(
         SpecError: if a configuration lacks a parameter, has an unknown one, a value of the wrong type, or is one that
             the app excludes.
     """
-    with using_store(store, directory_of(app)) as opened:
+    with reading_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         predictor = load_predictor(known, opened)
         specs = specify(known, configurations, allocation=usual_allocation(predictor, resources))
@@ -194,7 +194,7 @@ def specify(app: App, configurations: Configurations, *, allocation: Allocation)
     return [build_spec(app, row, allocation=allocation) for row in rows]
 
 
-def load_predictor(app: App, store: RunStore) -> Predictor:
+def load_predictor(app: App, store: RunReader) -> Predictor:
     """The predictor built last; its predictions say if there is more to learn from by now.
 
     Raises:
@@ -205,7 +205,7 @@ def load_predictor(app: App, store: RunStore) -> Predictor:
     return replace(Predictor.load(record.blob, record.card), warnings=warnings)
 
 
-def find_record(app: App, store: RunStore) -> ModelRecord:
+def find_record(app: App, store: RunReader) -> ModelRecord:
     """The stored model.
 
     Raises:
@@ -227,7 +227,7 @@ def explain(
     app: App | str | Path,
     configuration: Configuration = MappingProxyType({}),
     *,
-    store: StoreLike = None,
+    store: StoreLike | RunReader = None,
     resources: Mapping[str, int] = MappingProxyType({}),
     machine: Machine | None = None,
     level: float = DEFAULT_LEVEL,
@@ -240,7 +240,7 @@ def explain(
         NotFoundError: if there is no such app, or no model of it yet.
         SpecError: if the configuration has an unknown parameter, or a value of the wrong type.
     """
-    with using_store(store, directory_of(app)) as opened:
+    with reading_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         predictor = load_predictor(known, opened)
     settings = {**_find_usual(known, predictor), **configuration}

@@ -14,8 +14,7 @@ from foretell.core.errors import NotFoundError
 from foretell.core.prediction import Prediction
 from foretell.core.run import RESOURCE_COLUMNS, TEACHING, USAGE_COLUMNS, Run, State
 from foretell.core.warning import PredictionWarning, build_warning
-from foretell.stores import RunStore
-from foretell.stores.job_history import find_history
+from foretell.stores import RunReader, RunStore
 
 _TAKEN = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, "state"} - {"partition"})
 _FEW_TEXTS = 20
@@ -80,6 +79,8 @@ class Past:
 
 def find_past(app: str | App, store: RunStore) -> Past:
     """The jobs that teach of an application; none if the history has none of that name."""
+    from foretell.stores.job_history import find_history  # with SQLAlchemy, which predicting does without
+
     name = app.name if isinstance(app, App) else app
     described = _find_described(app, store)
     history = find_history(store)
@@ -104,17 +105,16 @@ _MOST_DIGITS = 18
 _PLURALS = {"runs": "runs", "jobs": "jobs of the cluster's history"}
 
 
-def count_evidence(app: App, store: RunStore) -> dict[str, int]:
+def count_evidence(app: App, store: RunReader) -> dict[str, int]:
     """How many runs and jobs of the history there are to learn from; quick, however many there are."""
     counts = store.count_runs(app.name, version=app.version)
-    history = find_history(store)
     return {
         "runs": sum(counts.get(state, 0) for state in TEACHING),
-        "jobs": history.received(app.name) if history else 0,
+        "jobs": store.count_received_jobs(app.name),
     }
 
 
-def list_newer(app: App, store: RunStore, *, known: Mapping[str, str]) -> tuple[PredictionWarning, ...]:
+def list_newer(app: App, store: RunReader, *, known: Mapping[str, str]) -> tuple[PredictionWarning, ...]:
     """A warning, if a model that was built from the ``known`` numbers of runs and jobs lacks some by now."""
     if known.get("version", "0") != str(app.version):
         text = f"the model was built from runs that were set aside; 'foretell build {app.name}' uses the others"
@@ -135,7 +135,7 @@ def _read_count(text: str) -> int:
 _FAILURES = (State.FAILED, State.OUT_OF_MEMORY)
 
 
-def add_failure_warnings(app: str, predictions: Sequence[Prediction], store: RunStore) -> list[Prediction]:
+def add_failure_warnings(app: str, predictions: Sequence[Prediction], store: RunReader) -> list[Prediction]:
     """The predictions, with a warning where every stored run of those parameters failed."""
     warnings = find_failures(app, [prediction.parameters for prediction in predictions], store)
     return [
@@ -146,7 +146,9 @@ def add_failure_warnings(app: str, predictions: Sequence[Prediction], store: Run
     ]
 
 
-def find_failures(app: str, parameters: Iterable[Mapping[str, Value]], store: RunStore) -> dict[str, PredictionWarning]:
+def find_failures(
+    app: str, parameters: Iterable[Mapping[str, Value]], store: RunReader
+) -> dict[str, PredictionWarning]:
     """A warning for each configuration of which every run failed."""
     asked = {_key(some): some for some in parameters}
     failed = defaultdict(list)

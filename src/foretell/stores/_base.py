@@ -11,18 +11,14 @@ from foretell.core.model_card import ModelRecord
 from foretell.core.run import Claim, Owner, Run, RunSpec, State
 
 
-class RunStore(abc.ABC):
-    """Keeps apps, runs and fitted models.
+class RunReader(abc.ABC):
+    """Reads apps, runs and fitted models.
 
-    **One run, one owner.** Of any number of concurrent callers of :meth:`claim`, on any number of machines, exactly one
-    gets the run. Whatever an owner does to its claim later (:meth:`finish`, :meth:`release`) happens only while the
-    claim is still its own.
-    **All or nothing.** A method that raises has changed nothing; only :meth:`add_runs` keeps the batches before.
     **Same value back.** What comes out equals what went in, with three exceptions: times come back in UTC (one without
     a zone is taken as local time), figures that are not finite come back as not measured, and characters that no
-    database can hold are spelled out in logs and reasons.
-    **Order.** Runs are listed in the order in which the store first heard of them.
-    **Threads.** A store may be used by several threads at once.
+    database can hold are escaped in logs and reasons.
+    **Order.** Runs are listed in the order in which they were first stored.
+    **Threads.** A reader or store may be used by several threads at once.
 
     Raises (everywhere):
         StoreError: if the store cannot be read or written, or cannot hold a value; ``transient`` if trying again
@@ -33,10 +29,6 @@ class RunStore(abc.ABC):
     def private(self) -> bool:
         """Whether nobody but this user can have written it: only then what it says of an app may be run."""
         return False
-
-    @abc.abstractmethod
-    def save_app(self, app: App) -> None:
-        """Keep an app, in place of one of the same name."""
 
     @abc.abstractmethod
     def get_app(self, name: str) -> App:
@@ -51,58 +43,12 @@ class RunStore(abc.ABC):
         """The names of all apps, sorted."""
 
     @abc.abstractmethod
-    def claim(self, spec: RunSpec, owner: Owner, *, retry: Collection[State] = ()) -> bool:
-        """Take a run on: true if it is now this owner's.
-
-        False if somebody is running it or it is final already, unless that final state is one of ``retry``: then what
-        came of it is forgotten and it is taken on anew.
-        """
-
-    @abc.abstractmethod
     def claims(self, app: str) -> list[Claim]:
         """The runs of an app that somebody has taken on and not finished."""
 
     @abc.abstractmethod
-    def heartbeat(self, owner: Owner) -> None:
-        """Give a sign of life for all of the owner's claims."""
-
-    @abc.abstractmethod
-    def release(self, run_id: str, owner: Owner) -> bool:
-        """Forget a claim, so that the run can be taken on again; false if it is not this owner's."""
-
-    @abc.abstractmethod
-    def finish(self, run: Run, owner: Owner) -> bool:
-        """Keep what came of a claimed run; false, and nothing kept, if the claim is not this owner's."""
-
-    @abc.abstractmethod
-    def finish_all(self, runs: Collection[Run], owner: Owner) -> set[str]:
-        """As :meth:`finish` for many, at once; the ids of those that were kept."""
-
-    @abc.abstractmethod
-    def open_batch(self, batch: Batch, specs: Sequence[RunSpec], *, retry: Collection[State] = ()) -> Batch:
-        """Keep a batch and take on its runs in its name, at once; it comes back with those that it got (:meth:`claim`).
-
-        One that got none is not kept.
-        """
-
-    @abc.abstractmethod
-    def keep_job_id(self, batch_id: str, job_id: str) -> None:
-        """Keep what the scheduler called a batch."""
-
-    @abc.abstractmethod
     def batches(self, app: str) -> list[Batch]:
         """The batches of an app that still have runs to finish, oldest first."""
-
-    @abc.abstractmethod
-    def release_all(self, owner: Owner) -> int:
-        """Forget all claims of an owner; how many there were."""
-
-    @abc.abstractmethod
-    def add_runs(self, runs: Iterable[Run]) -> int:
-        """Keep runs that happened elsewhere; how many were new.
-
-        They are stored batch by batch, and ids already there are left alone: after an interruption, add all again.
-        """
 
     @abc.abstractmethod
     def runs(
@@ -140,14 +86,6 @@ class RunStore(abc.ABC):
         """How many runs of an app (or of one version of it) are in each state; states without runs are left out."""
 
     @abc.abstractmethod
-    def delete_runs(self, ids: Iterable[str]) -> int:
-        """Forget runs, claimed ones too; how many there were."""
-
-    @abc.abstractmethod
-    def save_model(self, record: ModelRecord) -> None:
-        """Keep an app's fitted model, in place of the one before."""
-
-    @abc.abstractmethod
     def find_model(self, app: str) -> ModelRecord | None:
         """An app's fitted model, without its ``run_ids``: reading it must not cost more the more runs are behind it."""
 
@@ -156,8 +94,12 @@ class RunStore(abc.ABC):
         """The ids of the runs behind an app's fitted model."""
 
     @abc.abstractmethod
+    def count_received_jobs(self, app: str) -> int:
+        """How many past jobs that a model can learn from were ever added to an app, or changed; it only grows."""
+
+    @abc.abstractmethod
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
     def __enter__(self) -> Self:
         return self
@@ -166,3 +108,71 @@ class RunStore(abc.ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+class RunStore(RunReader):
+    """Keeps apps, runs and fitted models.
+
+    **One run, one owner.** Of any number of concurrent callers of :meth:`claim`, on any number of machines, exactly one
+    gets the run. Whatever an owner does to its claim later (:meth:`finish`, :meth:`release`) happens only while the
+    claim is still its own.
+    **All or nothing.** A method that raises has changed nothing; only :meth:`add_runs` keeps the batches before.
+    """
+
+    @abc.abstractmethod
+    def save_app(self, app: App) -> None:
+        """Keep an app, in place of one of the same name."""
+
+    @abc.abstractmethod
+    def claim(self, spec: RunSpec, owner: Owner, *, retry: Collection[State] = ()) -> bool:
+        """Take a run on: true if it is now this owner's.
+
+        False if somebody is running it or it is final already, unless that final state is one of ``retry``: then what
+        came of it is forgotten and it is taken on anew.
+        """
+
+    @abc.abstractmethod
+    def heartbeat(self, owner: Owner) -> None:
+        """Give a sign of life for all of the owner's claims."""
+
+    @abc.abstractmethod
+    def release(self, run_id: str, owner: Owner) -> bool:
+        """Forget a claim, so that the run can be taken on again; false if it is not this owner's."""
+
+    @abc.abstractmethod
+    def finish(self, run: Run, owner: Owner) -> bool:
+        """Keep what came of a claimed run; false, and nothing kept, if the claim is not this owner's."""
+
+    @abc.abstractmethod
+    def finish_all(self, runs: Collection[Run], owner: Owner) -> set[str]:
+        """As :meth:`finish` for many, at once; the ids of those that were kept."""
+
+    @abc.abstractmethod
+    def open_batch(self, batch: Batch, specs: Sequence[RunSpec], *, retry: Collection[State] = ()) -> Batch:
+        """Keep a batch and take on its runs in its name, at once; it comes back with those that it got (:meth:`claim`).
+
+        One that got none is not kept.
+        """
+
+    @abc.abstractmethod
+    def keep_job_id(self, batch_id: str, job_id: str) -> None:
+        """Keep what the scheduler called a batch."""
+
+    @abc.abstractmethod
+    def release_all(self, owner: Owner) -> int:
+        """Forget all claims of an owner; how many there were."""
+
+    @abc.abstractmethod
+    def add_runs(self, runs: Iterable[Run]) -> int:
+        """Keep runs that happened elsewhere; how many were new.
+
+        They are stored batch by batch, and ids already there are left alone: after an interruption, add all again.
+        """
+
+    @abc.abstractmethod
+    def delete_runs(self, ids: Iterable[str]) -> int:
+        """Forget runs, claimed ones too; how many there were."""
+
+    @abc.abstractmethod
+    def save_model(self, record: ModelRecord) -> None:
+        """Keep an app's fitted model, in place of the one before."""

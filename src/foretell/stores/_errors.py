@@ -1,15 +1,15 @@
 """What a database says, in our words, with what to do about it."""
 
 import re
+import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import sqlalchemy.exc as sa_exc
-
 from foretell.core.errors import StoreError
 
 _AGAIN = "try again in a moment"
+_UNUSABLE = (ValueError, OverflowError, TypeError)  # TypeError: SQLite keeps any type
 
 
 class _Case(NamedTuple):
@@ -62,14 +62,31 @@ _POSTGRES = {
 @contextmanager
 def translated(place: str, *, secrets: Iterable[str] = ()) -> Iterator[None]:
     """Turns what SQLAlchemy and its drivers raise into StoreError, without the secrets; ``place`` names the store."""
+    import sqlalchemy.exc as sa_exc  # by now it is loaded; readers of SQLite files do without it
+
     try:
         yield
     except sa_exc.DBAPIError as exc:
         raise _build_error(place, exc.orig, secrets) from exc
     except sa_exc.TimeoutError as exc:
         raise StoreError(f"store {place}: too many of our threads are using it; {_AGAIN}", transient=True) from exc
-    except (sa_exc.SQLAlchemyError, ValueError, OverflowError, TypeError) as exc:  # TypeError: SQLite keeps any type
-        raise StoreError(f"store {place}: a value in it or for it cannot be used: {_mask(exc, secrets)}") from exc
+    except (sa_exc.SQLAlchemyError, *_UNUSABLE) as exc:
+        raise _build_value_error(place, exc, secrets) from exc
+
+
+@contextmanager
+def translated_sqlite(place: str) -> Iterator[None]:
+    """The same for what Python's own library for SQLite raises."""
+    try:
+        yield
+    except sqlite3.Error as exc:
+        raise _build_error(place, exc, ()) from exc
+    except _UNUSABLE as exc:
+        raise _build_value_error(place, exc, ()) from exc
+
+
+def _build_value_error(place: str, error: BaseException, secrets: Iterable[str]) -> StoreError:
+    return StoreError(f"store {place}: a value in it or for it cannot be used: {_mask(error, secrets)}")
 
 
 def _mask(error: BaseException | None, secrets: Iterable[str]) -> str:

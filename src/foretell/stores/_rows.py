@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -101,8 +101,9 @@ def build_batch_row(batch: Batch) -> Row:
 
 
 @_from_store("a batch")
-def build_batch(row: Any) -> Batch:
-    return dataclasses.replace(from_record(Batch, json.loads(row.description)), job_id=row.job_id)
+def build_batch(row: Sequence[Any]) -> Batch:
+    job_id, description = row
+    return dataclasses.replace(from_record(Batch, json.loads(description)), job_id=job_id)
 
 
 def build_model_row(record: ModelRecord) -> Row:
@@ -118,14 +119,18 @@ def build_model_row(record: ModelRecord) -> Row:
 
 
 @_from_store("a model")
-def build_model(row: Any) -> ModelRecord:
+def build_model(row: Sequence[Any]) -> ModelRecord:
+    """From its app, card, extra, moment and blob."""
+    app, card, extra, created_at, blob = row
+    if not isinstance(blob, bytes):  # SQLite takes anything
+        raise TypeError("a model that is not bytes")
     return ModelRecord(
-        app=row.app,
-        card=from_record(ModelCard, json.loads(row.card)),
-        blob=row.blob,
+        app=app,
+        card=from_record(ModelCard, json.loads(card)),
+        blob=blob,
         run_ids=(),
-        created_at=row.created_at,
-        extra=_read_mapping(row.extra, (str,)),
+        created_at=_get_moment(created_at),
+        extra=_read_mapping(extra, (str,)),
     )
 
 
@@ -145,8 +150,8 @@ def build_run(row: Sequence[Any]) -> Run:
         exit_code=exit_code,
         log_tail=log_tail,
         reason=reason,
-        started_at=started_at,
-        ended_at=ended_at,
+        started_at=_find_moment(started_at),
+        ended_at=_find_moment(ended_at),
         source=source,
         job_id=job_id or "",
         allocated=None if given is None else _build_allocation(given),
@@ -160,12 +165,41 @@ def read_text(value: Any) -> str:
     return value
 
 
+@_from_store("a state")
+def read_state(value: Any) -> State:
+    return _STATES[value]
+
+
+@_from_store("a count")
+def read_count(value: Any) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"found {value!r}")
+    return value
+
+
+@_from_store("a list of runs")
+def read_run_ids(text: Any) -> tuple[str, ...]:
+    return tuple(json.loads(text)) if text else ()
+
+
+def _find_moment(value: Any) -> datetime | None:
+    return None if value is None else _get_moment(value)
+
+
+def _get_moment(value: Any) -> datetime:
+    """A moment; SQLite has no type for it and no time zones, so what it keeps is text in UTC."""
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(moment, datetime):
+        raise TypeError(f"{value!r} is not a moment")
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
 @_from_store("a run")
 def build_claim(row: Sequence[Any]) -> Claim:
     """From a row of CLAIM_COLUMNS."""
     token, hostname, boot_id, pid, started_at, heartbeat_at = row[len(_SPEC) :]
     owner = Owner(token=token, hostname=hostname, boot_id=boot_id, pid=pid, started_at=started_at)
-    return Claim(spec=_build_spec(row[: len(_SPEC)]), owner=owner, heartbeat_at=heartbeat_at)
+    return Claim(spec=_build_spec(row[: len(_SPEC)]), owner=owner, heartbeat_at=_get_moment(heartbeat_at))
 
 
 def check_name(name: str) -> str:

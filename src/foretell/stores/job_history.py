@@ -16,7 +16,7 @@ from foretell.core.run import State
 from foretell.stores import RunStore
 from foretell.stores._job_writer import RAW_IDS, Added, JobWriter, Kinds, execute_many
 from foretell.stores._rows import _spell_out, read_text
-from foretell.stores._tables import history_counts, history_marks, job_kinds, jobs
+from foretell.stores._tables import history_marks, job_kinds, jobs
 from foretell.stores.sql import SqlStore
 
 _TEXTS = tuple(JobKind.__dataclass_fields__)
@@ -84,11 +84,6 @@ class JobHistory:
         ]
         statement = self._store.insert(job_kinds).on_conflict_do_nothing(index_elements=["id"])
         execute_many(connection, statement, _KIND_COLUMNS, rows)
-
-    def received(self, app: str) -> int:
-        """How many jobs that teach were ever added to an application, or changed; it only grows."""
-        with self._store.reading() as connection:
-            return connection.scalar(sa.select(history_counts.c.jobs).where(history_counts.c.app == app)) or 0
 
     def has_raw_ids(self) -> bool:
         """Whether an older version stored elements of arrays under Slurm's own numbers."""

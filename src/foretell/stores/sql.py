@@ -1,40 +1,38 @@
 """A store in a relational database: SQLite (one file, the default) or PostgreSQL, by the same code."""
 
-import json
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from foretell.core.app import App, Value
+from foretell.core.app import App
 from foretell.core.batch import Batch
-from foretell.core.errors import NotFoundError, StoreError
+from foretell.core.errors import StoreError
 from foretell.core.model_card import ModelRecord
-from foretell.core.run import Claim, Owner, Run, RunSpec, State
+from foretell.core.run import Owner, Run, RunSpec, State
 from foretell.stores import _rows, _tables
+from foretell.stores._addresses import check_there
 from foretell.stores._base import RunStore
-from foretell.stores._engine import build_engine, check_there, list_secrets, parse_address, render_place
+from foretell.stores._engine import build_engine, list_secrets, parse_address, render_place
 from foretell.stores._errors import translated
 from foretell.stores._migrate import ensure_schema
 from foretell.stores._permissions import check_file, create_file, is_private, resolve_file
+from foretell.stores._reads import Rows, SqlReader
 from foretell.stores._tables import apps, batches, models, runs
 
+_log = logging.getLogger(__name__)
+
 _BATCH = 5000
-_MOST_ASKED = 500  # values in one question; SQLite takes no more than some thousands
-_ID_PREFIX = re.compile(r"[0-9a-f]+(-[0-9]*)?")
-_MATCHES_SHOWN = 10
-
-_select_runs = sa.select(*(runs.c[name] for name in _rows.RUN_COLUMNS))
-_select_claims = sa.select(*(runs.c[name] for name in _rows.CLAIM_COLUMNS)).where(runs.c.state == State.RUNNING.value)
 
 
-class SqlStore(RunStore):
+class SqlStore(SqlReader, RunStore):
     """A store at a URL, or in the SQLite file of that path; ``sqlite://`` lives in memory.
 
     SQLite keeps its rollback journal, because write-ahead logging does not work on NFS, where home folders are.
@@ -57,6 +55,7 @@ class SqlStore(RunStore):
         try:
             with translated(self._place, secrets=self._secrets):
                 ensure_schema(self._engine, place=self._place)
+            _log.info("opened store %s", self._place)
         except BaseException:
             self.close()
             raise
@@ -70,17 +69,6 @@ class SqlStore(RunStore):
 
     def save_app(self, app: App) -> None:
         self._save(apps, _rows.build_app_row(app))
-
-    def get_app(self, name: str) -> App:
-        with self.reading() as connection:
-            description = connection.scalar(sa.select(apps.c.description).where(apps.c.name == name))
-        if description is None:
-            raise NotFoundError("app", name, known=self.app_names())
-        return _rows.build_app(description)
-
-    def app_names(self) -> list[str]:
-        with self.reading() as connection:
-            return sorted(map(_rows.read_text, connection.scalars(sa.select(apps.c.name))))
 
     def claim(self, spec: RunSpec, owner: Owner, *, retry: Collection[State] = ()) -> bool:
         row = _rows.build_claim_row(spec, owner, now=datetime.now(UTC))
@@ -103,18 +91,6 @@ class SqlStore(RunStore):
     def keep_job_id(self, batch_id: str, job_id: str) -> None:
         with self.writing() as connection:
             connection.execute(sa.update(batches).where(batches.c.id == batch_id).values(job_id=job_id))
-
-    def batches(self, app: str) -> list[Batch]:
-        unfinished = sa.exists().where(runs.c.owner_token == batches.c.id)
-        query = sa.select(batches.c.job_id, batches.c.description).where(batches.c.app == app, unfinished)
-        with self.reading() as connection:
-            found = [_rows.build_batch(row) for row in connection.execute(query)]
-        return sorted(found, key=lambda batch: batch.created_at)
-
-    def claims(self, app: str) -> list[Claim]:
-        query = _select_claims.where(runs.c.app == app).order_by(runs.c.number)
-        with self.reading() as connection:
-            return [_rows.build_claim(row) for row in connection.execute(query)]
 
     def heartbeat(self, owner: Owner) -> None:
         with self.writing() as connection:
@@ -152,54 +128,6 @@ class SqlStore(RunStore):
             added += self._add(batch)
         return added
 
-    def runs(
-        self,
-        app: str,
-        *,
-        states: Collection[State] | None = None,
-        limit: int | None = None,
-        offset: int = 0,
-        newest_first: bool = False,
-        version: int | None = None,
-    ) -> list[Run]:
-        order = runs.c.number.desc() if newest_first else runs.c.number
-        query = _select_runs.where(_is_of(app, version)).order_by(order).limit(limit).offset(offset)
-        if states is not None:
-            query = query.where(runs.c.state.in_([state.value for state in states]))
-        with self.reading() as connection:
-            return [_rows.build_run(row) for row in connection.execute(query)]
-
-    def runs_with(
-        self, app: str, parameters: Collection[Mapping[str, Value]], *, states: Collection[State]
-    ) -> list[Run]:
-        texts = list(dict.fromkeys(_rows.render_parameters(some) for some in parameters))
-        here = _select_runs.where(runs.c.app == app, runs.c.state.in_([state.value for state in states]))
-        found: list[Run] = []
-        with self.reading() as connection:
-            for start in range(0, len(texts), _MOST_ASKED):
-                query = here.where(runs.c.parameters.in_(texts[start : start + _MOST_ASKED])).order_by(runs.c.number)
-                found += (_rows.build_run(row) for row in connection.execute(query))
-        return found
-
-    def get_run(self, id_prefix: str) -> Run:
-        matches = self._find_matches(id_prefix)
-        if not matches:
-            raise NotFoundError("run", id_prefix, hint="'foretell runs list' shows the ids.")
-        if len(matches) > 1 and matches[0].id != id_prefix:
-            known = [run.id for run in matches]
-            raise NotFoundError("run", id_prefix, known=known, hint="Several begin so: write more of the id.")
-        return matches[0]
-
-    def known_ids(self, app: str) -> dict[str, State]:
-        query = sa.select(runs.c.id, runs.c.state).where(runs.c.app == app).order_by(runs.c.number)
-        with self.reading() as connection:
-            return {run_id: State(state) for run_id, state in connection.execute(query)}
-
-    def count_runs(self, app: str, *, version: int | None = None) -> dict[State, int]:
-        query = sa.select(runs.c.state, sa.func.count()).where(_is_of(app, version)).group_by(runs.c.state)
-        with self.reading() as connection:
-            return {State(state): count for state, count in connection.execute(query)}
-
     def delete_runs(self, ids: Iterable[str]) -> int:
         rows = [{"run_id": run_id} for run_id in ids]
         if not rows:
@@ -210,17 +138,6 @@ class SqlStore(RunStore):
     def save_model(self, record: ModelRecord) -> None:
         self._save(models, _rows.build_model_row(record))
 
-    def find_model(self, app: str) -> ModelRecord | None:
-        columns = [column for column in models.c if column is not models.c.run_ids]
-        with self.reading() as connection:
-            row = connection.execute(sa.select(*columns).where(models.c.app == app)).one_or_none()
-        return _rows.build_model(row) if row else None
-
-    def model_run_ids(self, app: str) -> tuple[str, ...]:
-        with self.reading() as connection:
-            text = connection.scalar(sa.select(models.c.run_ids).where(models.c.app == app))
-        return tuple(json.loads(text)) if text else ()
-
     def close(self) -> None:
         self._engine.dispose()
 
@@ -230,6 +147,10 @@ class SqlStore(RunStore):
         # not in_(), which cannot be asked for many rows at once
         anew = sa.or_(sa.false(), *(runs.c.state == state.value for state in retry if state.final))
         return statement.on_conflict_do_update(index_elements=[runs.c.id], set_=taken_over, where=anew)
+
+    def fetch(self, query: str, **values: Any) -> Rows:
+        with self.reading() as connection:
+            return connection.execute(sa.text(query), values).all()
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -254,18 +175,6 @@ class SqlStore(RunStore):
         statement = self.insert(runs).inline().on_conflict_do_nothing(index_elements=[runs.c.id])
         with self.writing() as connection:
             return connection.execute(statement, rows).rowcount
-
-    def _find_matches(self, id_prefix: str) -> list[Run]:
-        if not _ID_PREFIX.fullmatch(id_prefix):
-            return []
-        after = id_prefix + "~"  # sorts behind every character of an id
-        query = _select_runs.where(runs.c.id >= id_prefix, runs.c.id < after).order_by(runs.c.id).limit(_MATCHES_SHOWN)
-        with self.reading() as connection:
-            return [_rows.build_run(row) for row in connection.execute(query)]
-
-
-def _is_of(app: str, version: int | None) -> sa.ColumnElement[bool]:
-    return runs.c.app == app if version is None else (runs.c.app == app) & (runs.c.version == version)
 
 
 def _is_claim(run_id: str, owner: Owner) -> sa.ColumnElement[bool]:

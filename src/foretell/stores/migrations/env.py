@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from foretell.stores._migrate import VERSION_TABLE
+from foretell.stores._schema import VERSION_TABLE
 
 context.configure(connection=context.config.attributes["connection"], version_table=VERSION_TABLE)
 context.run_migrations()
