@@ -38,7 +38,7 @@ from benchmarks.timing import time_calls
 from foretell.core.workload import Operator, Shape, StepPhase
 from foretell.workloads.api import read_workload
 from foretell.workloads.capture import capture
-from foretell.workloads.operator_names import spell
+from foretell.workloads.operator_costs import normalize_name
 from foretell.workloads.step_options import InputSpec
 from foretell.workloads.tensor_notes import KnownValues
 
@@ -141,7 +141,7 @@ def _compare(model: str, trace: Any, rows: pd.DataFrame) -> Comparison:
     built = build_model(model, classes.params[11] if classes.kind == "linear" else classes.params[4], int(trace.hw))
     workload = capture(built, [InputSpec(shape=(int(trace.batch), 3, int(trace.hw), int(trace.hw)))])
     calls = [each for each in workload.operators if each.phase is StepPhase.FORWARD]
-    return align(recorded, [Row(spell(each.kind), write_params(each), each.kernels) for each in calls])
+    return align(recorded, [Row(normalize_name(each.kind), write_params(each), each.kernels) for each in calls])
 
 
 def build_model(name: str, classes: int, size: int) -> nn.Module:
@@ -175,7 +175,7 @@ def _read_rows(rows: pd.DataFrame) -> list[Row]:
     columns = list(zip(rows.seq, rows.op, rows.phase, rows.params, strict=True))
     norms = {seq: tuple(map(int, params)) for seq, op, phase, params in columns if phase == 2 and op == "batch_norm"}
     return [
-        Row(spell(op), norms.get(seq, ()) if op == "batch_norm" else _cut(map(int, params)))
+        Row(normalize_name(op), norms.get(seq, ()) if op == "batch_norm" else _cut(map(int, params)))
         for seq, op, phase, params in columns
         if phase == 1
     ]

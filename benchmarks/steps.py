@@ -20,9 +20,15 @@ from foretell.steps._base import StepModel
 from foretell.steps.replay import ReplayModel
 from foretell.steps.serial_replay import SerialModel
 from foretell.workloads.capture import capture
-from foretell.workloads.device_measurements import BYTES_FOR_FLOPS, Learned, LearningFile, learn, run_apart
+from foretell.workloads.device_measurements import (
+    BYTES_FOR_FLOPS,
+    DeviceFile,
+    MeasuredNetworks,
+    measure_networks,
+    run_in_process,
+)
+from foretell.workloads.measurement_files import Profile, load_profile, save_profile
 from foretell.workloads.profile import find_load, profile
-from foretell.workloads.profile_files import Profile, load_profile, save_profile
 
 BUDGET_S = 300.0
 ROUNDS = 4
@@ -59,9 +65,9 @@ def _run(folder: Path) -> dict[str, object]:
     waited = wait_for_quiet()
     measured: dict[str, list[Profile]] = {name: [] for name in CASES}
     _measure(folder, measured, range(FIRST_ROUNDS))
-    known = learn(folder / "device.jsonl", budget_s=BUDGET_S)
+    known = measure_networks(folder / "device.jsonl", budget_s=BUDGET_S)
     _measure(folder, measured, range(FIRST_ROUNDS, ROUNDS))
-    device = build_device(float(LearningFile(folder / "device.jsonl").open(dict)["flops_per_s"]))
+    device = build_device(float(DeviceFile(folder / "device.jsonl").open(dict)["flops_per_s"]))
     begin = time.perf_counter()
     workloads = {name: _capture(name) for name in CASES}
     captured = time.perf_counter() - begin
@@ -92,7 +98,7 @@ def _measure(folder: Path, measured: dict[str, list[Profile]], rounds: range) ->
         for name in CASES:
             path = folder / f"{name}-{number}.json"
             if not path.exists():
-                save_profile(run_apart(measure_case, name, torch.get_num_threads()), path)
+                save_profile(run_in_process(measure_case, name, torch.get_num_threads()), path)
             measured[name].append(load_profile(path))
 
 
@@ -110,7 +116,7 @@ def _capture(name: str) -> Workload:
     return capture(model, [case.input], options=case.options, name=name)
 
 
-def _describe_measuring(known: Learned, measured: Mapping[str, list[Profile]]) -> dict[str, object]:
+def _describe_measuring(known: MeasuredNetworks, measured: Mapping[str, list[Profile]]) -> dict[str, object]:
     """How far the same network's steps lie apart, within a measurement and between them, and what looking on costs."""
     profiles = [each for some in measured.values() for each in some]
     apart = [_find_range([each.step.iteration_s for each in some]) for some in measured.values()]
@@ -133,7 +139,7 @@ def _find_range(times: list[float]) -> float:
 def _judge(
     method: str,
     device: Device,
-    known: Learned,
+    known: MeasuredNetworks,
     measured: Mapping[str, list[Profile]],
     workloads: Mapping[str, Workload],
     captured_s: float,

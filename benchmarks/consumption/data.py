@@ -15,7 +15,7 @@ from foretell.core.workload import Floats, MeasuredStep, Workload
 from foretell.distributed.consumption import Case, MeasuredJob
 from foretell.distributed.measured_jobs import JobFile, JobRow, build_jobs
 from foretell.steps.serial_replay import SerialModel
-from foretell.workloads.device_measurements import LearningFile
+from foretell.workloads.device_measurements import DeviceFile
 
 FOLDER = Path(__file__).parent
 JOBS = FOLDER / "jobs.jsonl.gz"
@@ -52,7 +52,7 @@ def read_jobs(path: Path = JOBS) -> list[MeasuredJob]:
 def read_profiles(path: Path = PROFILES) -> list[Profiled]:
     """What the core's times are learned from."""
     with _unpacked(path) as plain:
-        steps = LearningFile(plain).read().steps
+        steps = DeviceFile(plain).read().steps
     return [Profiled(step=step, family=step.workload.name.partition("-")[0]) for step in steps]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from benchmarks.consumption.comparison import build_folds
 from benchmarks.consumption.data import CORE, build_cases, read_jobs, read_profiles
 from foretell.distributed.consumption_predictor import SHIPPED, SUFFIX, learn_consumption_model
-from foretell.steps.step_predictor import learn_step_model
+from foretell.steps.step_predictor import fit_step_predictor
 
 NOTES = ("Learned on one virtual core of a shared machine, one thread: other cores differ, and so will theirs.",)
 
@@ -15,7 +15,7 @@ def main() -> None:
     profiles = read_profiles()
     core = models / "operators" / "weights" / f"{CORE.name}{SUFFIX}"
     steps = [each.step for each in profiles]
-    learn_step_model(steps, CORE, groups=[each.family for each in profiles], notes=NOTES).save(core)
+    fit_step_predictor(steps, CORE, groups=[each.family for each in profiles], notes=NOTES).save(core)
     print(f"{core.name}: {len(profiles)} networks, {core.stat().st_size / 1e6:.1f} MB")
     jobs = read_jobs()
     shared = models / "consumption" / "weights" / f"{SHIPPED}{SUFFIX}"

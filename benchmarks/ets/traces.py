@@ -18,8 +18,7 @@ import numpy as np
 import pandas as pd
 
 from foretell.core.workload import Attribute, MeasuredStep, Operator, Shape, StepPhase, Workload
-from foretell.workloads.costs import cost
-from foretell.workloads.operator_names import spell
+from foretell.workloads.operator_costs import cost, normalize_name
 
 PHASES = {1: StepPhase.FORWARD, 2: StepPhase.BACKWARD, 3: StepPhase.UPDATE}
 FAMILIES = {
@@ -125,7 +124,7 @@ class _Words:
 
 
 def _describe(kind: str, phase: StepPhase, params: Sequence[int]) -> _Word:
-    return _Word(kind if phase is StepPhase.UPDATE else spell(kind), phase, _read_tensors(kind, params))
+    return _Word(kind if phase is StepPhase.UPDATE else normalize_name(kind), phase, _read_tensors(kind, params))
 
 
 def _read_tensors(kind: str, params: Sequence[int]) -> tuple[Shape, ...]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks.ets.traces import read_traces
 from foretell.core.devices import get_device
-from foretell.steps.step_predictor import SUFFIX, learn_step_model
+from foretell.steps.step_predictor import SUFFIX, fit_step_predictor
 
 GPUS = ("T4", "2080Ti")
 NOTES = (
@@ -18,7 +18,7 @@ def main() -> None:
     for gpu in GPUS:
         traces = read_traces(gpu)
         device = get_device(gpu)
-        predictor = learn_step_model(
+        predictor = fit_step_predictor(
             [trace.step for trace in traces], device, groups=[trace.family for trace in traces], notes=NOTES
         )
         path = folder / f"{device.name}{SUFFIX}"

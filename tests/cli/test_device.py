@@ -11,8 +11,8 @@ import pytest
 import torch
 from tests.cli.test_workload import MODEL, NET, assert_refused
 
-from foretell.workloads.device_measurements import Learned, Order, learn, measure_network
-from foretell.workloads.profile_files import Profile
+from foretell.workloads.device_measurements import MeasuredNetworks, NetworkOrder, measure_network, measure_networks
+from foretell.workloads.measurement_files import Profile
 
 Run = Callable[..., Any]
 
@@ -20,7 +20,7 @@ NETWORKS = 5
 PREDICT = ("workload", "predict", *MODEL)
 
 
-def measure_tiny(order: Order) -> Profile:
+def measure_tiny(order: NetworkOrder) -> Profile:
     """Only networks without images, few steps, here."""
     return measure_network(replace(order, number=10 * order.number + 1, seconds=0.0))
 
@@ -29,7 +29,7 @@ class Enough(Exception):  # noqa: N818
     pass
 
 
-def stop(known: Learned) -> None:
+def stop(known: MeasuredNetworks) -> None:
     if len(known.profiles) >= NETWORKS:
         raise Enough
 
@@ -43,7 +43,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("foretell.workloads.device_measurements.measure_speed", lambda _device: 1e9)
         with pytest.raises(Enough):
-            learn(path, device=device, measure=measure_tiny, tell=stop)
+            measure_networks(path, device=device, measure=measure_tiny, on_progress=stop)
     return folder
 
 
@@ -58,7 +58,7 @@ def run(measured: Path, foretell: Run) -> Iterator[Run]:
 @pytest.fixture(scope="module")
 def learned(run: Run) -> Any:
     """That device, learned from what was measured: the budget is spent."""
-    outcome = run("device", "learn", "--budget", "1ms", "--json")
+    outcome = run("device", "measure_networks", "--budget", "1ms", "--json")
     assert outcome.code == 0, outcome.err
     return outcome.record
 
@@ -66,7 +66,7 @@ def learned(run: Run) -> Any:
 def test_known_devices_are_listed(run: Run, learned: Any) -> None:
     assert learned["device"]["name"] == "cpu"
     text = run("device", "list").out
-    assert "foretell device learn" in text
+    assert "foretell device measure_networks" in text
     assert max(map(len, text.splitlines())) <= 100
     times = {one["device"]["name"]: one["times"] for one in run("device", "list", "--json").record}
     assert times["cpu"] == "learned"
@@ -84,7 +84,7 @@ def test_profiles_of_ones_own_are_learned_from_too(measured: Path, tmp_path: Pat
     threads = str(torch.get_num_threads())
     profiled = foretell("workload", "profile", *MODEL, "--seconds", "1ms", "--json", folder=folder).record
     assert profiled["facts"]["threads"] == threads
-    outcome = foretell("device", "learn", "--budget", "1ms", folder=folder)
+    outcome = foretell("device", "measure_networks", "--budget", "1ms", folder=folder)
     assert outcome.code == 0, outcome.err
     assert f"learned from {NETWORKS} networks and 1 profile of yours" in outcome.out
 
@@ -143,8 +143,8 @@ def test_interrupted_it_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPa
     def interrupt(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("foretell.workloads.device_measurements.learn", interrupt)
-    outcome = run("device", "learn")
+    monkeypatch.setattr("foretell.workloads.device_measurements.measure_networks", interrupt)
+    outcome = run("device", "measure_networks")
     assert outcome.code == 130
     assert "the same command goes on" in outcome.err
     assert "Traceback" not in outcome.err
@@ -153,7 +153,7 @@ def test_interrupted_it_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("--device T9", ["'T9'", "T4", "2080Ti", "foretell device learn"]),
+        ("--device T9", ["'T9'", "T4", "2080Ti", "foretell device measure_networks"]),
         ("--device cpu --batch 0", ["--batch", "'0'", "16,32,64"]),
         ("--device cpu --batch -8", ["--batch", "'-8'", "16,32,64"]),
         ("--device cpu --batch 8;16", ["--batch", "'8;16'", "16,32,64"]),
@@ -171,9 +171,10 @@ def test_a_mistake_is_one_message(run: Run, learned: Any, words: str, expected: 
 
 def test_a_budget_for_nothing_is_too_short(tmp_path: Path, foretell: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "foretell.workloads.device_measurements.learn", lambda *_args, **_options: Learned(device="cpu")
+        "foretell.workloads.device_measurements.measure_networks",
+        lambda *_args, **_options: MeasuredNetworks(device="cpu"),
     )
-    outcome = foretell("device", "learn", "--budget", "10s", folder=tmp_path)
+    outcome = foretell("device", "measure_networks", "--budget", "10s", folder=tmp_path)
     assert_refused(outcome, "budget", "enough for 0 networks", "5m")
 
 
@@ -182,4 +183,4 @@ def test_times_of_another_device_are_not_mixed_in(measured: Path, tmp_path: Path
     kept.parent.mkdir(parents=True)
     text = (measured / ".foretell/devices/cpu.jsonl").read_text()
     kept.write_text(text.replace('"torch":"', '"torch":"0.', 1))
-    assert_refused(foretell("device", "learn", folder=tmp_path), "cpu.jsonl", "torch")
+    assert_refused(foretell("device", "measure_networks", folder=tmp_path), "cpu.jsonl", "torch")

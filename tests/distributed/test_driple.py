@@ -15,7 +15,7 @@ from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting
 from foretell.distributed.consumption_targets import TARGETS
 from foretell.distributed.driple import DripleModel
-from foretell.steps.torch_seed import settled
+from foretell.steps.torch_seed import torch_seed
 
 torch = pytest.importorskip("torch")
 
@@ -59,7 +59,7 @@ class TestNetwork:
         order = [3, 1, 5, 0, 2, 4]
         places = {old: new for new, old in enumerate(order)}
         moved = [(places[begin], places[end]) for begin, end in edges]
-        with settled(seed=1):
+        with torch_seed(seed=1):
             network = inspector.begin(3, 8, 12)
         one = inspector.tell(network, inspector.build_batch([features], [edges], np.empty((0, 0))))
         other = inspector.tell(network, inspector.build_batch([features[order]], [moved], np.empty((0, 0))))
@@ -76,7 +76,7 @@ class TestNetwork:
     def test_targets_that_are_not_known_teach_nothing(self) -> None:
         def train(*targets: list[float]) -> inspector.Weights:
             batches = [inspector.build_batch([np.ones((4, 3))], [[(0, 1)]], np.array([each])) for each in targets]
-            with settled(seed=0):
+            with torch_seed(seed=0):
                 return inspector.train(inspector.begin(3, 8, 2), batches, epochs=30, learning_rate=0.01)
 
         nothing = [np.nan, np.nan]

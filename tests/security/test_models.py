@@ -217,11 +217,11 @@ def fuzz_files(seed: int) -> None:
     import safetensors.numpy
 
     from foretell.distributed.consumption_predictor import load_consumption_model
-    from foretell.steps.step_predictor import load_step_model
+    from foretell.steps.step_predictor import load_step_predictor
 
     draw = np.random.default_rng(seed)
     path = Path(tempfile.mkdtemp()) / "changed.safetensors"
-    for folder, load in (("steps", load_step_model), ("distributed", load_consumption_model)):
+    for folder, load in (("steps", load_step_predictor), ("distributed", load_consumption_model)):
         for source in sorted((_SHIPPED / folder / "weights").glob("*.safetensors"))[:3]:
             arrays, said = safetensors.numpy.load_file(source), _read_header(source)
             for trial in range(_TRIALS // 4):
@@ -601,9 +601,9 @@ def test_files_with_numbers_that_no_float_holds_end_in_one_sentence(folder: str,
     import safetensors.numpy
 
     from foretell.distributed.consumption_predictor import load_consumption_model
-    from foretell.steps.step_predictor import load_step_model
+    from foretell.steps.step_predictor import load_step_predictor
 
-    load: Callable[[Path], object] = load_step_model if folder == "steps" else load_consumption_model
+    load: Callable[[Path], object] = load_step_predictor if folder == "steps" else load_consumption_model
     source = sorted((_SHIPPED / folder / "weights").glob("*.safetensors"))[0]
     arrays, said = safetensors.numpy.load_file(source), _read_header(source)
     content, path, refused = json.loads(said[part]), tmp_path / "changed.safetensors", 0
@@ -627,13 +627,13 @@ def test_arithmetic_that_fails_while_a_file_is_read_ends_in_one_sentence(
     from foretell.distributed.timeline_model import PhysicsModel
     from foretell.steps.replay import ReplayModel
     from foretell.steps.serial_replay import SerialModel
-    from foretell.steps.step_predictor import load_step_model
+    from foretell.steps.step_predictor import load_step_predictor
 
     def overflow(*_: object) -> None:
         raise OverflowError("int too large to convert to float")
 
     for kind in (ReplayModel, SerialModel, PhysicsModel):
         monkeypatch.setattr(kind, "from_state", overflow)
-    load: Callable[[Path], object] = load_step_model if folder == "steps" else load_consumption_model
+    load: Callable[[Path], object] = load_step_predictor if folder == "steps" else load_consumption_model
     with pytest.raises(StoreError, match="int too large"):
         load(sorted((_SHIPPED / folder / "weights").glob("*.safetensors"))[0])

@@ -9,7 +9,7 @@ import pytest
 from tests.steps.synthetic_steps import make_operator
 
 from foretell.core.workload import MeasuredStep, StepPhase, Workload
-from foretell.steps.host_times import HostModel, name_word
+from foretell.steps.host_times import HostModel, name_operator
 
 BEFORE = {"conv2d": 80e-6, "relu": 20e-6, "linear": 50e-6, "gelu": 30e-6}
 AFTER = {"conv2d": 40e-6, "relu": 10e-6, "linear": 60e-6, "gelu": 25e-6}
@@ -107,7 +107,7 @@ def test_time_from_launch_to_begin_is_learned() -> None:
 
 def test_time_between_an_operator_s_own_launches_is_learned() -> None:
     step = make_step(["relu", "gelu"] * 10)
-    wide = np.array([name_word(one) == "forward/gelu" for one in step.workload.operators])
+    wide = np.array([name_operator(one) == "forward/gelu" for one in step.workload.operators])
     model = HostModel().fit([replace(step, span_s=step.kernel_s + np.where(wide, 5e-6, 0.0))])
     asked = Workload(name="", operators=(make_operator("relu"), make_operator("gelu"), make_operator("new")))
     assert model.predict(asked).within_s == pytest.approx([0.0, 5e-6, 0.0], abs=1e-12)

@@ -7,36 +7,36 @@ import pytest
 
 from foretell.core.devices import Device
 from foretell.core.workload import Floats, Operator, StepPhase
+from foretell.steps.device_tasks import DeviceTask, TaskKind, split_operator
 from foretell.steps.kernel_times import KernelModel, describe, roofline
-from foretell.steps.operator_parts import Part, Work, split
 
 DEVICE = Device(name="made up", kind="gpu", peak_flops=8e12, bandwidth_bytes=3e11, units=40, memory_bytes=16 * 2**30)
 FACTORS = {"relu": 1.2, "layer_norm": 3.0, "linear": 1.6, "matmul": 5.0}
 
 
-def make_pass(kind: str, rows: int, columns: int, *, phase: StepPhase = StepPhase.FORWARD) -> Part:
+def make_pass(kind: str, rows: int, columns: int, *, phase: StepPhase = StepPhase.FORWARD) -> DeviceTask:
     size = float(rows * columns)
-    return Part(
-        work=Work.PASS, kind=kind, phase=phase, sizes=(rows, columns, 1.0, columns, size), flops=size,
+    return DeviceTask(
+        work=TaskKind.PASS, kind=kind, phase=phase, sizes=(rows, columns, 1.0, columns, size), flops=size,
         bytes_moved=8 * size,
     )  # fmt: skip
 
 
-def make_product(kind: str, rows: int, columns: int, inner: int) -> Part:
-    return Part(
-        work=Work.PRODUCT, kind=kind, phase=StepPhase.FORWARD, sizes=(rows, columns, inner, 1.0),
+def make_product(kind: str, rows: int, columns: int, inner: int) -> DeviceTask:
+    return DeviceTask(
+        work=TaskKind.PRODUCT, kind=kind, phase=StepPhase.FORWARD, sizes=(rows, columns, inner, 1.0),
         flops=2.0 * rows * columns * inner, bytes_moved=4.0 * (rows * inner + inner * columns + rows * columns),
     )  # fmt: skip
 
 
-def make_convolution() -> Part:
+def make_convolution() -> DeviceTask:
     shapes = ((8, 16, 10, 10), (32, 1, 3, 3))
     operator = Operator(kind="conv2d", phase=StepPhase.FORWARD, inputs=shapes, output=(8, 32, 10, 10))
-    (part,) = split(operator)
+    (part,) = split_operator(operator)
     return part
 
 
-def draw(count: int, *, seed: int = 0) -> list[Part]:
+def draw(count: int, *, seed: int = 0) -> list[DeviceTask]:
     random = np.random.default_rng(seed)
     sizes = (2 ** random.integers(5, 12, size=(count, 3))).tolist()
     passes = [make_pass(kind, a, b) for a, b, _ in sizes for kind in ("relu", "layer_norm")]
@@ -44,7 +44,7 @@ def draw(count: int, *, seed: int = 0) -> list[Part]:
     return list(dict.fromkeys(passes + products))
 
 
-def law(parts: list[Part], device: Device = DEVICE) -> Floats:
+def law(parts: list[DeviceTask], device: Device = DEVICE) -> Floats:
     return np.asarray(roofline(parts, device) * np.array([FACTORS[part.kind] for part in parts]))
 
 
@@ -66,11 +66,11 @@ def test_factors_of_kinds_are_found_again(model: KernelModel) -> None:
 
 
 def test_a_factor_that_goes_with_sizes_is_found_again() -> None:
-    def slowed(parts: list[Part]) -> Floats:
+    def slowed(parts: list[DeviceTask]) -> Floats:
         return np.asarray(roofline(parts, DEVICE) * np.array([4.0 if one.sizes[2] < 64 else 1.0 for one in parts]))
 
-    parts = [part for part in draw(400) if part.work is Work.PRODUCT]
-    asked = [part for part in draw(60, seed=1) if part.work is Work.PRODUCT]
+    parts = [part for part in draw(400) if part.work is TaskKind.PRODUCT]
+    asked = [part for part in draw(60, seed=1) if part.work is TaskKind.PRODUCT]
     told = KernelModel(DEVICE).fit(parts, slowed(parts)).predict(asked)
     assert float(np.mean(np.abs(told / slowed(asked) - 1))) < 0.1
 

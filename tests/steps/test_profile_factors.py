@@ -9,7 +9,7 @@ import pytest
 from foretell.core.devices import Device
 from foretell.core.workload import Floats, MeasuredStep, Operator, Shape, StepPhase, Workload
 from foretell.steps.host_times import HostTimes
-from foretell.steps.profile_factors import Expectation, apply, compare
+from foretell.steps.profile_factors import ExpectedTimes, apply_factors, compare_profile
 from foretell.steps.replay import ReplayModel
 
 DEVICE = Device(name="made up", kind="gpu", peak_flops=4e12, bandwidth_bytes=2e11, units=40, memory_bytes=2**34)
@@ -142,7 +142,7 @@ def test_a_slow_host_is_seen(model: ReplayModel) -> None:
     step = run(small, lambda _: 1e-5, step_s=2 * STEP, ahead_s=0.0)
     kernels = np.full(len(small.operators), 1e-5)
     expected = replace(model.expect(small), kernel_s=kernels)
-    kernel_s, host = apply([compare(step, expected)], small, expected)
+    kernel_s, host = apply_factors([compare_profile(step, expected)], small, expected)
     assert kernel_s == pytest.approx(kernels, rel=1e-6)
     assert host.step_s[1:] == pytest.approx(np.full(len(kernels) - 1, 2 * STEP))
 
@@ -150,13 +150,13 @@ def test_a_slow_host_is_seen(model: ReplayModel) -> None:
 # Expectations by hand
 
 
-def expect(seconds: Floats, *, step_s: float = STEP, waits: Sequence[bool] = ()) -> Expectation:
+def expect(seconds: Floats, *, step_s: float = STEP, waits: Sequence[bool] = ()) -> ExpectedTimes:
     nothing = np.zeros(len(seconds))
     host = HostTimes(
         step_s=np.full(len(seconds), step_s), within_s=nothing + 1e-5,
         waits=np.array(waits or [False] * len(seconds)), after_wait_s=nothing + 2e-5,
     )  # fmt: skip
-    return Expectation(kernel_s=seconds, host=host)
+    return ExpectedTimes(kernel_s=seconds, host=host)
 
 
 def make_profile(*, launch: Sequence[float], seconds: Floats, start: Sequence[float] | None = None) -> MeasuredStep:
@@ -170,7 +170,7 @@ def make_profile(*, launch: Sequence[float], seconds: Floats, start: Sequence[fl
 
 def test_the_host_s_pace_is_the_middle_of_its_steps() -> None:
     profile = make_profile(launch=np.cumsum([0, 2e-4, 2e-4, 9e-4]).tolist(), seconds=np.full(4, 1e-5))
-    factors = compare(profile, expect(np.full(4, 1e-5)))
+    factors = compare_profile(profile, expect(np.full(4, 1e-5)))
     assert factors.host == pytest.approx(2.0)
     assert factors.step_s[1:] == pytest.approx([2e-4, 2e-4, 9e-4])
     assert np.isnan(factors.step_s[0])
@@ -180,7 +180,7 @@ def test_a_wait_for_the_device_is_not_the_host_s_pace() -> None:
     """The second call waits for a kernel of three milliseconds."""
     launch = [0.0, 3.1e-3, 3.2e-3]
     seconds = np.array([3e-3, 1e-5, 1e-5])
-    factors = compare(make_profile(launch=launch, seconds=seconds), expect(seconds, waits=[False, True, False]))
+    factors = compare_profile(make_profile(launch=launch, seconds=seconds), expect(seconds, waits=[False, True, False]))
     assert factors.host == pytest.approx(1.0)
     assert np.isnan(factors.step_s[1])
 
@@ -189,16 +189,16 @@ def test_a_full_queue_is_not_the_host_s_own_step() -> None:
     """The device is ten milliseconds behind; a call that takes much longer than foreseen waited for room."""
     launch, start = [0.0, 5e-3, 5.1e-3], [10e-3, 20e-3, 30e-3]
     seconds = np.full(3, 10e-3)
-    factors = compare(make_profile(launch=launch, start=start, seconds=seconds), expect(seconds))
+    factors = compare_profile(make_profile(launch=launch, start=start, seconds=seconds), expect(seconds))
     assert np.isnan(factors.step_s[1])
     assert factors.step_s[2] == pytest.approx(1e-4)
 
 
 def test_other_words_take_the_pace_and_no_more() -> None:
     profile = make_profile(launch=[0, 3e-4, 6e-4], seconds=np.full(3, 1e-5))
-    factors = compare(profile, expect(np.full(3, 1e-5)))
+    factors = compare_profile(profile, expect(np.full(3, 1e-5)))
     other = make_network(1, kinds=("tanh", "erf"))
-    _, host = apply([factors], other, expect(np.full(len(other.operators), 1e-5)))
+    _, host = apply_factors([factors], other, expect(np.full(len(other.operators), 1e-5)))
     assert host.step_s == pytest.approx(np.full(len(other.operators), 3 * STEP))
     assert host.within_s == pytest.approx(np.full(len(other.operators), 3e-5))
     assert host.after_wait_s == pytest.approx(np.full(len(other.operators), 6e-5))
@@ -209,6 +209,6 @@ def test_a_profile_of_one_operator_tells_of_no_other() -> None:
     once = np.array([1e-3, np.nan, np.nan])
     profile = make_profile(launch=[0.0, np.nan, np.nan], seconds=once)
     expected = expect(np.full(3, 1e-3))
-    kernel_s, host = apply([compare(profile, expected)], profile.workload, expected)
+    kernel_s, host = apply_factors([compare_profile(profile, expected)], profile.workload, expected)
     assert kernel_s == pytest.approx(expected.kernel_s)
     assert host.step_s == pytest.approx(expected.host.step_s)

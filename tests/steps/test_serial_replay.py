@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from foretell.core.devices import Device
 from foretell.core.workload import MeasuredStep, Operator, Shape, StepPhase, Workload
-from foretell.steps.cpu_operators import LEAST_S
+from foretell.steps.cpu_times import LEAST_S
 from foretell.steps.serial_replay import SerialModel
 
 DEVICE = Device(name="made up", kind="cpu", peak_flops=1e10, bandwidth_bytes=1e9, units=1, memory_bytes=2**30)

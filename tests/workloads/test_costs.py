@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from foretell.core.workload import Operator, StepPhase
 from foretell.workloads.capture import capture
-from foretell.workloads.costs import cost
+from foretell.workloads.operator_costs import cost
 from foretell.workloads.step_options import StepOptions, parse_input
 
 

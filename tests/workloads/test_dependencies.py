@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from foretell.core.workload import Gradient, MeasuredStep, StepPhase, Workload
-from foretell.workloads.profile_files import Profile, load_profile, save_profile
+from foretell.workloads.measurement_files import Profile, load_profile, save_profile
 
 
 def find_places(workload: Workload, phase: StepPhase, kind: str) -> list[int]:

@@ -10,11 +10,11 @@ from torch.nn import functional
 
 from foretell.core.errors import WorkloadError
 from foretell.core.workload import StepPhase
+from foretell.workloads.measurement_files import Profile
 from foretell.workloads.profile import profile, read_role
-from foretell.workloads.profile_files import Profile
-from foretell.workloads.real_step import build_shadow
 from foretell.workloads.step_options import InputSpec, StepOptions
 from foretell.workloads.step_timing import Role
+from foretell.workloads.training_step import copy_without_data
 
 IMAGES = [InputSpec(shape=(4, 3, 8, 8))]
 
@@ -136,7 +136,7 @@ def test_steps_that_take_too_long_are_refused() -> None:
 def test_a_shadow_has_shapes_and_ties_but_no_data() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
     model[2].weight = model[0].weight
-    shadow: Any = build_shadow(model)
+    shadow: Any = copy_without_data(model)
     assert {each.device.type for each in [*shadow.parameters(), *shadow.buffers()]} == {"meta"}
     assert shadow[2].weight is shadow[0].weight
     assert {each.device.type for each in model.parameters()} == {"cpu"}

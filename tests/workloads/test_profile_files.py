@@ -9,7 +9,7 @@ import pytest
 
 from foretell.core.errors import ImportDataError, NotFoundError, OutputError
 from foretell.core.workload import MeasuredStep, Operator, StepPhase, Workload
-from foretell.workloads.profile_files import Profile, load_profile, save_profile, to_record
+from foretell.workloads.measurement_files import Profile, load_profile, save_profile, to_record
 
 CONV = Operator(
     kind="conv2d",

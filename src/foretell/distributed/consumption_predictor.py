@@ -25,7 +25,7 @@ from foretell.distributed.timeline_model import PhysicsModel
 from foretell.steps._base import StepTimes
 from foretell.steps.baselines import RooflineModel
 from foretell.steps.replay import ReplayModel
-from foretell.steps.step_predictor import find_step_model, load_shipped_models
+from foretell.steps.step_predictor import find_step_predictor, load_shipped_predictors
 
 T = TypeVar("T", int, float)
 SUFFIX = ".safetensors"
@@ -338,7 +338,7 @@ def tell_operators(workload: Workload, device: str, *, figures: Device | None, l
         NotFoundError: Neither the device's times nor its figures are known.
     """
     try:
-        model = find_step_model(device, learned=learned)
+        model = find_step_predictor(device, learned=learned)
     except NotFoundError:
         if figures is None:
             raise
@@ -352,7 +352,7 @@ def tell_operators(workload: Workload, device: str, *, figures: Device | None, l
 
 def _guess_operators(workload: Workload, figures: Device) -> OperatorTimes:
     """By the figures of a device: from the times of the most alike GPU whose times ship, or by how fast it can be."""
-    alike = [model.model for model in load_shipped_models() if isinstance(model.model, ReplayModel)]
+    alike = [model.model for model in load_shipped_predictors() if isinstance(model.model, ReplayModel)]
     if figures.kind == "gpu" and alike:
         nearest = min(alike, key=lambda model: abs(np.log(model.device.peak_flops / figures.peak_flops)))
         told = nearest.transfer(figures, []).predict([workload])[0]
@@ -374,7 +374,7 @@ def find_kind(device: str, *, figures: Device | None, learned: Path) -> str:
     Raises:
         NotFoundError: Neither the device's times nor its figures are known.
     """
-    return figures.kind if figures else find_step_model(device, learned=learned).device.kind
+    return figures.kind if figures else find_step_predictor(device, learned=learned).device.kind
 
 
 def _bound(workload: Workload, device: Device) -> StepTimes:

@@ -29,7 +29,7 @@ from foretell.distributed.step_graph import (
     find_sizes,
     group_by_size,
 )
-from foretell.steps.torch_seed import settled
+from foretell.steps.torch_seed import torch_seed
 
 FEATURES = 3
 _LEAST = 1e-3  # of the largest value learned: no answer is below
@@ -161,7 +161,7 @@ class DripleModel(ConsumptionModel):
             )
             for places in self._find_batches(graphs, grouped)
         ]
-        with settled(seed=self.seed, threads=self.threads):
+        with torch_seed(seed=self.seed, threads=self.threads):
             network = self._resume(start, split=True) if start else inspector.begin(FEATURES, self.hidden, len(TARGETS))
             weights = inspector.train(
                 network,
@@ -194,7 +194,7 @@ class DripleModel(ConsumptionModel):
         inspector = _import_inspector()
         grouped = [group_by_size(graph, learned.sizes, self.seed) for graph in _build_graphs(workloads)]
         told = np.empty((len(grouped), len(TARGETS)))
-        with settled(seed=self.seed, threads=self.threads):
+        with torch_seed(seed=self.seed, threads=self.threads):
             network = self._resume(learned)
             for places in _split_by_size(range(len(grouped)), grouped):
                 features = [

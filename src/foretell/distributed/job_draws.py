@@ -9,8 +9,9 @@ from foretell.core.workload import Workload
 from foretell.distributed.consumption import Setting
 from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
 from foretell.workloads.capture import capture
-from foretell.workloads.device_measurements import build_input, find_work, measure_speed
-from foretell.workloads.random_networks import KINDS, Draw, Network, draw_network
+from foretell.workloads.device_measurements import build_input, count_work, measure_speed
+from foretell.workloads.network_layers import NetworkSpec, Sampler
+from foretell.workloads.random_networks import FAMILIES, sample_network
 from foretell.workloads.step_options import StepOptions
 
 COMPUTE_S = (0.015, 0.2)  # of an iteration at the device's best rate; really it is some times longer
@@ -22,10 +23,10 @@ TRIES = 60
 def draw_job(number: int, setting: Setting, *, seed: int, flops_per_s: float | None = None) -> TrainingJob:
     """The job of a number: a network whose gradients take a while on the setting's link, and a batch to go with it."""
     flops_per_s = flops_per_s or _measure_core()
-    draw = Draw(seed * 1_000_003 + number)
-    places = [number + KINDS * 1000 * attempt for attempt in range(TRIES)]  # the same kind of network
-    found = min(places, key=lambda place: _miss(draw_network(place, seed=seed), setting))
-    network = draw_network(found, seed=seed)
+    draw = Sampler(seed * 1_000_003 + number)
+    places = [number + FAMILIES * 1000 * attempt for attempt in range(TRIES)]  # the same kind of network
+    found = min(places, key=lambda place: _miss(sample_network(place, seed=seed), setting))
+    network = sample_network(found, seed=seed)
     return TrainingJob(
         network=TrainedNetwork(number=found, seed=seed),
         batch=_choose_batch(network, draw, flops_per_s * setting.share),
@@ -42,16 +43,16 @@ def _measure_core() -> float:
 
 def find_family(number: int, *, seed: int) -> str:
     """The kind of a random network."""
-    return draw_network(number, seed=seed).name.partition("-")[0]
+    return sample_network(number, seed=seed).name.partition("-")[0]
 
 
 def read_job(job: TrainingJob) -> Workload:
     """The operators of a random network's step."""
-    network = draw_network(job.network.number, seed=job.network.seed)
+    network = sample_network(job.network.number, seed=job.network.seed)
     return _capture(network, job.batch)
 
 
-def _miss(network: Network, setting: Setting) -> float:
+def _miss(network: NetworkSpec, setting: Setting) -> float:
     """By how much a network's gradients are too small or too large for a link; nothing where they suit it."""
     if setting.link_bytes_per_s is None:
         return 0.0
@@ -62,12 +63,12 @@ def _miss(network: Network, setting: Setting) -> float:
     return max(0.0, low / transfer_s - 1, transfer_s / high - 1)
 
 
-def _choose_batch(network: Network, draw: Draw, flops_per_s: float) -> int:
-    work = find_work(_capture(network, BATCH[0])) / BATCH[0]
+def _choose_batch(network: NetworkSpec, draw: Sampler, flops_per_s: float) -> int:
+    work = count_work(_capture(network, BATCH[0])) / BATCH[0]
     return min(BATCH[1], max(BATCH[0], round(draw.real(*COMPUTE_S) * flops_per_s / work)))
 
 
-def _capture(network: Network, batch: int) -> Workload:
+def _capture(network: NetworkSpec, batch: int) -> Workload:
     with torch.device("meta"):
         model = network.build()
     options = StepOptions(loss=network.loss, optimizer=network.optimizer)

@@ -60,7 +60,7 @@ def measure_jobs(
         check_setting(setting)
     file = JobFile(path)
     file.start()
-    with file.alone():
+    with file.locked():
         return _measure_left(file, settings, jobs=jobs, repetitions=repetitions, seed=seed, on_progress=on_progress)
 
 

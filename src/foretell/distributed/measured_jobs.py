@@ -12,7 +12,7 @@ from foretell.core.errors import ImportDataError
 from foretell.distributed.consumption import MeasuredJob, Setting, Strategy
 from foretell.distributed.job_draws import find_family, read_job
 from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
-from foretell.workloads.json_lines import LinesFile
+from foretell.workloads.measurement_files import JsonLinesFile
 
 FORMAT = "foretell consumption"
 VERSION = 1
@@ -42,11 +42,11 @@ class JobRow:
         return self.others + self.stolen > QUIET
 
 
-class JobFile(LinesFile):
+class JobFile(JsonLinesFile):
     """A head, then a line for each time that a job was measured."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, format_=FORMAT, version=VERSION, maker="foretell consumption learn")
+        super().__init__(path, format_=FORMAT, version=VERSION, command="foretell consumption learn")
 
     def start(self) -> None:
         """Make the file where there is none.

@@ -28,10 +28,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from foretell.workloads.device_measurements import build_input
 from foretell.workloads.model_loading import load_model
-from foretell.workloads.random_networks import draw_network
-from foretell.workloads.real_step import RealStep
+from foretell.workloads.random_networks import sample_network
 from foretell.workloads.step_options import InputSpec, StepOptions, parse_input, resize
-from foretell.workloads.training_step import build_optimizer
+from foretell.workloads.training_step import RealStep, build_optimizer
 
 PATIENCE = timedelta(seconds=60)  # with members that do not answer
 WARM_UP = 4  # iterations; DDP fills its buckets anew after the first
@@ -118,7 +117,7 @@ def _build_step(member: Member) -> RealStep:
 def _build_network(member: Member) -> tuple[nn.Module, Sequence[InputSpec], StepOptions]:
     asked = member.network
     if not asked["source"]:
-        network = draw_network(asked["number"], seed=asked["seed"])
+        network = sample_network(asked["number"], seed=asked["seed"])
         options = StepOptions(loss=network.loss, optimizer=network.optimizer)
         return network.build(), [build_input(network, member.batch)], options
     loaded = load_model(asked["source"], arguments=dict(asked["arguments"]), on_meta=False)

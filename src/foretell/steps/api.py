@@ -21,11 +21,11 @@ from foretell.measure.machine import detect_machine
 from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPrediction, find_phases
 from foretell.workloads.api import read_workload as read_step
 from foretell.workloads.api import require_torch
-from foretell.workloads.profile_files import Profile, load_profile, render_profile, save_profile
+from foretell.workloads.measurement_files import Profile, load_profile, render_profile, save_profile
 from foretell.workloads.step_options import InputSpec, StepOptions, parse_input, resize
 
 if TYPE_CHECKING:
-    from foretell.workloads.device_measurements import Learned
+    from foretell.workloads.device_measurements import MeasuredNetworks
 
 __all__ = [
     "StepOptions",
@@ -90,10 +90,10 @@ def predict_workload(
         SpecError: A profile is of another device; and as :func:`read_workload`.
         MissingExtraError, WorkloadError: As :func:`read_workload`.
     """
-    from foretell.steps.step_predictor import find_step_model
+    from foretell.steps.step_predictor import find_step_predictor
 
     catalogued = devices.find_device(device)
-    model = find_step_model(catalogued.name if catalogued else device, learned=folder / DEVICES)
+    model = find_step_predictor(catalogued.name if catalogued else device, learned=folder / DEVICES)
     steps = [profile.step for profile in profiles]
     _check_profiles(steps, model.device)
     answers = []
@@ -213,9 +213,9 @@ def _build_run(profile: Profile, arguments: Mapping[str, object], inputs: Sequen
 
 def list_devices(*, folder: Path = KEPT) -> list[KnownDevice]:
     """Every device that is known by its figures or by its times; those that have times come first."""
-    from foretell.steps.step_predictor import list_step_models
+    from foretell.steps.step_predictor import list_step_predictors
 
-    with_times = list_step_models(learned=folder / DEVICES)
+    with_times = list_step_predictors(learned=folder / DEVICES)
     known = {known.device.name for known in with_times}
     return [*with_times, *(KnownDevice(device=each) for each in devices.list_devices() if each.name not in known)]
 
@@ -225,9 +225,9 @@ def learn_device(
     name: str | None = None,
     budget_s: float = BUDGET_S,
     folder: Path = KEPT,
-    on_progress: "Callable[[Learned], None]" = lambda _: None,
+    on_progress: "Callable[[MeasuredNetworks], None]" = lambda _: None,
 ) -> LearnedDevice:
-    """Measure the device at hand for some minutes and learn its times, from profiles that were made here, too.
+    """Measure the device at hand for some minutes and fit its model, also on profiles made here.
 
     What was measured is kept at once: after an interruption, the same call goes on where it was.
 
@@ -238,17 +238,17 @@ def learn_device(
         OutputError: The files cannot be written.
     """
     require_torch()
-    from foretell.workloads.device_measurements import LearningFile, learn
+    from foretell.workloads.device_measurements import DeviceFile, measure_networks
     from foretell.workloads.profile import name_device
-    from foretell.workloads.real_step import find_device
+    from foretell.workloads.training_step import find_device
 
     own = name_device(find_device())
     catalogued = devices.find_device(own)
     chosen = check_name(name or (catalogued.name if catalogued else own))
     path = make_kept_folder(folder, DEVICES) / f"{chosen}.jsonl"
-    known = learn(path, budget_s=budget_s, tell=on_progress)
+    known = measure_networks(path, budget_s=budget_s, on_progress=on_progress)
     _check_enough(known, budget_s)
-    head = LearningFile(path).open(dict)
+    head = DeviceFile(path).open(dict)
     mine = _find_profiles(folder / PROFILES, device=known.device, threads=int(head["threads"]))
     device = _describe_device(path.stem, catalogued, head)
     kept = _fit([*known.steps, *mine], device, path.parent)
@@ -259,14 +259,14 @@ def learn_device(
 
 def _fit(steps: Sequence[MeasuredStep], device: Device, folder: Path) -> Path:
     """The file of what was learned."""
-    from foretell.steps.step_predictor import SUFFIX, learn_step_model
+    from foretell.steps.step_predictor import SUFFIX, fit_step_predictor
 
     path = folder / f"{device.name}{SUFFIX}"
-    learn_step_model(steps, device).save(path)
+    fit_step_predictor(steps, device).save(path)
     return path
 
 
-def _check_enough(known: "Learned", budget_s: float) -> None:
+def _check_enough(known: "MeasuredNetworks", budget_s: float) -> None:
     if len(known.profiles) < LEAST_NETWORKS:
         found = f"{budget_s:g} s, enough for {len(known.profiles)} networks"
         expected = f"time for {LEAST_NETWORKS} or more, such as 5m; those measured are kept"

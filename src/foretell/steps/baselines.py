@@ -10,7 +10,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 from foretell.steps._base import StepModel, StepTimes
-from foretell.steps.operator_encoding import Distinct, Rows, encode, find_distinct, find_iterations, read_times
+from foretell.steps.operator_encoding import DistinctOperators, Rows, encode, find_distinct, find_iterations, read_times
 
 _Kind: TypeAlias = tuple[str, StepPhase]
 
@@ -54,7 +54,7 @@ class OperatorRegressionModel(StepModel):
             for rows in distinct.rows
         ]
 
-    def _fit_kinds(self, distinct: Distinct, X: Floats, times: Floats) -> "dict[_Kind | None, _Trees]":
+    def _fit_kinds(self, distinct: DistinctOperators, X: Floats, times: Floats) -> "dict[_Kind | None, _Trees]":
         known = ~np.isnan(times)
         y = np.log(np.maximum(times, _SHORTEST_S))
         models: dict[_Kind | None, _Trees] = {None: self._fit(X[known], y[known])}
@@ -84,7 +84,7 @@ class _Trees:
         return np.exp(np.asarray(self.model.predict(X)) + self.shift)
 
 
-def _average(distinct: Distinct, steps: Sequence[MeasuredStep]) -> tuple[Floats, Floats]:
+def _average(distinct: DistinctOperators, steps: Sequence[MeasuredStep]) -> tuple[Floats, Floats]:
     """The mean time of each distinct operator and of the gap after it; not a number where none was recorded."""
     sums, counts = np.zeros((2, len(distinct.operators))), np.zeros((2, len(distinct.operators)))
     for rows, step in zip(distinct.rows, steps, strict=True):
@@ -100,14 +100,14 @@ def _average(distinct: Distinct, steps: Sequence[MeasuredStep]) -> tuple[Floats,
     return means[0], means[1]
 
 
-def _predict_kinds(models: dict[_Kind | None, _Trees], distinct: Distinct, X: Floats) -> Floats:
+def _predict_kinds(models: dict[_Kind | None, _Trees], distinct: DistinctOperators, X: Floats) -> Floats:
     told = np.zeros(len(X))
     for kind, rows in _group(distinct).items():
         told[rows] = models.get(kind, models[None]).predict(X[rows])
     return told
 
 
-def _group(distinct: Distinct) -> dict[_Kind | None, Rows]:
+def _group(distinct: DistinctOperators) -> dict[_Kind | None, Rows]:
     """Where the operators of each kind and phase are."""
     groups: dict[_Kind | None, list[int]] = {}
     for place, operator in enumerate(distinct.operators):
@@ -149,7 +149,7 @@ class RooflineModel(StepModel):
         kernel = self._bound(distinct)
         return [_tell(kernel[rows], self.launch_s_) for rows in distinct.rows]
 
-    def _bound(self, distinct: Distinct) -> Floats:
+    def _bound(self, distinct: DistinctOperators) -> Floats:
         return np.maximum(distinct.flops / self.flops_per_s_, distinct.bytes_moved / self.bytes_per_s_)
 
 
@@ -195,7 +195,7 @@ class PaleoModel(StepModel):
             for rows in distinct.rows
         ]
 
-    def _find_places(self, distinct: Distinct) -> Rows:
+    def _find_places(self, distinct: DistinctOperators) -> Rows:
         return np.array([self.places_.get(operator.kind, _OTHERS) for operator in distinct.operators], dtype=np.intp)
 
 
@@ -254,7 +254,7 @@ class TotalsModel(StepModel):
             for time, rows in zip(times, distinct.rows, strict=True)
         ]
 
-    def _encode(self, workloads: Sequence[Workload], distinct: Distinct) -> Floats:
+    def _encode(self, workloads: Sequence[Workload], distinct: DistinctOperators) -> Floats:
         places = [self.places_.get((operator.kind, operator.phase), _TOTALS_OTHERS) for operator in distinct.operators]
         kinds = distinct.count(np.array(places, dtype=np.intp), len(self.places_) + 1).toarray()
         return np.column_stack(
@@ -268,7 +268,7 @@ class TotalsModel(StepModel):
         )
 
 
-def _sum_phases(distinct: Distinct) -> list[Floats]:
+def _sum_phases(distinct: DistinctOperators) -> list[Floats]:
     """Operations and bytes of each phase."""
     counts = distinct.count()
     phases = np.array([operator.phase for operator in distinct.operators])

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from foretell.core.errors import MissingExtraError
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 from foretell.steps._base import StepModel, StepTimes
-from foretell.steps.operator_encoding import Distinct, Rows, encode, find_distinct, find_iterations, read_times
-from foretell.steps.torch_seed import settled
+from foretell.steps.operator_encoding import DistinctOperators, Rows, encode, find_distinct, find_iterations, read_times
+from foretell.steps.torch_seed import torch_seed
 
 WINDOW, STRIDE = 12, 4
 LAYERS = 4
@@ -73,7 +73,7 @@ class EtsModel(StepModel):
         self.centre_, self.spread_ = sequence.times.mean(axis=0), _spread(sequence.times)
         features = self.words_.encode(distinct, [step.workload for step in steps])
         aside = _set_aside(steps, np.random.default_rng(self.seed))
-        with settled(seed=self.seed, threads=self.threads):
+        with torch_seed(seed=self.seed, threads=self.threads):
             self._train(torch, features, sequence, aside, find_iterations(steps))
         return self
 
@@ -89,7 +89,7 @@ class EtsModel(StepModel):
         hidden = np.array([_word(operator) in self.unrecorded_ for operator in distinct.operators], dtype=bool)
         places = [np.flatnonzero(~hidden[rows]) for rows in distinct.rows]
         rows = [rows[kept] for rows, kept in zip(distinct.rows, places, strict=True)]
-        with settled(seed=self.seed, threads=self.threads):
+        with torch_seed(seed=self.seed, threads=self.threads):
             network = _build_network(torch, features.width, self.hidden)
             network.load_state_dict({name: torch.from_numpy(values) for name, values in self.weights_.items()})
             told = np.maximum(self._tell(torch, network, features, _lay_windows(rows)), 0.0)
@@ -171,7 +171,7 @@ class _Sequence:
     times: Floats  # two columns: time and gap
 
 
-def _build_sequence(distinct: Distinct, steps: Sequence[MeasuredStep]) -> _Sequence:
+def _build_sequence(distinct: DistinctOperators, steps: Sequence[MeasuredStep]) -> _Sequence:
     read = [read_times(step) for step in steps]
     return _Sequence(
         rows=[rows[times.places] for rows, times in zip(distinct.rows, read, strict=True)],
@@ -264,7 +264,7 @@ class _Words:
     spread: Floats
 
     @classmethod
-    def learn(cls, distinct: Distinct, steps: Sequence[MeasuredStep]) -> Self:
+    def learn(cls, distinct: DistinctOperators, steps: Sequence[MeasuredStep]) -> Self:
         columns = encode(distinct.operators)
         return cls(
             kinds=tuple(sorted({operator.kind for operator in distinct.operators})),
@@ -273,7 +273,7 @@ class _Words:
             spread=_spread(columns),
         )
 
-    def encode(self, distinct: Distinct, workloads: Sequence[Workload]) -> _Features:
+    def encode(self, distinct: DistinctOperators, workloads: Sequence[Workload]) -> _Features:
         """An unknown kind or optimizer is none of the known ones."""
         columns = (encode(distinct.operators) - self.centre) / self.spread
         kinds = _mark([operator.kind for operator in distinct.operators], self.kinds)
@@ -310,7 +310,7 @@ def _spread(columns: Floats) -> Floats:
     return np.where(spread > 0, spread, 1.0)
 
 
-def _find_unrecorded(distinct: Distinct, steps: Sequence[MeasuredStep]) -> frozenset[tuple[str, StepPhase]]:
+def _find_unrecorded(distinct: DistinctOperators, steps: Sequence[MeasuredStep]) -> frozenset[tuple[str, StepPhase]]:
     """Kinds that in a phase were recorded less often than not."""
     totals = np.zeros((2, len(distinct.operators)))
     for rows, step in zip(distinct.rows, steps, strict=True):

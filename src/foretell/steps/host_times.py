@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 from foretell.core.model_checks import read_number, read_numbers
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 
-Word: TypeAlias = str  # kind and phase of an operator
+OperatorName: TypeAlias = str  # kind and phase of an operator
 
 _BEHIND_S = 1e-3  # a device that far behind its host keeps it waiting, if the host asks for a result
 _IDLE_S = 60e-6  # between a launch and its kernel where the device had nothing else to do
@@ -19,7 +19,7 @@ _OFTEN = 5
 _SURE = 0.9
 
 
-def name_word(operator: Operator) -> Word:
+def name_operator(operator: Operator) -> OperatorName:
     """Kind and phase."""
     return f"{operator.phase.value}/{operator.kind}"
 
@@ -38,13 +38,13 @@ class HostTimes:
 class _Seen:
     """Steps between two recorded calls, by what was called and what lay between."""
 
-    steps: dict[tuple[Word, ...], list[float]] = field(default_factory=lambda: defaultdict(list))
-    views: dict[tuple[Word, ...], list[int]] = field(default_factory=lambda: defaultdict(list))
-    within: dict[Word, list[float]] = field(default_factory=lambda: defaultdict(list))
+    steps: dict[tuple[OperatorName, ...], list[float]] = field(default_factory=lambda: defaultdict(list))
+    views: dict[tuple[OperatorName, ...], list[int]] = field(default_factory=lambda: defaultdict(list))
+    within: dict[OperatorName, list[float]] = field(default_factory=lambda: defaultdict(list))
     latencies: list[float] = field(default_factory=list)
-    behind: Counter[Word] = field(default_factory=Counter)
-    waited: Counter[Word] = field(default_factory=Counter)
-    after_wait: dict[Word, list[float]] = field(default_factory=lambda: defaultdict(list))
+    behind: Counter[OperatorName] = field(default_factory=Counter)
+    waited: Counter[OperatorName] = field(default_factory=Counter)
+    after_wait: dict[OperatorName, list[float]] = field(default_factory=lambda: defaultdict(list))
 
 
 class HostModel:
@@ -80,7 +80,7 @@ class HostModel:
 
     def predict(self, workload: Workload) -> HostTimes:
         """The host's times for each operator."""
-        words = [name_word(operator) for operator in workload.operators]
+        words = [name_operator(operator) for operator in workload.operators]
         views = workload.views or (0,) * len(words)
         sizes = [operator.kernels for operator in workload.operators]
         before = zip(["", *words], [1, *sizes], strict=True)
@@ -92,7 +92,7 @@ class HostModel:
             after_wait_s=np.array([self.after_wait_.get(word, 0.0) for word in words]),
         )
 
-    def _predict_step(self, before: Word, size: int, word: Word, views: int) -> float:
+    def _predict_step(self, before: OperatorName, size: int, word: OperatorName, views: int) -> float:
         known = self.pairs_.get(f"{before} {word}")
         if known:
             return max(0.0, known[0] + (views - known[1]) * self.view_s_)
@@ -101,7 +101,7 @@ class HostModel:
             self.after_.get(before, usual) + self.before_.get(word, self._find_common(word)[0]) + views * self.view_s_
         )
 
-    def _find_common(self, word: Word) -> tuple[float, float]:
+    def _find_common(self, word: OperatorName) -> tuple[float, float]:
         return self.common_.get(word.partition("/")[0], (0.0, 0.0))
 
     def scale(self, factor: float) -> "HostModel":
@@ -149,7 +149,9 @@ def _read_pair(values: Sequence[Any]) -> tuple[float, float]:
     return read_number(values[0]), read_number(values[1])
 
 
-def _find_common(phase: str, before: Mapping[Word, float], after: Mapping[Word, float]) -> tuple[float, float]:
+def _find_common(
+    phase: str, before: Mapping[OperatorName, float], after: Mapping[OperatorName, float]
+) -> tuple[float, float]:
     """What a word of a phase takes as a rule, before its launch and after it; of any phase where there is none."""
     words = [word for word in before if word.startswith(f"{phase}/")] or list(before)
     if not words:
@@ -158,7 +160,7 @@ def _find_common(phase: str, before: Mapping[Word, float], after: Mapping[Word, 
 
 
 def _look(step: MeasuredStep, seen: _Seen) -> None:
-    words = [name_word(operator) for operator in step.workload.operators]
+    words = [name_operator(operator) for operator in step.workload.operators]
     views = step.workload.views or (0,) * len(words)
     recorded = np.flatnonzero(np.isfinite(step.launch_s))
     launch, start = step.launch_s, step.start_s
@@ -184,11 +186,11 @@ def _look(step: MeasuredStep, seen: _Seen) -> None:
 
 
 def _solve(
-    names: Sequence[Word],
-    pairs: Mapping[tuple[Word, ...], float],
-    counts: Mapping[tuple[Word, ...], int],
-    views: Mapping[tuple[Word, ...], float],
-) -> tuple[dict[Word, float], dict[Word, float], float]:
+    names: Sequence[OperatorName],
+    pairs: Mapping[tuple[OperatorName, ...], float],
+    counts: Mapping[tuple[OperatorName, ...], int],
+    views: Mapping[tuple[OperatorName, ...], float],
+) -> tuple[dict[OperatorName, float], dict[OperatorName, float], float]:
     """What each word takes before its launch and after it, and what a view takes: least squares, nothing negative."""
     if not pairs:
         return {}, {}, 0.0

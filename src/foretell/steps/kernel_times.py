@@ -11,7 +11,7 @@ from foretell.core.devices import Device
 from foretell.core.model_checks import read_numbers
 from foretell.core.workload import Floats, StepPhase
 from foretell.steps.boosted_trees import fit_trees
-from foretell.steps.operator_parts import Part, Work
+from foretell.steps.device_tasks import DeviceTask, TaskKind
 
 _LAUNCH_S = 3e-6  # the least time of a kernel
 _SHRINK = 4.0  # parts of a kind that weigh as much as what is known of all kinds
@@ -19,7 +19,7 @@ _FACTOR = 12.0  # factors beyond exp of it are mistakes, not physics
 _PHASES = list(StepPhase)
 
 
-def roofline(parts: Sequence[Part], device: Device) -> Floats:
+def roofline(parts: Sequence[DeviceTask], device: Device) -> Floats:
     """The least time a device could need."""
     flops = np.array([part.flops for part in parts])
     moved = np.array([part.bytes_moved for part in parts])
@@ -35,13 +35,13 @@ class KernelModel:
         self.device = device
         self.seed = seed
 
-    def fit(self, parts: Sequence[Part], seconds: Floats) -> Self:
+    def fit(self, parts: Sequence[DeviceTask], seconds: Floats) -> Self:
         """Learn from distinct parts and how long each took; returns itself."""
         self.trees_: dict[str, ArrayTrees] = {}
         self.levels_: dict[str, float] = {}
         factor = np.log(np.maximum(seconds, 1e-7) / roofline(parts, self.device))
         works = np.array([part.work.value for part in parts])
-        for work in Work:
+        for work in TaskKind:
             chosen = np.flatnonzero(works == work.value)
             if len(chosen) < 2:
                 continue
@@ -53,7 +53,7 @@ class KernelModel:
             )
         return self
 
-    def _learn_levels(self, work: Work, parts: Sequence[Part], factor: Floats, weights: Floats) -> None:
+    def _learn_levels(self, work: TaskKind, parts: Sequence[DeviceTask], factor: Floats, weights: Floats) -> None:
         common = _middle(factor, weights)
         self.levels_[work.value] = common
         groups: dict[str, list[int]] = {}
@@ -65,10 +65,10 @@ class KernelModel:
             above = self.levels_.get(name.rpartition("/")[0], common)
             self.levels_[name] = (middle * size + above * _SHRINK) / (size + _SHRINK)
 
-    def _find_levels(self, parts: Sequence[Part]) -> Floats:
+    def _find_levels(self, parts: Sequence[DeviceTask]) -> Floats:
         return np.array([next((self.levels_[n] for n in _name_levels(p) if n in self.levels_), 0.0) for p in parts])
 
-    def predict(self, parts: Sequence[Part]) -> Floats:
+    def predict(self, parts: Sequence[DeviceTask]) -> Floats:
         """Seconds of each part."""
         least = roofline(parts, self.device)
         factor = self._find_levels(parts)
@@ -86,7 +86,7 @@ class KernelModel:
         other.trees_, other.levels_ = self.trees_, dict(self.levels_)
         return other
 
-    def shift(self, shown: Sequence[tuple[Part, float, float]]) -> None:
+    def shift(self, shown: Sequence[tuple[DeviceTask, float, float]]) -> None:
         """Take in by how much parts were off, each as a logarithm with a weight: the coarse levels first."""
         for depth in (2, 1, 0):
             groups: dict[str, list[tuple[float, float]]] = {}
@@ -137,13 +137,13 @@ def _middle(values: Floats, weights: Floats) -> float:
     return float(values[order][np.searchsorted(below, below[-1] / 2)])
 
 
-def _name_levels(part: Part) -> tuple[str, ...]:
+def _name_levels(part: DeviceTask) -> tuple[str, ...]:
     """From the finest to the coarsest: kind in its phase, phase, work."""
     phase = f"{part.work.value}/{part.phase.value}"
     return (f"{phase}/{part.kind}", phase, part.work.value)
 
 
-def describe(parts: Sequence[Part], device: Device) -> Floats:
+def describe(parts: Sequence[DeviceTask], device: Device) -> Floats:
     """Columns for parts of one kind of work."""
     table = np.array([part.sizes for part in parts], dtype=float)
     common = np.column_stack(
@@ -160,7 +160,7 @@ def describe(parts: Sequence[Part], device: Device) -> Floats:
     return np.column_stack([common, _DESCRIBERS[parts[0].work](table, device)])
 
 
-def _balance(part: Part, device: Device) -> float:
+def _balance(part: DeviceTask, device: Device) -> float:
     """How long a part computes for each second that it moves data."""
     return (part.flops + 1) / device.peak_flops / (part.bytes_moved / device.bandwidth_bytes + 1e-12)
 
@@ -234,7 +234,7 @@ def _padding(size: Floats, tile: float) -> Floats:
 
 
 _DESCRIBERS = {
-    Work.PASS: _describe_pass,
-    Work.PRODUCT: _describe_product,
-    Work.CONVOLUTION: _describe_convolution,
+    TaskKind.PASS: _describe_pass,
+    TaskKind.PRODUCT: _describe_product,
+    TaskKind.CONVOLUTION: _describe_convolution,
 }

@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Distinct:
+class DistinctOperators:
     """The different operators of some workloads, and where each workload has them."""
 
     operators: tuple[Operator, ...]
@@ -65,7 +65,7 @@ class Distinct:
         return sparse.csr_array((ones, (np.repeat(np.arange(len(lengths)), lengths), places)), shape=shape)
 
 
-def find_distinct(workloads: Iterable[Workload]) -> Distinct:
+def find_distinct(workloads: Iterable[Workload]) -> DistinctOperators:
     """Every operator once."""
     numbers: dict[Operator, int] = {}
     seen: dict[int, int] = {}  # by identity: most occurrences are the same object, and hashing one takes long
@@ -77,7 +77,7 @@ def find_distinct(workloads: Iterable[Workload]) -> Distinct:
                 seen[key] = numbers.setdefault(operator, len(numbers))
         places = map(seen.__getitem__, map(id, workload.operators))
         rows.append(np.fromiter(places, dtype=np.intp, count=len(workload.operators)))
-    return Distinct(operators=tuple(numbers), rows=tuple(rows))
+    return DistinctOperators(operators=tuple(numbers), rows=tuple(rows))
 
 
 def encode(operators: Sequence[Operator]) -> Floats:

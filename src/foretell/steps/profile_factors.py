@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.core.workload import Floats, MeasuredStep, Operator, Workload
-from foretell.steps.host_times import HostTimes, name_word
-from foretell.steps.operator_parts import Part, Work, split
+from foretell.steps.device_tasks import DeviceTask, TaskKind, split_operator
+from foretell.steps.host_times import HostTimes, name_operator
 
 _DEEP_S = 200e-6  # a device that far behind its host never waits for it
 _CROWDED_S = 5e-3  # a device that far behind may have no room for more launches
@@ -26,7 +26,7 @@ _SCALES = np.array([1.4, 1.5, 1.5, 0.7, 1.0, 1.5])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expectation:
+class ExpectedTimes:
     """What a model expects of a step, before any profile."""
 
     kernel_s: Floats
@@ -34,7 +34,7 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Factors:
+class ProfileFactors:
     """What a profile showed against what was expected, position by position; not a number where nothing can be told."""
 
     words: NDArray[np.str_]
@@ -46,7 +46,7 @@ class Factors:
     host: float  # factor on all of the host's times
 
 
-def compare(profile: MeasuredStep, expected: Expectation) -> Factors:
+def compare_profile(profile: MeasuredStep, expected: ExpectedTimes) -> ProfileFactors:
     """A profile against what a model expects of the same step."""
     kernel = _compare_kernels(profile, expected.kernel_s)
     known = np.isfinite(kernel)
@@ -54,8 +54,8 @@ def compare(profile: MeasuredStep, expected: Expectation) -> Factors:
     overall = float((kernel[known] * seconds * _believe(seconds)).sum() / seconds.sum()) if known.any() else 0.0
     steps, factor = _compare_steps(profile, expected.host)
     operators = profile.workload.operators
-    return Factors(
-        words=np.array([name_word(operator) for operator in operators]),
+    return ProfileFactors(
+        words=np.array([name_operator(operator) for operator in operators]),
         places=_place_all(operators),
         expected_s=expected.kernel_s,
         kernel=kernel,
@@ -115,9 +115,11 @@ def _compare_steps(profile: MeasuredStep, host: HostTimes) -> tuple[Floats, floa
     return found, float(np.array(ratios)[order][np.searchsorted(below, below[-1] / 2)])
 
 
-def apply(factors: Sequence[Factors], workload: Workload, expected: Expectation) -> tuple[Floats, HostTimes]:
+def apply_factors(
+    factors: Sequence[ProfileFactors], workload: Workload, expected: ExpectedTimes
+) -> tuple[Floats, HostTimes]:
     """What is expected of a step after profiles of the same network at other sizes."""
-    words = np.array([name_word(operator) for operator in workload.operators])
+    words = np.array([name_operator(operator) for operator in workload.operators])
     kernel = expected.kernel_s * np.exp(_blend(factors, words, _place_all(workload.operators), expected.kernel_s))
     pace = float(np.mean([one.host for one in factors]))
     usual = expected.host.step_s * pace
@@ -130,7 +132,7 @@ def apply(factors: Sequence[Factors], workload: Workload, expected: Expectation)
     return kernel, replace(host, step_s=usual, within_s=host.within_s * pace, after_wait_s=host.after_wait_s * pace)
 
 
-def _blend(factors: Sequence[Factors], words: NDArray[np.str_], places: Floats, expected_s: Floats) -> Floats:
+def _blend(factors: Sequence[ProfileFactors], words: NDArray[np.str_], places: Floats, expected_s: Floats) -> Floats:
     """Each operator's logarithm of a factor: what like operators showed, or else the whole network."""
     total = max(float(expected_s.sum()), 1e-12)
     near = np.array([math.exp(-abs(math.log(total / max(one.expected_s.sum(), 1e-12))) / _FADING) for one in factors])
@@ -153,7 +155,7 @@ def _blend(factors: Sequence[Factors], words: NDArray[np.str_], places: Floats, 
     return found
 
 
-def _gather(one: Factors, word: str) -> tuple[Floats, Floats, Floats, Floats]:
+def _gather(one: ProfileFactors, word: str) -> tuple[Floats, Floats, Floats, Floats]:
     """A profile's distinct operators of a kind: logarithms of factors, expected seconds, how many there are, places."""
     chosen = np.flatnonzero((one.words == word) & np.isfinite(one.kernel))
     places, first, counts = np.unique(one.places[chosen], axis=0, return_index=True, return_counts=True)
@@ -162,19 +164,19 @@ def _gather(one: Factors, word: str) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def _place_all(operators: Sequence[Operator]) -> Floats:
-    known = {operator: _place(split(operator)) for operator in dict.fromkeys(operators)}
+    known = {operator: _place(split_operator(operator)) for operator in dict.fromkeys(operators)}
     return np.array([known[operator] for operator in operators]).reshape(len(operators), len(_SCALES))
 
 
-def _place(parts: Sequence[Part]) -> tuple[float, ...]:
+def _place(parts: Sequence[DeviceTask]) -> tuple[float, ...]:
     """Where an operator lies among its kind, in powers of two: by its largest part's sizes."""
     if not parts:
         return (0.0,) * len(_SCALES)
     part = max(parts, key=lambda one: one.flops * one.repeats + one.bytes_moved)
     size = [math.log2(max(value, 1e-9)) for value in part.sizes]
-    if part.work is Work.CONVOLUTION:
+    if part.work is TaskKind.CONVOLUTION:
         images, channels, made, groups, _, out, kernel, _, stride, *_ = size
         return (images + 2 * out, channels, made, out, 4 * stride + 2 * kernel, groups + math.log2(part.repeats))
-    if part.work is Work.PRODUCT:
+    if part.work is TaskKind.PRODUCT:
         return (*size[:4], 0.0, 0.0)
     return (size[4], size[3], 0.0, 0.0, 0.0, 0.0)

@@ -13,10 +13,10 @@ from foretell.core.devices import Device
 from foretell.core.model_checks import read_device
 from foretell.core.workload import Floats, MeasuredStep, Operator, Workload
 from foretell.steps._base import StepModel, StepTimes
+from foretell.steps.device_tasks import DeviceTask, split_operator
 from foretell.steps.host_times import HostModel, HostTimes
 from foretell.steps.kernel_times import KernelModel
-from foretell.steps.operator_parts import Part, split
-from foretell.steps.profile_factors import Expectation, Factors, apply, compare
+from foretell.steps.profile_factors import ExpectedTimes, ProfileFactors, apply_factors, compare_profile
 
 _DEEP_S = 200e-6  # a device that far behind its host never waits for it: gaps are work that was not recorded
 _LEAST_GAP_S = 1e-9  # less is rounding
@@ -41,13 +41,13 @@ class ReplayModel(StepModel):
         self._learn([*alone, *(self._take_rest(parts, seconds) for parts, seconds in rows if len(parts) > 1)])
         return self
 
-    def _learn(self, rows: Sequence[tuple[Part, float]]) -> None:
-        times: dict[Part, list[float]] = defaultdict(list)
+    def _learn(self, rows: Sequence[tuple[DeviceTask, float]]) -> None:
+        times: dict[DeviceTask, list[float]] = defaultdict(list)
         for part, seconds in rows:
             times[part].append(seconds)
         self.kernels_.fit(list(times), np.array([np.median(values) for values in times.values()]))
 
-    def _take_rest(self, parts: Sequence[Part], seconds: float) -> tuple[Part, float]:
+    def _take_rest(self, parts: Sequence[DeviceTask], seconds: float) -> tuple[DeviceTask, float]:
         """The largest part, with what the others leave of the time."""
         expected = self.kernels_.predict(parts)
         largest = int(np.argmax(expected))
@@ -56,19 +56,19 @@ class ReplayModel(StepModel):
     def predict(self, workloads: Sequence[Workload]) -> list[StepTimes]:
         return [self._replay(self.expect(workload)) for workload in workloads]
 
-    def _replay(self, expected: Expectation) -> StepTimes:
+    def _replay(self, expected: ExpectedTimes) -> StepTimes:
         return replay(expected.kernel_s, expected.host, self.hosts_.latency_s_)
 
     def refine(self, profiles: Sequence[MeasuredStep]) -> "RefinedReplay":
         """The model for the network that was profiled, also at other sizes than those."""
-        return RefinedReplay(self, [compare(profile, self.expect(profile.workload)) for profile in profiles])
+        return RefinedReplay(self, [compare_profile(profile, self.expect(profile.workload)) for profile in profiles])
 
     def transfer(self, device: Device, steps: Sequence[MeasuredStep]) -> "ReplayModel":
         """The same for another device, by its figures, and by steps that were measured on it, if any."""
         other = ReplayModel(device, seed=self.seed)
         other.kernels_, other.hosts_ = self.kernels_.move(device), self.hosts_
         if steps:
-            shown = [compare(step, other.expect(step.workload)) for step in steps]
+            shown = [compare_profile(step, other.expect(step.workload)) for step in steps]
             other.kernels_.shift(_gather_levels(steps, shown))
             other.hosts_ = self.hosts_.move(steps)
         return other
@@ -86,10 +86,10 @@ class ReplayModel(StepModel):
         model.hosts_ = HostModel.from_record(record["host"])
         return model
 
-    def expect(self, workload: Workload) -> Expectation:
+    def expect(self, workload: Workload) -> ExpectedTimes:
         """What device and host need for each operator."""
         place = {operator: number for number, operator in enumerate(dict.fromkeys(workload.operators))}
-        parts = [split(operator) for operator in place]
+        parts = [split_operator(operator) for operator in place]
         distinct = {part: number for number, part in enumerate(dict.fromkeys(part for some in parts for part in some))}
         needed = np.zeros(len(place))
         if distinct:
@@ -97,13 +97,13 @@ class ReplayModel(StepModel):
             which = np.array([distinct[part] for some in parts for part in some])
             np.add.at(needed, owner, self.kernels_.predict(list(distinct))[which])
         order = np.array([place[operator] for operator in workload.operators], dtype=int)
-        return Expectation(kernel_s=needed[order], host=self.hosts_.predict(workload))
+        return ExpectedTimes(kernel_s=needed[order], host=self.hosts_.predict(workload))
 
 
 class RefinedReplay:
     """A replay with the factors that profiles of one network showed."""
 
-    def __init__(self, model: ReplayModel, factors: Sequence[Factors]) -> None:
+    def __init__(self, model: ReplayModel, factors: Sequence[ProfileFactors]) -> None:
         self.model = model
         self.factors = factors
 
@@ -111,18 +111,21 @@ class RefinedReplay:
         """The times of each step."""
         latency_s = self.model.hosts_.latency_s_
         return [
-            replay(*apply(self.factors, workload, self.model.expect(workload)), latency_s) for workload in workloads
+            replay(*apply_factors(self.factors, workload, self.model.expect(workload)), latency_s)
+            for workload in workloads
         ]
 
 
-def _gather_levels(steps: Sequence[MeasuredStep], shown: Sequence[Factors]) -> list[tuple[Part, float, float]]:
+def _gather_levels(
+    steps: Sequence[MeasuredStep], shown: Sequence[ProfileFactors]
+) -> list[tuple[DeviceTask, float, float]]:
     """Of each recorded operator its largest part, the logarithm by which it was off, and its weight."""
     found = []
     for step, one in zip(steps, shown, strict=True):
         largest = {
             operator: max(parts, key=lambda part: part.flops * part.repeats + part.bytes_moved)
             for operator in dict.fromkeys(step.workload.operators)
-            if (parts := split(operator))
+            if (parts := split_operator(operator))
         }
         found += [
             (largest[operator], float(off), float(seconds))
@@ -157,7 +160,7 @@ def replay(kernel_s: Floats, host: HostTimes, latency_s: float) -> StepTimes:
     )
 
 
-def _collect(steps: Sequence[MeasuredStep]) -> list[tuple[tuple[Part, ...], float]]:
+def _collect(steps: Sequence[MeasuredStep]) -> list[tuple[tuple[DeviceTask, ...], float]]:
     """Parts that were timed together, with the median of their times.
 
     A recorded operator tells its own. Operators without a record are told by the gap they stand in, if the device had
@@ -169,7 +172,7 @@ def _collect(steps: Sequence[MeasuredStep]) -> list[tuple[tuple[Part, ...], floa
             times[together].append(seconds)
     found = []
     for together, values in times.items():
-        parts = tuple(part for operator in together for part in split(operator))
+        parts = tuple(part for operator in together for part in split_operator(operator))
         if parts:
             found.append((parts, float(np.median(values))))
     return found

@@ -12,10 +12,10 @@ from foretell.core.devices import Device
 from foretell.core.model_checks import read_device, read_number, read_numbers, read_positive
 from foretell.core.workload import Floats, MeasuredStep, Operator, Workload
 from foretell.steps._base import StepModel, StepTimes
-from foretell.steps.cpu_operators import Call, CallModel, list_calls
-from foretell.steps.host_times import HostTimes, name_word
+from foretell.steps.cpu_times import Call, CallModel, list_calls
+from foretell.steps.host_times import HostTimes, name_operator
 from foretell.steps.operator_encoding import read_times
-from foretell.steps.profile_factors import Expectation, apply, compare
+from foretell.steps.profile_factors import ExpectedTimes, apply_factors, compare_profile
 
 _END = "end"  # of a step
 _OFTEN = 3  # times a pair of words was seen to be known
@@ -136,7 +136,7 @@ class GapModel:
 
 
 def _pair_words(workload: Workload) -> list[tuple[str, str]]:
-    words = [name_word(operator) for operator in workload.operators]
+    words = [name_operator(operator) for operator in workload.operators]
     return list(zip(words, [*words[1:], _END][: len(words)], strict=True))
 
 
@@ -156,16 +156,16 @@ class RefinedSerial:
 
     def __init__(self, model: SerialModel, profiles: Sequence[MeasuredStep]) -> None:
         self.model = model
-        self.factors = [compare(each, self._expect(each.workload)) for each in profiles]
+        self.factors = [compare_profile(each, self._expect(each.workload)) for each in profiles]
         self.measured = _find_measured(profiles)
         self.pairs = [(_pair_words(each.workload), _read_gaps(each)) for each in profiles]
         self.pace = float(np.median([self._find_pace(each) for each in profiles]))
 
-    def _expect(self, workload: Workload) -> Expectation:
+    def _expect(self, workload: Workload) -> ExpectedTimes:
         """There are no launches: a host that takes no time and never waits."""
         none = np.zeros(len(workload.operators))
         host = HostTimes(step_s=none, within_s=none, waits=none.astype(bool), after_wait_s=none)
-        return Expectation(kernel_s=self.model.expect(workload), host=host)
+        return ExpectedTimes(kernel_s=self.model.expect(workload), host=host)
 
     def _find_pace(self, profile: MeasuredStep) -> float:
         """By how much gaps were longer than expected."""
@@ -178,7 +178,7 @@ class RefinedSerial:
         return [add_up(self._refine_kernels(each), self._refine_gaps(each)) for each in workloads]
 
     def _refine_kernels(self, workload: Workload) -> Floats:
-        like, _ = apply(self.factors, workload, self._expect(workload))
+        like, _ = apply_factors(self.factors, workload, self._expect(workload))
         return np.array([self.measured.get(o, s) for o, s in zip(workload.operators, like.tolist(), strict=True)])
 
     def _refine_gaps(self, workload: Workload) -> Floats:

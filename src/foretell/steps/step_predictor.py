@@ -71,7 +71,7 @@ class StepPredictor:
         save_model(path, self.model, {"spreads": spreads, "notes": list(self.notes)})
 
 
-def load_step_model(path: Path) -> StepPredictor:
+def load_step_predictor(path: Path) -> StepPredictor:
     """A predictor that was kept.
 
     Raises:
@@ -90,7 +90,7 @@ def load_step_model(path: Path) -> StepPredictor:
         ) from exc
 
 
-def find_step_model(device: str, *, learned: Path | None = None) -> StepPredictor:
+def find_step_predictor(device: str, *, learned: Path | None = None) -> StepPredictor:
     """The predictor for a device: the one that was learned here before the one that ships.
 
     Raises:
@@ -100,22 +100,23 @@ def find_step_model(device: str, *, learned: Path | None = None) -> StepPredicto
     named = {_spell(name): path for name, (path, _times) in files.items()}
     if _spell(device) not in named:
         raise NotFoundError("device with known times", device, known=list(files), hint=_HINT)
-    return load_step_model(named[_spell(device)])
+    return load_step_predictor(named[_spell(device)])
 
 
-def load_shipped_models() -> list[StepPredictor]:
+def load_shipped_predictors() -> list[StepPredictor]:
     """The predictors that ship."""
-    return [load_step_model(path) for path in sorted(_find_shipped().glob(f"*{SUFFIX}"))]
+    return [load_step_predictor(path) for path in sorted(_find_shipped().glob(f"*{SUFFIX}"))]
 
 
-def list_step_models(*, learned: Path | None = None) -> list[KnownDevice]:
+def list_step_predictors(*, learned: Path | None = None) -> list[KnownDevice]:
     """Devices whose times are known, those learned here first."""
     return [
-        KnownDevice(device=load_step_model(path).device, times=times) for path, times in _list_files(learned).values()
+        KnownDevice(device=load_step_predictor(path).device, times=times)
+        for path, times in _list_files(learned).values()
     ]
 
 
-def learn_step_model(
+def fit_step_predictor(
     steps: Sequence[MeasuredStep],
     device: Device,
     *,
@@ -221,10 +222,10 @@ def _spell(name: str) -> str:
 
 __all__ = [
     "StepPredictor",
-    "find_step_model",
-    "learn_step_model",
-    "list_step_models",
-    "load_shipped_models",
-    "load_step_model",
+    "find_step_predictor",
+    "fit_step_predictor",
+    "list_step_predictors",
+    "load_shipped_predictors",
+    "load_step_predictor",
     "measure_spreads",
 ]

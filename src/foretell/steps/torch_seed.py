@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def settled(*, seed: int, threads: int = 1) -> Iterator[None]:
+def torch_seed(*, seed: int, threads: int = 1) -> Iterator[None]:
     """With this seed and so many threads; afterwards all is as it was."""
     import torch  # late: an extra
 

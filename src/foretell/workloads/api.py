@@ -1,4 +1,4 @@
-"""A training step's operators, read from a model's code."""
+"""Reads the operators of a training step from the code of a model."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,10 +15,10 @@ def read_workload(
     options: StepOptions | None = None,
     batch: int | None = None,
 ) -> Workload:
-    """The training step of a model: its code, a configuration or a program, which may tell the inputs.
+    """The training step of a model. A configuration or a program may define the inputs.
 
     Raises:
-        MissingExtraError: PyTorch, or what reads a configuration, is not installed.
+        MissingExtraError: PyTorch, or the library for a configuration, is not installed.
         NotFoundError: There is no such file, module or factory.
         WorkloadError: The code fails, or the step cannot be read from it.
     """
@@ -29,12 +29,14 @@ def read_workload(
     loaded = load_model(source, arguments=arguments)
     given = resize(inputs or loaded.inputs, batch)
     if not given:
-        raise WorkloadError(f"{source}: nobody says what the model is given; say it, as in --input 32,3,224,224")
+        raise WorkloadError(
+            f"{source}: the inputs of the model are unknown; pass them, for example --input 32,3,224,224"
+        )
     return capture(loaded.model, given, options=options, name=source)
 
 
 def require_torch() -> None:
-    """Make sure that PyTorch is there.
+    """Check that PyTorch is installed.
 
     Raises:
         MissingExtraError: It is not.

@@ -1,4 +1,4 @@
-"""A training step's operators from a model's code: the step runs on tensors without data."""
+"""Captures the operators of a training step by running it on meta tensors, which have no data."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -11,15 +11,19 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from foretell.core.errors import ForetellError
 from foretell.core.workload import Operator, StepPhase, Workload
-from foretell.workloads.dependencies import add_whole_updates, build_gradients, build_sources
 from foretell.workloads.model_loading import explain
-from foretell.workloads.precision import Casts
-from foretell.workloads.recorder import CallMode, KernelMode, Record, Recorder
+from foretell.workloads.operator_records import Record, build_gradients, build_sources, insert_fused_updates
+from foretell.workloads.recorder import CallMode, KernelMode, Recorder
 from foretell.workloads.step_options import InputSpec, StepOptions
-from foretell.workloads.training_step import build_optimizer, build_whole_updates, checkpointed, compute_loss
-
-_MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_PURE = {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}
+from foretell.workloads.training_step import (
+    MIXED,
+    PURE,
+    Casts,
+    build_fused_updates,
+    build_optimizer,
+    checkpointed,
+    compute_loss,
+)
 
 
 def capture(
@@ -28,17 +32,17 @@ def capture(
     """The operators of one training step in the order in which they run. The model is moved to meta tensors.
 
     Raises:
-        WorkloadError: The model cannot take the inputs, or does what depends on their values.
-        SpecError: The model gives back nothing that the loss can be made of.
+        WorkloadError: The model does not accept the inputs, or depends on their values.
+        SpecError: The model returns nothing from which the loss can be computed.
     """
     options = options or StepOptions()
     model = _prepare(model, options)
     names = {id(parameter): path for path, parameter in model.named_parameters()}
-    mixed = _MIXED.get(options.precision)
+    mixed = MIXED.get(options.precision)
     recorder = Recorder(names, Casts(mixed) if mixed is not None else None)
-    with _watched(model, recorder), _gradients_noted(model, recorder), ExitStack() as stack:
+    with _layers_tracked(model, recorder), _gradients_tracked(model, recorder), ExitStack() as stack:
         if options.checkpointing:
-            stack.enter_context(checkpointed(model, recorder))
+            stack.enter_context(checkpointed(model, lambda name: _record_again(name, recorder)))
         try:
             _run_step(model, inputs, options, recorder)
         except ForetellError:
@@ -46,12 +50,13 @@ def capture(
         except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, AttributeError, KeyError) as exc:
             raise explain(exc, recorder) from exc
     operators, layers, views = _build(recorder)
-    sources, gradients = build_sources(recorder), build_gradients(recorder)
+    sources = build_sources(recorder.records, recorder.merged)
+    gradients = build_gradients(recorder.records, recorder.gradients.values(), recorder.merged)
     first = next((place for place, each in enumerate(operators) if each.phase is StepPhase.UPDATE), len(operators))
-    whole = list(build_whole_updates(model, options))
-    operators[first:first] = whole
-    layers[first:first] = [""] * len(whole)
-    views[first:first] = [0] * len(whole)
+    fused = list(build_fused_updates(model, options))
+    operators[first:first] = fused
+    layers[first:first] = [""] * len(fused)
+    views[first:first] = [0] * len(fused)
     return Workload(
         name=name or type(model).__name__,
         operators=tuple(operators),
@@ -60,22 +65,22 @@ def capture(
         batch=inputs[0].shape[0] if inputs and inputs[0].shape else 1,
         settings=options.settings,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        sources=add_whole_updates(sources, gradients, first=first, count=len(whole)),
+        sources=insert_fused_updates(sources, gradients, first=first, count=len(fused)),
         gradients=gradients,
     )
 
 
 def _prepare(model: nn.Module, options: StepOptions) -> nn.Module:
     _empty(model)
-    model = model.to(_PURE[options.precision]) if options.precision in _PURE else model
+    model = model.to(PURE[options.precision]) if options.precision in PURE else model
     model.zero_grad(set_to_none=True)
-    with suppress(NotImplementedError):  # a saved program stays as it was saved
+    with suppress(NotImplementedError):  # a saved program keeps the mode it was saved in
         model.train()
     return model
 
 
 def _empty(model: nn.Module) -> None:
-    """Let go of all data. What modules share they share still, which is not so after ``to``."""
+    """Move all tensors to meta. Tensors shared by modules stay shared, which ``to`` does not keep."""
     moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for module in model.modules():
         for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
@@ -92,8 +97,8 @@ def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def _watched(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Tell the recorder which module is at work."""
+def _layers_tracked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Let the recorder know which module runs."""
     paths = {id(module): path for path, module in model.named_modules()}
     layers = recorder.layers
 
@@ -112,8 +117,8 @@ def _watched(model: nn.Module, recorder: Recorder) -> Iterator[None]:
 
 
 @contextmanager
-def _gradients_noted(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Tell the recorder when a parameter's gradient is ready."""
+def _gradients_tracked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Let the recorder know when the gradient of a parameter is ready."""
     learning = [each for each in model.parameters() if each.requires_grad]
     hooks = [each.register_post_accumulate_grad_hook(recorder.note_gradient) for each in learning]  # type: ignore[no-untyped-call]
     try:
@@ -123,8 +128,20 @@ def _gradients_noted(model: nn.Module, recorder: Recorder) -> Iterator[None]:
             hook.remove()
 
 
+@contextmanager
+def _record_again(layer: str, recorder: Recorder) -> Iterator[None]:
+    """Record a checkpointed block while it is computed again in the backward phase."""
+    depth = len(recorder.layers)
+    recorder.layers.append(layer)
+    try:
+        with torch.device("meta"), CallMode(recorder):
+            yield
+    finally:  # PyTorch leaves a block early once it has what it needs
+        del recorder.layers[depth:]
+
+
 def _run_step(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions, recorder: Recorder) -> None:
-    args, kwargs = build_tensors(inputs, _PURE.get(options.precision))
+    args, kwargs = build_tensors(inputs, PURE.get(options.precision))
     with warnings.catch_warnings(), KernelMode(recorder):
         warnings.simplefilter("ignore")
         _run_batch(model, args, kwargs, options, recorder)
@@ -143,7 +160,7 @@ def _run_step(model: nn.Module, inputs: Sequence[InputSpec], options: StepOption
 def _run_updates(
     changed: Sequence[tuple[str, nn.Parameter]], options: StepOptions, recorder: Recorder
 ) -> Iterator[Record]:
-    """One parameter after the other; equal ones are updated alike."""
+    """The updates of each parameter; parameters of equal shape and type have equal updates."""
     known: dict[tuple[torch.Size, torch.dtype], list[Record]] = {}
     for path, parameter in changed:
         key = parameter.shape, parameter.dtype
@@ -155,7 +172,7 @@ def _run_updates(
 
 def _run_update(parameters: Sequence[nn.Parameter], options: StepOptions, recorder: Recorder) -> list[Record]:
     optimizer = build_optimizer(parameters, options)
-    optimizer.step()  # the first one only makes what the others update
+    optimizer.step()  # the first step only creates the optimizer's state
     begin = len(recorder.records)
     with KernelMode(recorder):
         optimizer.step()
@@ -176,7 +193,7 @@ def _run_batch(
         loss = compute_loss(model(*args, **kwargs), options.loss)
         if options.accumulation > 1:
             loss = loss / options.accumulation
-        if options.precision == "fp16":  # small gradients are kept from becoming nothing
+        if options.precision == "fp16":  # loss scaling keeps small gradients from underflow
             loss = loss * torch.empty(())
     first = torch.empty_like(loss)
     recorder.begin_backward()
@@ -187,7 +204,7 @@ def _run_batch(
 def build_tensors(
     inputs: Sequence[InputSpec], floating: torch.dtype | None = None
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """Tensors without data, in order and by name."""
+    """Meta tensors for the inputs, positional and by name."""
     args: list[torch.Tensor] = []
     kwargs: dict[str, torch.Tensor] = {}
     for given in inputs:
@@ -203,7 +220,7 @@ def build_tensors(
 
 
 def _build(recorder: Recorder) -> tuple[list[Operator], list[str], list[int]]:
-    """Operators, of which equal ones are one object, their layers, and the calls without work between them."""
+    """Operators (equal ones are one object), their layers, and the number of views before each."""
     known: dict[Operator, Operator] = {}
     built: dict[int, Operator] = {}
     operators, layers, views = [], [], []

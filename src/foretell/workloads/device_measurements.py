@@ -1,7 +1,6 @@
-"""A device's training data: random small networks, one after another, for as long as there is time.
+"""Measures random small networks on a device until a time budget is used: the data that its model is fitted on.
 
-Each finished network is one line of a file at once, so that nothing is lost when it is stopped; what a file has is not
-measured again.
+Each measured network is appended to a file at once. An interrupted measurement continues where it stopped.
 """
 
 import math
@@ -19,30 +18,29 @@ import torch
 from foretell.core.errors import ForetellError, ImportDataError, WorkloadError
 from foretell.core.workload import MeasuredStep, Workload
 from foretell.workloads.capture import capture
-from foretell.workloads.device_exercises import draw_exercise
-from foretell.workloads.json_lines import LinesFile
+from foretell.workloads.measurement_files import JsonLinesFile, Profile, from_record, to_record
+from foretell.workloads.mixed_networks import sample_training_network
+from foretell.workloads.network_layers import NetworkSpec, Sampler
 from foretell.workloads.profile import name_device, profile
-from foretell.workloads.profile_files import Profile, from_record, to_record
-from foretell.workloads.random_networks import Draw, Network
-from foretell.workloads.real_step import find_device
 from foretell.workloads.step_options import InputSpec, StepOptions
+from foretell.workloads.training_step import find_device
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
-_PRELOADED = ["torch._dynamo", "foretell.workloads.device_measurements"]  # the first is what any optimizer imports
+_PRELOADED = ["torch._dynamo", "foretell.workloads.device_measurements"]  # the first is imported by every optimizer
 
 
-def run_apart(function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs) -> Result:
-    """What a function of a module gives back; an error of ours is raised here, too.
+def run_in_process(function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    """Call a module-level function in a new process and return its result; its ForetellError is raised here.
 
     Raises:
-        WorkloadError: The process ended before it answered.
+        WorkloadError: The process ended without a result.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, function, args, kwargs), daemon=True)
+    process = context.Process(target=_send_result, args=(theirs, function, args, kwargs), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -50,13 +48,13 @@ def run_apart(function: Callable[Given, Result], *args: Given.args, **kwargs: Gi
     except EOFError:
         process.join()
         raise WorkloadError(
-            f"the process that measured ended without an answer (exit code {process.exitcode}); "
-            "it may have had too little memory. Use a smaller batch."
+            f"the measuring process ended without a result (exit code {process.exitcode}); "
+            "it may have run out of memory. Use a smaller batch."
         ) from None
     finally:
         if process.is_alive():
             process.join(1.0)
-        if process.is_alive():  # we were interrupted
+        if process.is_alive():  # this process was interrupted
             process.terminate()
         process.join()
         ours.close()
@@ -65,10 +63,10 @@ def run_apart(function: Callable[Given, Result], *args: Given.args, **kwargs: Gi
     return cast("Result", answer)
 
 
-def _answer(
+def _send_result(
     pipe: Connection, function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles it
     try:
         pipe.send(function(*args, **kwargs))
     except ForetellError as exc:
@@ -80,72 +78,72 @@ def _answer(
 FORMAT = "foretell device"
 VERSION = 1
 BUDGET_S = 300.0
-STEP_S = 0.15  # that steps are meant to take at most
-LONGEST_S = 2.0
+STEP_S = 0.15  # longest expected time of a step
+LONGEST_S = 2.0  # longest accepted time of a step
 BATCH = (2, 256)
 MEASURED_S = 0.25  # of each network
-BYTES_FOR_FLOPS = 8  # operations in the time of moving a byte, about, on any device
+BYTES_FOR_FLOPS = 8  # operations in the time that a byte takes, on a typical device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
-    """What is known of a device so far."""
+class MeasuredNetworks:
+    """The networks measured on a device so far."""
 
     device: str
     profiles: Mapping[int, Profile] = field(default_factory=dict)  # by the network's number
-    seconds: float = 0.0  # that measuring took
-    tried: int = 0  # networks, those that could not be measured among them
+    seconds: float = 0.0  # spent on measuring
+    tried: int = 0  # networks, including those that could not be measured
 
     @property
     def steps(self) -> list[MeasuredStep]:
-        """What a model learns from."""
+        """The steps that a model is fitted on."""
         return [profile.step for _, profile in sorted(self.profiles.items())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """Which network of the endless row is to be measured, and how."""
+class NetworkOrder:
+    """The number of a random network, and how to measure it."""
 
     number: int
     seed: int
     flops_per_s: float  # of the device
     threads: int
-    device: str  # PyTorch's word
+    device: str  # as PyTorch names it
     seconds: float = MEASURED_S
 
 
-def measure_apart(order: Order) -> Profile:
-    """The network, measured in a process of its own where the host is the device.
+def measure_in_process(order: NetworkOrder) -> Profile:
+    """Measure a network; on a CPU in a process of its own.
 
     Raises:
-        WorkloadError: A step takes too long, or does not end well.
+        WorkloadError: A step takes too long or fails.
     """
-    return run_apart(measure_network, order) if order.device == "cpu" else measure_network(order)
+    return run_in_process(measure_network, order) if order.device == "cpu" else measure_network(order)
 
 
-def learn(
+def measure_networks(
     path: Path,
     *,
     budget_s: float = BUDGET_S,
     seed: int = 0,
     device: torch.device | None = None,
-    measure: Callable[[Order], Profile] = measure_apart,
-    tell: Callable[[Learned], None] = lambda _learned: None,
-) -> Learned:
-    """Measure networks until the budget is spent, all calls on one file together.
+    measure: Callable[[NetworkOrder], Profile] = measure_in_process,
+    on_progress: Callable[[MeasuredNetworks], None] = lambda _measured: None,
+) -> MeasuredNetworks:
+    """Measure networks until the budget is used; earlier calls on the same file count.
 
     Raises:
-        ImportDataError: The file is none of ours, or of another device.
-        OutputError: The file cannot be written, or somebody else does so.
+        ImportDataError: The file has another format, or is of another device.
+        OutputError: The file cannot be written, or another process writes it.
     """
     device = device or find_device()
-    file = LearningFile(path)
+    file = DeviceFile(path)
     head = file.open(lambda: _build_head(device, seed))
     _check(head, device, seed, path)
-    with file.alone():
+    with file.locked():
         known = file.read()
         while known.seconds < budget_s:
-            order = Order(
+            order = NetworkOrder(
                 number=known.tried,
                 seed=seed,
                 flops_per_s=head["flops_per_s"],
@@ -155,7 +153,7 @@ def learn(
             line = _build_line(order, measure)
             file.append(line)
             known = _add(known, line, path)
-            tell(known)
+            on_progress(known)
     return known
 
 
@@ -175,16 +173,14 @@ def _describe(device: torch.device, seed: int) -> dict[str, Any]:
 
 
 def _check(head: Mapping[str, Any], device: torch.device, seed: int, path: Path) -> None:
-    """Times of different devices are not for one model."""
+    """One model needs the times of one device."""
     for name, value in _describe(device, seed).items():
         if head.get(name) != value:
-            raise ImportDataError(
-                f"{path}: found {name} {head.get(name)!r}; expected {value!r}, as it is now. Name another file."
-            )
+            raise ImportDataError(f"{path}: measured with {name} {head.get(name)!r}, now {value!r}. Use another name.")
 
 
 def measure_speed(device: torch.device) -> float:
-    """Operations a second of a large product of matrices, to the next power of two: the same each time."""
+    """Operations per second of a large matrix product, rounded to a power of two so that it is repeatable."""
     size = 512
     first = torch.randn(size, size, device=device)
     took = []
@@ -195,8 +191,8 @@ def measure_speed(device: torch.device) -> float:
     return float(2 ** round(math.log2(2 * size**3 / min(took))))
 
 
-def _build_line(order: Order, measure: Callable[[Order], Profile]) -> dict[str, Any]:
-    """A profile, or why there is none."""
+def _build_line(order: NetworkOrder, measure: Callable[[NetworkOrder], Profile]) -> dict[str, Any]:
+    """A profile, or the reason why there is none."""
     begin = time.perf_counter()
     line: dict[str, Any] = {"number": order.number}
     try:
@@ -206,16 +202,16 @@ def _build_line(order: Order, measure: Callable[[Order], Profile]) -> dict[str, 
     return {**line, "seconds": round(time.perf_counter() - begin, 3)}
 
 
-def measure_network(order: Order) -> Profile:
-    """The network with a batch that suits the device.
+def measure_network(order: NetworkOrder) -> Profile:
+    """Measure a network with a batch that suits the device.
 
     Raises:
         WorkloadError: A step takes too long.
     """
     torch.set_num_threads(order.threads)
-    network = draw_exercise(order.number, seed=order.seed)
+    network = sample_training_network(order.number, seed=order.seed)
     options = StepOptions(loss=network.loss, optimizer=network.optimizer)
-    batch = choose_batch(network, options, Draw(order.seed * 1_000_003 + order.number), order.flops_per_s)
+    batch = choose_batch(network, options, Sampler(order.seed * 1_000_003 + order.number), order.flops_per_s)
     torch.manual_seed(order.number)
     return profile(
         network.build(),
@@ -228,53 +224,53 @@ def measure_network(order: Order) -> Profile:
     )
 
 
-def build_input(network: Network, batch: int) -> InputSpec:
-    """What the network is given."""
+def build_input(network: NetworkSpec, batch: int) -> InputSpec:
+    """The input of a network."""
     dtype = "float32" if network.high is None else "int64"
     return InputSpec(shape=(batch, *network.example), dtype=dtype, high=network.high)
 
 
-def choose_batch(network: Network, options: StepOptions, draw: Draw, flops_per_s: float) -> int:
-    """A batch that is drawn, or the largest with which a step should not take too long."""
+def choose_batch(network: NetworkSpec, options: StepOptions, sampler: Sampler, flops_per_s: float) -> int:
+    """A random batch, limited so that a step does not take too long."""
     with torch.device("meta"):
         model = network.build()
-    work = find_work(capture(model, [build_input(network, 2)], options=options)) / 2
-    most = max(2, int(STEP_S * flops_per_s / work))  # one alone is too few for some norms
-    return max(2, min(draw.size(*BATCH), most))
+    work = count_work(capture(model, [build_input(network, 2)], options=options)) / 2
+    most = max(2, int(STEP_S * flops_per_s / work))  # batch norm needs two examples
+    return max(2, min(sampler.size(*BATCH), most))
 
 
-def find_work(workload: Workload) -> float:
-    """Operations of a step, or moved bytes in their stead where those take longer."""
+def count_work(workload: Workload) -> float:
+    """Operations of a step; bytes moved count as operations where they take longer."""
     return sum(max(each.flops, each.bytes_moved * BYTES_FOR_FLOPS) for each in workload.operators)
 
 
-class LearningFile(LinesFile):
-    """A head, then a line for each network."""
+class DeviceFile(JsonLinesFile):
+    """A header, then a line for each network."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, format_=FORMAT, version=VERSION, maker="foretell device learn")
+        super().__init__(path, format_=FORMAT, version=VERSION, command="foretell device learn")
 
-    def read(self) -> Learned:
-        """What was measured.
+    def read(self) -> MeasuredNetworks:
+        """The networks in the file.
 
         Raises:
-            ImportDataError: The file holds something else.
+            ImportDataError: The file has another format.
         """
         head, lines = self.split()
-        known = Learned(device=str(head.get("device", "")))
+        known = MeasuredNetworks(device=str(head.get("device", "")))
         for line in lines:
             known = _add(known, line, self.path)
         return known
 
 
-def _add(known: Learned, line: Mapping[str, Any], path: Path) -> Learned:
+def _add(known: MeasuredNetworks, line: Mapping[str, Any], path: Path) -> MeasuredNetworks:
     number = line.get("number")
     if not isinstance(number, int) or not ("profile" in line or "skipped" in line):
-        raise ImportDataError(f"{path}: a line that is no measured network. Name another file, or remove the line.")
+        raise ImportDataError(f"{path}: a line is not a measured network. Remove the line, or use another name.")
     profiles = dict(known.profiles)
     if "profile" in line:
         profiles[number] = from_record(line["profile"], source=f"{path}, network {number}")
-    return Learned(
+    return MeasuredNetworks(
         device=known.device,
         profiles=profiles,
         seconds=known.seconds + float(line.get("seconds", 0.0)),

@@ -1,4 +1,4 @@
-"""What one computing call of PyTorch's own operators costs, from the tensors it is given and gives back."""
+"""The cost of one ATen call, from its input and output tensors."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,15 +10,15 @@ from torch.utils.flop_counter import flop_registry
 _aten = torch.ops.aten
 
 
-class Part(NamedTuple):
-    """What a call adds to the operator it is a part of."""
+class KernelCost(NamedTuple):
+    """The cost that a call adds to its operator."""
 
     flops: float
     bytes_moved: float
     kernels: int
 
 
-Rule: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any], Any], Part | None]
+Rule: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any], Any], KernelCost | None]
 
 _FREE = frozenset({
     "_unsafe_view", "_conj", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
@@ -36,15 +36,15 @@ _FILLS = frozenset({
     "fill_", "fill", "zero_", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "new_zeros", "new_ones",
     "new_full", "arange",
 })  # fmt: skip
-_GATHERS = frozenset({"embedding", "index", "index_select", "gather"})  # read no more than they give
+_GATHERS = frozenset({"embedding", "index", "index_select", "gather"})  # read only what they return
 _SCATTERS = frozenset(
     {"index_put", "index_put_", "_index_put_impl_", "index_add_", "scatter_add_", "scatter_"}
-)  # touch what is put
+)  # write only the given values
 _rules: dict[Any, Rule | None] = {}
 
 
-def measure(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Part | None:
-    """What a call costs; nothing where it runs nothing on the device."""
+def cost_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> KernelCost | None:
+    """The cost of a call; None if it runs no kernel."""
     try:
         rule = _rules[func]
     except KeyError:
@@ -81,14 +81,14 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
 
 
 def _elements(tensor: torch.Tensor) -> int:
-    """What is in memory: nothing is read twice where a tensor is expanded."""
+    """Elements in memory; expanded dimensions count once."""
     if 0 not in tensor.stride():
         return tensor.numel()
     return math.prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step)
 
 
 def _sizes(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> tuple[float, float]:
-    """Elements of the largest tensor, and bytes of all of them that are on the device."""
+    """Elements of the largest tensor, and bytes of all tensors on the device."""
     largest = moved = 0
     for tensor in _tensors((*args, *kwargs.values(), out)):
         if tensor.device.type == "meta":
@@ -98,54 +98,54 @@ def _sizes(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> tuple[fl
     return largest, moved
 
 
-def _compute(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Part | None:
+def _compute(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> KernelCost | None:
     largest, moved = _sizes(args, kwargs, out)
-    return Part(largest, moved, 1) if moved else None
+    return KernelCost(largest, moved, 1) if moved else None
 
 
-def _move(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Part | None:
+def _move(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> KernelCost | None:
     _, moved = _sizes(args, kwargs, out)
-    return Part(0.0, moved, 1) if moved else None
+    return KernelCost(0.0, moved, 1) if moved else None
 
 
-def _fill(_args: Sequence[Any], _kwargs: Mapping[str, Any], out: Any) -> Part | None:
+def _fill(_args: Sequence[Any], _kwargs: Mapping[str, Any], out: Any) -> KernelCost | None:
     _, moved = _sizes((), {}, out)
-    return Part(0.0, moved, 1) if moved else None
+    return KernelCost(0.0, moved, 1) if moved else None
 
 
-def _for_each(args: Sequence[Any], kwargs: Mapping[str, Any], _out: Any) -> Part:
-    """One kernel for many tensors, which writes as much as its first ones are."""
+def _for_each(args: Sequence[Any], kwargs: Mapping[str, Any], _out: Any) -> KernelCost:
+    """One kernel for many tensors, which writes as much as the first list holds."""
     _, moved = _sizes(args, kwargs, ())
     first = list(_tensors(args[:1]))
     elements = sum(tensor.numel() for tensor in first)
-    return Part(elements, moved + elements * max(tensor.element_size() for tensor in first), 1)
+    return KernelCost(elements, moved + elements * max(tensor.element_size() for tensor in first), 1)
 
 
-def _gather(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> Part | None:
+def _gather(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> KernelCost | None:
     _, indices = _sizes(args[1:], kwargs, ())
-    return Part(0.0, 2 * out.numel() * out.element_size() + indices, 1)
+    return KernelCost(0.0, 2 * out.numel() * out.element_size() + indices, 1)
 
 
-def _scatter(args: Sequence[Any], kwargs: Mapping[str, Any], _out: Any) -> Part | None:
+def _scatter(args: Sequence[Any], kwargs: Mapping[str, Any], _out: Any) -> KernelCost | None:
     values = next((value for value in reversed(args) if isinstance(value, torch.Tensor)), args[0])
     _, given = _sizes(args[1:], kwargs, ())
-    return Part(values.numel(), given + 2 * values.numel() * values.element_size(), 1)
+    return KernelCost(values.numel(), given + 2 * values.numel() * values.element_size(), 1)
 
 
 def _counted(formula: Callable[..., int]) -> Rule:
-    def rule(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Part | None:
+    def rule(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> KernelCost | None:
         _, moved = _sizes(args, kwargs, out)
-        return Part(formula(*args, **kwargs, out_val=out), moved, 1)
+        return KernelCost(formula(*args, **kwargs, out_val=out), moved, 1)
 
     return rule
 
 
-def _product(place: int) -> Rule:
-    """Of matrices: the one at this place of the arguments is the first factor."""
+def _product(position: int) -> Rule:
+    """A matrix product whose first factor is the argument at this position."""
 
-    def rule(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> Part:
+    def rule(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> KernelCost:
         _, moved = _sizes(args, kwargs, out)
-        return Part(2.0 * out.numel() * args[place].shape[-1], moved, 1)
+        return KernelCost(2.0 * out.numel() * args[position].shape[-1], moved, 1)
 
     return rule
 
@@ -155,13 +155,13 @@ def _convolution_flops(data: torch.Tensor, weight: torch.Tensor, result: torch.T
     return 2.0 * positions * math.prod(weight.shape[1:])
 
 
-def _convolution(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> Part:
+def _convolution(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -> KernelCost:
     _, moved = _sizes(args, kwargs, out)
-    return Part(_convolution_flops(args[0], args[1], out, transposed=args[6]), moved, 1)
+    return KernelCost(_convolution_flops(args[0], args[1], out, transposed=args[6]), moved, 1)
 
 
-def _convolution_backward(args: Sequence[Any], _kwargs: Mapping[str, Any], out: Sequence[Any]) -> Part:
-    """One pass for each gradient that is asked for."""
+def _convolution_backward(args: Sequence[Any], _kwargs: Mapping[str, Any], out: Sequence[Any]) -> KernelCost:
+    """One pass for each requested gradient."""
     gradient, data, weight, transposed = args[0], args[1], args[2], args[7]
     passes = [result is not None for result in out]
     flops = _convolution_flops(data, weight, gradient, transposed=transposed) * sum(passes[:2])
@@ -169,7 +169,7 @@ def _convolution_backward(args: Sequence[Any], _kwargs: Mapping[str, Any], out: 
     if passes[2]:
         flops += gradient.numel()
         elements += gradient.numel() + out[2].numel()
-    return Part(flops, elements * gradient.element_size(), sum(passes))
+    return KernelCost(flops, elements * gradient.element_size(), sum(passes))
 
 
 _PRODUCTS: dict[Any, Rule] = {

@@ -1,4 +1,4 @@
-"""Models from what a user names: code, a configuration, a saved program."""
+"""Loads a model from code, from a Hugging Face configuration or from a saved program."""
 
 import importlib.util
 import inspect
@@ -22,9 +22,9 @@ from foretell.workloads.recorder import Recorder
 from foretell.workloads.step_options import InputSpec
 from foretell.workloads.tensor_notes import KnownValues
 
-LENGTH = 300  # of a model's own message
+LENGTH = 300  # of the message of a model's own error
 _OWN = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
-_SIGNS = (
+_VALUE_ERRORS = (
     "cannot be called on meta tensors",
     "Cannot copy out of meta tensor",
     "with Meta tensors",
@@ -38,15 +38,15 @@ _SIGNS = (
 
 
 def explain(exc: Exception, recorder: Recorder) -> WorkloadError:
-    """The error of a step, for its user."""
+    """The error of a step, as a message for the user."""
     if isinstance(exc, WorkloadError):
         return exc
     place = find_place(exc)
     message = shorten(exc)
-    if any(sign in str(exc) for sign in _SIGNS):
+    if any(text in str(exc) for text in _VALUE_ERRORS):
         return WorkloadError(
-            f"{place or 'the model'}: the step depends on a tensor's values, which are not known without running it. "
-            "Move it out of forward, or let it depend on shapes alone."
+            f"{place or 'the model'}: the step depends on tensor values, which are unknown without running it. "
+            "Move it out of forward, or let it depend on shapes only."
         )
     layer = f" in layer {recorder.layers[-1]!r}" if recorder.layers[-1] else ""
     shapes = ""
@@ -58,7 +58,7 @@ def explain(exc: Exception, recorder: Recorder) -> WorkloadError:
 
 
 def find_place(exc: BaseException) -> str:
-    """File, line and text of the innermost line that is neither ours nor the framework's; nothing where all are."""
+    """File, line and text of the innermost line of the user's code; empty if there is none."""
     frames = traceback.extract_tb(exc.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith((*_OWN, "<"))]
     if not theirs:
@@ -68,7 +68,7 @@ def find_place(exc: BaseException) -> str:
 
 
 def shorten(exc: BaseException) -> str:
-    """The first line of a message that says something."""
+    """The first line of a message that is not empty."""
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     text = (lines or [type(exc).__name__])[0].rstrip(".")
     return text if len(text) <= LENGTH else text[: LENGTH - 1] + "…"
@@ -79,7 +79,7 @@ def _shorten_path(name: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-BATCH, SEQUENCE_LENGTH = 8, 128  # of inputs that nobody gave
+BATCH, SEQUENCE_LENGTH = 8, 128  # of inputs that were not given
 _FORMS = (
     "FILE.py:FACTORY, PACKAGE.MODULE:FACTORY, a Hugging Face config.json or its folder, "
     "or a torch.export program (.pt2)"
@@ -88,19 +88,19 @@ _FORMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """A model, and what it takes where that is known."""
+    """A model, and its inputs if they are known."""
 
     model: nn.Module
     inputs: tuple[InputSpec, ...] = ()
 
 
 def load_model(source: str, *, arguments: Mapping[str, object] | None = None, on_meta: bool = True) -> LoadedModel:
-    """The model that a source names: ``train.py:build_model``, ``package.module:factory``, a configuration, a program.
+    """The model of a source: ``train.py:build_model``, ``package.module:factory``, a configuration, a program.
 
     Raises:
         NotFoundError: There is no such file, module or factory.
-        WorkloadError: The code fails, or what it makes is no model.
-        MissingExtraError: A configuration needs the library that reads it.
+        WorkloadError: The code fails, or does not return a model.
+        MissingExtraError: The library that reads configurations is not installed.
     """
     path = Path(source)
     if path.suffix == ".pt2":
@@ -109,7 +109,7 @@ def load_model(source: str, *, arguments: Mapping[str, object] | None = None, on
         return _load_configuration(path, arguments or {}, on_meta=on_meta)
     place, colon, factory = source.rpartition(":")
     if not colon or not place or not factory:
-        raise WorkloadError(f"{source!r} names no model. Expected {_FORMS}.")
+        raise WorkloadError(f"{source!r} is not the name of a model. Expected {_FORMS}.")
     make = _find_factory(_import(place), factory, place)
     return LoadedModel(model=_build(make, arguments or {}, source, on_meta=on_meta))
 
@@ -127,26 +127,26 @@ def _import(place: str) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    _let_import_from(path.resolve().parent)
-    with _explained(place):
-        sys.modules[path.stem] = module  # what the file's classes ask for when they are looked at
+    _allow_imports_from(path.resolve().parent)
+    with _errors_explained(place):
+        sys.modules[path.stem] = module  # classes look up their module by name
         spec.loader.exec_module(module)
     return module
 
 
 def _import_module(name: str) -> Any:
-    _let_import_from(Path.cwd())
+    _allow_imports_from(Path.cwd())
     try:
         found = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         found = None
     if found is None:
         raise NotFoundError("module", name, hint=f"Expected {_FORMS}; run it where the module can be imported.")
-    with _explained(name):
+    with _errors_explained(name):
         return importlib.import_module(name)
 
 
-def _let_import_from(folder: Path) -> None:
+def _allow_imports_from(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
@@ -168,14 +168,16 @@ def _build(make: Any, arguments: Mapping[str, object], source: str, *, on_meta: 
     if isinstance(make, nn.Module):
         return make
     if not callable(make):
-        raise WorkloadError(f"{source} is {type(make).__name__}; expected an nn.Module, its class, or what makes one")
+        raise WorkloadError(
+            f"{source} is {type(make).__name__}; expected an nn.Module, its class, or a function that returns one"
+        )
     _check_arguments(make, arguments, source)
     if not on_meta:
         return _call(make, arguments, source)
     try:
         with torch.device("meta"), KnownValues():
             return _call(make, arguments, source)
-    except WorkloadError:  # code that looks at values while it builds: build it with them
+    except WorkloadError:  # the code reads values while it builds the model: build it with data
         return _call(make, arguments, source)
 
 
@@ -187,20 +189,20 @@ def _check_arguments(make: Callable[..., Any], arguments: Mapping[str, object], 
     try:
         signature.bind(**arguments)
     except TypeError as exc:
-        raise WorkloadError(f"{source} takes {signature}: {exc}. Give its arguments by name.") from None
+        raise WorkloadError(f"{source} takes {signature}: {exc}. Pass its arguments by name.") from None
 
 
 def _call(make: Callable[..., Any], arguments: Mapping[str, object], source: str) -> nn.Module:
-    with _explained(source):
+    with _errors_explained(source):
         model = make(**arguments)
     if not isinstance(model, nn.Module):
-        raise WorkloadError(f"{source} gave back {type(model).__name__}; expected an nn.Module")
+        raise WorkloadError(f"{source} returned {type(model).__name__}; expected an nn.Module")
     return model
 
 
 @contextmanager
-def _explained(source: str) -> Any:
-    """Errors of a user's code, with its line instead of our lines."""
+def _errors_explained(source: str) -> Any:
+    """Report errors of the user's code with the line of that code."""
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -226,12 +228,12 @@ def _load_configuration(path: Path, arguments: Mapping[str, object], *, on_meta:
     try:
         written = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as exc:
-        raise WorkloadError(f"{file} is no JSON ({exc}); expected a Hugging Face configuration") from exc
-    transformers.logging.set_verbosity(logging.ERROR)  # what it says of weights and of losses is of no use here
-    with _explained(str(file)):
+        raise WorkloadError(f"{file} is not JSON ({exc}); expected a Hugging Face configuration") from exc
+    transformers.logging.set_verbosity(logging.ERROR)  # its notes on weights and losses do not apply here
+    with _errors_explained(str(file)):
         config = transformers.AutoConfig.from_pretrained(str(file), **arguments)
         if getattr(config, "use_cache", None):
-            config.use_cache = False  # of no use in training
+            config.use_cache = False  # not used in training
         names = [name for name in written.get("architectures") or () if hasattr(transformers, name)]
         make = getattr(transformers, names[0]) if names else transformers.AutoModel
         build = getattr(make, "_from_config", None) or make.from_config
@@ -244,7 +246,7 @@ def _load_configuration(path: Path, arguments: Mapping[str, object], *, on_meta:
 
 
 def _guess_inputs(model: nn.Module, config: Any) -> tuple[InputSpec, ...]:
-    """What a model of this configuration is usually given, with labels where it has a loss."""
+    """The usual inputs of a model of this configuration, with labels if it has a loss."""
     takes = inspect.signature(model.forward).parameters
     labels = "labels" in takes
     classes = getattr(config, "num_labels", None) or 2
@@ -277,7 +279,7 @@ def _guess_inputs(model: nn.Module, config: Any) -> tuple[InputSpec, ...]:
 def _load_program(path: Path, *, on_meta: bool) -> LoadedModel:
     if not path.is_file():
         raise NotFoundError("program", str(path), hint=f"Expected {_FORMS}.")
-    with _explained(str(path)):
+    with _errors_explained(str(path)):
         program = torch.export.load(path)
         if on_meta:
             program = move_to_device_pass(program, "meta")

@@ -1,8 +1,8 @@
-"""How long a training step takes on the device at hand, operator by operator.
+"""Measures a training step on the device of this machine, operator by operator.
 
-The iteration's time is the median of steps that nobody looks at. Operators are timed in other steps, under the
-framework's own profiler: a light mark around each call of the forward phase, nothing of ours in the backward phase and
-the update. What looking on costs is taken from the gaps between operators, so that both add up to the same.
+The time of an iteration is the median of steps without a profiler. Operators are timed in other steps, under PyTorch's
+profiler: with a light mark around each call of the forward phase, and no marks in the backward phase and the update.
+The overhead of the profiler is removed from the gaps between operators, so that both add up to the same time.
 """
 
 import os
@@ -15,29 +15,27 @@ import torch
 from torch import nn
 from torch._C._autograd import DeviceType
 from torch._C._profiler import _RecordFunctionFast as Mark
-from torch.autograd.profiler import (
-    profile as watch,
-)  # torch.profiler's own imports a compiler first, which takes seconds
+from torch.autograd.profiler import profile as torch_profiler  # torch.profiler imports a compiler: seconds
 from torch.overrides import TorchFunctionMode
 
 from foretell.core.errors import WorkloadError
 from foretell.core.workload import StepPhase, Workload
 from foretell.workloads.capture import capture
-from foretell.workloads.operator_names import spell
-from foretell.workloads.profile_files import Profile
-from foretell.workloads.real_step import RealStep, build_shadow, checkpointed, find_device, quiet
+from foretell.workloads.measurement_files import Profile
+from foretell.workloads.operator_costs import normalize_name
 from foretell.workloads.step_options import InputSpec, StepOptions
-from foretell.workloads.step_timing import BareStep, Event, Role, StepTiming, build_profile, time_steps
+from foretell.workloads.step_timing import Event, PlainStep, Role, StepTiming, build_profile, time_steps
+from foretell.workloads.training_step import RealStep, checkpointed, copy_without_data, find_device, ignore_warnings
 
 WARM_UP = 3
-STEPS = (3, 40)  # bounds of how many before, and again after those that are watched
-SECONDS = 0.5  # of steps that nobody looks at, within these bounds
-WATCHED = (3, 15)
-WATCHED_SHARE = 0.4  # of the same
+STEPS = (3, 40)  # fewest and most plain steps, before and again after the profiled ones
+SECONDS = 0.5  # of plain steps, within these limits
+PROFILED = (3, 15)
+PROFILED_SHARE = 0.4  # of the time of plain steps
 
 _PREFIX = "foretell/"
 _NODE = "autograd::engine::evaluate_function: "
-_SILENT = frozenset({"__get__", "__set__", "dim", "size", "numel", "stride", "is_floating_point", "requires_grad_"})
+_NOT_MARKED = frozenset({"__get__", "__set__", "dim", "size", "numel", "stride", "is_floating_point", "requires_grad_"})
 _FREE = (
     "empty",
     "new_empty",
@@ -62,33 +60,33 @@ def profile(
     seconds: float = SECONDS,
     longest_s: float | None = None,
 ) -> Profile:
-    """A few real steps of a model, measured.
+    """Measure a few real steps of a model.
 
     Raises:
-        WorkloadError: The model cannot take the inputs, or a step takes longer than ``longest_s``.
+        WorkloadError: The model does not accept the inputs, or a step takes longer than ``longest_s``.
     """
     options, device = options or StepOptions(), device or find_device()
-    workload = capture(build_shadow(model), inputs, options=options, name=name or type(model).__name__)
+    workload = capture(copy_without_data(model), inputs, options=options, name=name or type(model).__name__)
     load = find_load()
     step = RealStep(model, inputs, options, device=device, seed=seed)
-    with quiet(), ExitStack() as stack:
+    with ignore_warnings(), ExitStack() as stack:
         if options.checkpointing:
-            stack.enter_context(checkpointed(step.model, _Calls))
+            stack.enter_context(checkpointed(step.model, lambda _name: _Calls()))
         first = _warm_up(step, longest_s)
-        before = _run_bare(step, _count(first, seconds / 2, STEPS))
-        timings = _run_watched(step, workload, _count(first, seconds * WATCHED_SHARE, WATCHED))
-        bare = before + _run_bare(step, _count(first, seconds / 2, STEPS))
+        before = _run_plain(step, _count(first, seconds / 2, STEPS))
+        timings = _run_profiled(step, workload, _count(first, seconds * PROFILED_SHARE, PROFILED))
+        plain = before + _run_plain(step, _count(first, seconds / 2, STEPS))
     facts = {"threads": str(torch.get_num_threads()), "torch": str(torch.__version__)}
-    return build_profile(workload, timings, bare, device=name_device(device), load=load, facts=facts)
+    return build_profile(workload, timings, plain, device=name_device(device), load=load, facts=facts)
 
 
 def name_device(device: torch.device) -> str:
-    """The device by its maker's name; the host has none here."""
+    """The name of the device by its driver; a CPU is named ``cpu``."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def find_load() -> float:
-    """Processes that wanted to run in the last minute."""
+    """The load of the machine: mean number of runnable processes in the last minute."""
     return os.getloadavg()[0]
 
 
@@ -98,7 +96,7 @@ def _count(step_s: float, seconds: float, bounds: tuple[int, int]) -> int:
 
 
 def _warm_up(step: RealStep, longest_s: float | None) -> float:
-    """Seconds of the last of a few steps."""
+    """Run a few steps; returns the seconds of the last one."""
     took = 0.0
     for _ in range(WARM_UP):
         begin = time.perf_counter()
@@ -110,17 +108,17 @@ def _warm_up(step: RealStep, longest_s: float | None) -> float:
     return took
 
 
-def _run_bare(step: RealStep, count: int) -> list[BareStep]:
+def _run_plain(step: RealStep, count: int) -> list[PlainStep]:
     if step.device.type != "cpu":
         begin = time.perf_counter()
         for _ in range(count):
             step.run()
         step.wait()
-        return [BareStep(step_s=(time.perf_counter() - begin) / count)]
+        return [PlainStep(step_s=(time.perf_counter() - begin) / count)]
     return [_run_timed(step) for _ in range(count)]
 
 
-def _run_timed(step: RealStep) -> BareStep:
+def _run_timed(step: RealStep) -> PlainStep:
     clock = time.perf_counter
     begin = clock()
     forward = backward = 0.0
@@ -135,20 +133,20 @@ def _run_timed(step: RealStep) -> BareStep:
         backward += last - middle
     step.update()
     end = clock()
-    return BareStep(
+    return PlainStep(
         step_s=end - begin,
         phases_s={StepPhase.FORWARD: forward, StepPhase.BACKWARD: backward, StepPhase.UPDATE: end - last},
     )
 
 
-# Watched steps
+# Profiled steps
 
 
 class _Calls(TorchFunctionMode):
-    """Marks the outermost calls of the model's code."""
+    """Marks the outermost calls of the model's code for the profiler."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Mark one."""
+        """Mark a call."""
         mark = _find_mark(func)
         if mark is None:
             return func(*args, **(kwargs or {}))
@@ -164,19 +162,21 @@ def _find_mark(func: Any) -> Mark | None:
         name = _marks[func]
     except KeyError:
         packet = getattr(func, "overloadpacket", func)
-        word = getattr(packet, "__name__", type(packet).__name__)
-        name = _marks[func] = None if word in _SILENT else f"{_PREFIX}call/{spell(word)}"
+        operation = getattr(packet, "__name__", type(packet).__name__)
+        name = _marks[func] = None if operation in _NOT_MARKED else f"{_PREFIX}call/{normalize_name(operation)}"
     return None if name is None else Mark(name)
 
 
-def _run_watched(step: RealStep, workload: Workload, count: int) -> list[StepTiming]:
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its library tells users when it begins and ends
-    with watch(use_kineto=True, use_device=None if step.device.type == "cpu" else step.device.type) as watching:
+def _run_profiled(step: RealStep, workload: Workload, count: int) -> list[StepTiming]:
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # Kineto prints when it starts and ends
+    with torch_profiler(
+        use_kineto=True, use_device=None if step.device.type == "cpu" else step.device.type
+    ) as profiler:
         for _ in range(count):
             with Mark(f"{_PREFIX}step/"):
                 _run_marked(step)
         step.wait()
-    return time_steps(read_events(watching), workload)
+    return time_steps(read_events(profiler), workload)
 
 
 def _run_marked(step: RealStep) -> None:
@@ -194,27 +194,27 @@ def _mark(phase: StepPhase) -> Mark:
     return Mark(f"{_PREFIX}phase/{phase}")
 
 
-def read_events(watching: watch) -> Iterator[Event]:
-    """What the framework's profiler saw, in our words."""
-    assert watching.kineto_results is not None
-    for seen in watching.kineto_results.events():
-        found = read_role(seen.name(), on_device=seen.device_type() != DeviceType.CPU)
+def read_events(profiler: torch_profiler) -> Iterator[Event]:
+    """The events of PyTorch's profiler that are needed, with their roles."""
+    assert profiler.kineto_results is not None
+    for event in profiler.kineto_results.events():
+        found = read_role(event.name(), on_device=event.device_type() != DeviceType.CPU)
         if found is not None:
             role, name = found
-            begin = seen.start_ns()
+            begin = event.start_ns()
             yield Event(
                 role,
                 name,
                 begin,
-                begin + seen.duration_ns(),
-                seen.start_thread_id(),
-                seen.sequence_nr(),
-                seen.correlation_id(),
+                begin + event.duration_ns(),
+                event.start_thread_id(),
+                event.sequence_nr(),
+                event.correlation_id(),
             )
 
 
 def read_role(name: str, *, on_device: bool) -> tuple[Role, str] | None:
-    """What an event of the framework's profiler tells of, and our name for it."""
+    """The role of an event of PyTorch's profiler and its name; None if it is not needed."""
     if name.startswith(_PREFIX):
         role, _, rest = name.removeprefix(_PREFIX).partition("/")
         return None if on_device else (Role(role), rest)
@@ -223,27 +223,27 @@ def read_role(name: str, *, on_device: bool) -> tuple[Role, str] | None:
     if name.startswith(_NODE):
         return Role.NODE, name.removeprefix(_NODE)
     if name.startswith("aten::"):
-        word = name.removeprefix("aten::")
-        return Role.COMPUTE if _computes(word) else Role.FREE, word
+        operation = name.removeprefix("aten::")
+        return Role.COMPUTE if _computes(operation) else Role.FREE, operation
     if name.startswith(("cuda", "hip", "cu")):
         return Role.LAUNCH, name
     return None
 
 
-_known: dict[str, bool] = {}
+_computing: dict[str, bool] = {}
 
 
-def _computes(word: str) -> bool:
-    if word not in _known:
-        _known[word] = _find_computing(word)
-    return _known[word]
+def _computes(operation: str) -> bool:
+    if operation not in _computing:
+        _computing[operation] = _find_computing(operation)
+    return _computing[operation]
 
 
-def _find_computing(word: str) -> bool:
-    """Whether it works on data itself; what is made of other calls leaves it to them."""
-    if word.startswith(_FREE):
+def _find_computing(operation: str) -> bool:
+    """Whether an ATen call computes itself, rather than by calling others."""
+    if operation.startswith(_FREE):
         return False
-    packet = getattr(torch.ops.aten, word, None)
+    packet = getattr(torch.ops.aten, operation, None)
     if packet is None:
         return True
     overloads = [getattr(packet, each) for each in packet.overloads()]

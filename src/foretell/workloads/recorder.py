@@ -1,93 +1,33 @@
-"""Writes down what PyTorch is asked to do while a step runs on tensors without data.
+"""Records the operators of a step while it runs on meta tensors.
 
-Two modes look on. One sees what the model's code calls, outermost calls only: these are the operators. The other sees
-the framework's own computing calls below them: these are their costs. In the backward phase, the number of the node
-that runs tells which forward call it belongs to. Tensors carry notes of whose results they are, through both phases.
+A ``TorchFunctionMode`` receives the outermost calls of the model's code: these are the operators. A
+``TorchDispatchMode`` receives the ATen calls below them: these are their costs. In the backward phase, the sequence
+number of the autograd node identifies the forward call. Each tensor carries the numbers of the records that made it.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from foretell.core.workload import Attribute, Operator, Shape, StepPhase
-from foretell.workloads.costs import ACTIVATIONS, cost
-from foretell.workloads.kernel_costs import Part, measure
-from foretell.workloads.operator_names import spell
-from foretell.workloads.precision import Casts
-from foretell.workloads.tensor_notes import ASKING, NOTHING, Flow, find_value, is_constant, keep_constant
+from foretell.core.workload import Attribute, Shape, StepPhase
+from foretell.workloads.kernel_costs import KernelCost, cost_kernel
+from foretell.workloads.operator_costs import ACTIVATIONS, normalize_name
+from foretell.workloads.operator_records import ACCUMULATE, ReadyGradient, Record
+from foretell.workloads.tensor_notes import NOTHING, READING, SourceNotes, find_value, is_constant, keep_constant
+from foretell.workloads.training_step import Casts
 
-ACCUMULATE = "accumulate"  # two gradients of the same tensor are added
-FUSED = frozenset({"dropout", "scaled_dot_product_attention"})  # devices have one kernel where meta tensors have many
 _aten = torch.ops.aten
 _ADDITIONS = frozenset({torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor})
-_NO_NODE = 2**63  # what is no call of the forward phase has a number beyond
-
-
-@dataclass(slots=True)
-class Record:
-    """An operator while it is written down."""
-
-    kind: str
-    phase: StepPhase
-    layer: str
-    number: int = -1  # in the order in which records are made
-    sources: frozenset[int] = NOTHING  # numbers of those whose results it reads
-    inputs: tuple[Shape, ...] = ()
-    output: Shape = ()
-    attributes: dict[str, Attribute] = field(default_factory=dict)
-    dtype: str = "float32"
-    parameters: int = 0
-    input_gradient: bool = True
-    flops: float = 0.0
-    bytes_moved: float = 0.0
-    kernels: int = 0
-    constant: bool = False  # it makes something of nothing, as a mask
-    itemsize: int = 4
-    first_node: int = 0
-    last_node: int = 0
-
-    def add(self, part: Part) -> None:
-        self.flops += part.flops
-        self.bytes_moved += part.bytes_moved
-        self.kernels += part.kernels
-
-    def build(self) -> Operator:
-        """The operator, which has the costs of a fused one where devices have it."""
-        flops, moved, kernels = self.flops, self.bytes_moved, self.kernels
-        attributes = tuple(sorted(self.attributes.items()))
-        if self.kind in FUSED and kernels:
-            flops, moved, kernels = cost(
-                self.kind, self.phase, self.inputs, self.output, attributes, itemsize=self.itemsize
-            )
-        return Operator(
-            kind=self.kind,
-            phase=self.phase,
-            inputs=self.inputs,
-            output=self.output,
-            attributes=attributes,
-            dtype=self.dtype,
-            flops=float(flops),
-            bytes_moved=float(moved),
-            parameters=self.parameters,
-            kernels=kernels,
-            input_gradient=self.input_gradient,
-        )
-
-
-class ReadyGradient(NamedTuple):
-    """A parameter's gradient: its size, and the number of the record that made it."""
-
-    bytes_: int
-    ready: int
+_NO_NODE = 2**63  # sequence numbers from here on belong to no forward call
 
 
 class Recorder:
-    """What was called so far, in order."""
+    """The operators recorded so far, in order."""
 
     def __init__(self, names: Mapping[int, str], casts: Casts | None = None) -> None:
         self.records: list[Record] = []
@@ -96,45 +36,45 @@ class Recorder:
         self.casts = casts
         self.first_node = _count_nodes()
         self.failed: tuple[str, tuple[Shape, ...]] | None = None
-        self.joined: dict[int, int] = {}  # numbers of records that became part of another's
-        self.gradients: dict[int, ReadyGradient] = {}  # of the batch at hand, by the parameter's identity
-        self._flow = Flow()
+        self.merged: dict[int, int] = {}  # number of a record: number of the record it became part of
+        self.gradients: dict[int, ReadyGradient] = {}  # of this batch, by the identity of the parameter
+        self._sources = SourceNotes()
         self._count = 0  # records made
-        self._first_backward = 0  # number of the phase's first record
+        self._first_backward = 0  # number of the first record of the backward phase
         self._recomputed: dict[tuple[Any, ...], list[int]] = {}
         self._names = names  # of parameters, by identity
-        self._call: Record | None = None  # that runs now
-        self._quiet = False  # what runs now is our own
-        self._starts: list[int] = []  # first nodes of forward calls, and the calls
+        self._call: Record | None = None  # the call that runs now
+        self._paused = False  # while the recorder itself calls PyTorch
+        self._starts: list[int] = []  # first autograd nodes of the forward calls
         self._calls: list[Record] = []
         self._backward: dict[int, Record] = {}
-        self._trailing: list[tuple[Record | None, Record]] = []  # additions that may be a call's own
-        self._carried: Part | None = None
+        self._trailing: list[tuple[Record | None, Record]] = []  # additions that may belong to a call
+        self._counter: KernelCost | None = None
 
-    # Forward: what the code calls
+    # Forward: calls of the model's code
 
     def run(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function of the framework and write it down."""
+        """Call a function of PyTorch and record it."""
         kind = _find_kind(func)
-        if self._call is not None or self._quiet:
+        if self._call is not None or self._paused:
             return func(*args, **kwargs)
         if kind is None:
             out = func(*args, **kwargs)
-            if isinstance(out, torch.Tensor):  # an attribute that is a view, as a matrix turned round
-                self._flow.mark(out, self._flow.find((*args, out)))
+            if isinstance(out, torch.Tensor):  # an attribute that is a view, such as a transposed matrix
+                self._sources.mark(out, self._sources.find((*args, out)))
             return out
-        if kind in ASKING and (value := find_value(args[0])) is not None:
+        if kind in READING and (value := find_value(args[0])) is not None:
             return func(value, *args[1:], **kwargs)
         given = (*args, *kwargs.values())
         if self.casts is not None:
             args, kwargs = self.casts.apply(kind, args, kwargs, lambda *call: self.run(torch.Tensor.to, call, {}))
-        sources = self._flow.find((*args, *kwargs.values()))
+        sources = self._sources.find((*args, *kwargs.values()))
         call = self._call = self._make(kind, StepPhase.FORWARD, self.layers[-1], sources)
         begin = _count_nodes()
         try:
             out = func(*args, **kwargs)
         except Exception:
-            if self.phase is StepPhase.BACKWARD and call.kernels:  # the last call of a block that is computed again
+            if self.phase is StepPhase.BACKWARD and call.kernels:  # the last call of a recomputed block
                 self._describe(call, list(_tensors(given)), None)
                 self._keep(call)
             self.failed = self.failed or (
@@ -154,13 +94,13 @@ class Recorder:
                 self._calls.append(call)
         if is_constant(kind, _tensors(given)):
             call.constant = True
-            self._quiet = True
+            self._paused = True
             keep_constant(func, kind, args, kwargs, out)
-            self._quiet = False
+            self._paused = False
         if out is None or (args and out is args[0]):
-            self._flow.mark_changed(args[0] if args else None, {call.number} if call.kernels else sources)
+            self._sources.mark_changed(args[0] if args else None, {call.number} if call.kernels else sources)
         else:
-            self._flow.mark(out, {call.number} if call.kernels else sources)
+            self._sources.mark(out, {call.number} if call.kernels else sources)
         if call.kernels:
             self._keep(call)
         return out
@@ -169,11 +109,11 @@ class Recorder:
         self._count += 1
         return Record(kind=kind, phase=phase, layer=layer, number=self._count - 1, sources=sources)
 
-    def _join(self, record: Record, other: Record) -> None:
-        """Make a record part of another."""
-        other.add(Part(record.flops, record.bytes_moved, record.kernels))
+    def _merge(self, record: Record, other: Record) -> None:
+        """Make a record part of another one."""
+        other.add(KernelCost(record.flops, record.bytes_moved, record.kernels))
         other.sources |= record.sources
-        self.joined[record.number] = other.number
+        self.merged[record.number] = other.number
 
     def _describe(self, call: Record, given: Sequence[torch.Tensor], out: Any) -> None:
         result = next(_tensors((out,)), given[0] if given else None)
@@ -189,81 +129,83 @@ class Recorder:
             call.attributes["recomputed"] = 1
 
     def _keep(self, call: Record) -> None:
-        """Counters join the call they count; what makes a mask is one operator; a random mask joins its product."""
-        if self._carried is not None:
-            call.add(self._carried)
-            self._carried = None
+        """Keep a call; counters join the next call, constants become one operator, a random mask joins its product."""
+        if self._counter is not None:
+            call.add(self._counter)
+            self._counter = None
         if call.kind == "__iadd__" and call.inputs == ((),) and call.dtype.startswith("int"):
-            self._carried = Part(call.flops, call.bytes_moved, call.kernels)
+            self._counter = KernelCost(call.flops, call.bytes_moved, call.kernels)
             return
         before = self.records[-1] if self.records else None
         if before is not None and before.constant:
             if call.constant:
-                self._join(call, before)
+                self._merge(call, before)
                 return
             if before.kind == "bernoulli_" and call.kind == "__mul__":
                 call.kind = before.kind
-                self._join(before, call)
+                self._merge(before, call)
                 self.records.pop()
         self.records.append(call)
         if self.phase is StepPhase.BACKWARD:
             self._recomputed.setdefault((call.kind, call.layer, call.inputs), []).append(call.number)
 
-    # Below: what the framework runs
+    # ATen calls
 
     def add(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-        """Write down what one of the framework's own calls costs, if it computes."""
-        part = None if self._quiet else measure(func, args, kwargs, out)
+        """Record the cost of an ATen call, if it computes."""
+        kernel = None if self._paused else cost_kernel(func, args, kwargs, out)
         if self._call is not None:
-            if part is not None:
-                self._add_forward(self._call, func, args, part)
-        elif self.phase is not StepPhase.FORWARD and not self._quiet:
-            sources = self._flow.find((*args, *kwargs.values()))
-            if part is None:
+            if kernel is not None:
+                self._add_forward(self._call, func, args, kernel)
+        elif self.phase is not StepPhase.FORWARD and not self._paused:
+            sources = self._sources.find((*args, *kwargs.values()))
+            if kernel is None:
                 if sources:
-                    self._flow.mark(out, sources)
+                    self._sources.mark(out, sources)
             elif self.phase is StepPhase.BACKWARD:
-                self._flow.mark(out, {self._add_backward(func, part, next(_tensors((out,))), sources)})
+                self._sources.mark(out, {self._add_backward(func, kernel, next(_tensors((out,))), sources)})
             else:
-                self._add_update(func, args, kwargs, out, part, sources)
+                self._add_update(func, args, kwargs, out, kernel, sources)
 
-    def _add_forward(self, call: Record, func: Any, args: Sequence[Any], part: Part) -> None:
+    def _add_forward(self, call: Record, func: Any, args: Sequence[Any], kernel: KernelCost) -> None:
         node = _count_nodes() - 1
         if not call.kernels:
             call.first_node = node
         call.last_node = node
-        call.add(part)
+        call.add(kernel)
         if func is _aten.clone.default and call.kind in ACTIVATIONS:
-            call.attributes["copied"] = 1  # in place, but the backward phase needs what was there
+            call.attributes["copied"] = 1  # in place, but the backward phase needs the old values
         names = _ATTRIBUTES.get(func)
         if names is not None:
             call.attributes.update(_read_attributes(names, args))
 
-    def _add_backward(self, func: Any, part: Part, out: torch.Tensor, sources: frozenset[int]) -> int:
-        """Number of the record that the call belongs to."""
+    def _add_backward(self, func: Any, kernel: KernelCost, out: torch.Tensor, sources: frozenset[int]) -> int:
+        """Add an ATen call of the backward phase; returns the number of the record it belongs to."""
         node = torch._C._current_autograd_node()
         number = node._sequence_nr() if node is not None else _NO_NODE
         if number >= _NO_NODE:
             self.flush()
-            self.records.append(self._build_accumulation(node, part, out, sources))
+            self.records.append(self._build_accumulation(node, kernel, out, sources))
             return self.records[-1].number
         call = self._find_call(number)
-        sources = frozenset(each for each in sources if each >= self._first_backward)  # beside what forward calls kept
+        sources = frozenset(
+            each for each in sources if each >= self._first_backward
+        )  # without tensors saved by forward calls
         if func in _ADDITIONS:
-            record = self._build_accumulation(None, part, out, sources, call)
+            record = self._build_accumulation(None, kernel, out, sources, call)
             self._trailing.append((call, record))
             return record.number
         self.flush(call)
         record = self._find_backward(call, number, node, out)
-        record.add(part)
+        record.add(kernel)
         record.sources |= sources
         return record.number
 
     def flush(self, call: Record | None = None) -> None:
-        """Additions after a call's last node add up gradients; those before are its own."""
+        """Additions after the last node of a call accumulate gradients; earlier ones belong to the call."""
         for owner, record in self._trailing:
             if owner is not None and owner is call and id(owner) in self._backward:
-                self._join(record, self._backward[id(owner)])
+                self._merge(record, self._backward[id(owner)])
             else:
                 self.records.append(record)
         self._trailing.clear()
@@ -296,12 +238,12 @@ class Recorder:
         return record
 
     def _find_kept(self, call: Record) -> int:
-        """Number of the record that made what a call's backward reads: the call's own, unless it is computed again."""
+        """Number of the record whose results the backward of a call reads: the call, or its recomputation."""
         again = self._recomputed.get((call.kind, call.layer, call.inputs))
         return again.pop() if again else call.number
 
     def _build_accumulation(
-        self, node: Any, part: Part, out: torch.Tensor, sources: frozenset[int], owner: Record | None = None
+        self, node: Any, kernel: KernelCost, out: torch.Tensor, sources: frozenset[int], owner: Record | None = None
     ) -> Record:
         name = self._names.get(id(getattr(node, "variable", None)), "")
         layer = owner.layer if owner is not None else name.rpartition(".")[0]
@@ -309,7 +251,7 @@ class Recorder:
         record.inputs = (tuple(out.shape),) * 2
         record.output = tuple(out.shape)
         record.dtype = str(out.dtype).removeprefix("torch.")
-        record.add(part)
+        record.add(kernel)
         return record
 
     def _add_update(
@@ -318,7 +260,7 @@ class Recorder:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         out: Any,
-        part: Part,
+        kernel: KernelCost,
         sources: frozenset[int],
     ) -> None:
         given = list(_tensors((*args, *kwargs.values())))
@@ -330,12 +272,12 @@ class Recorder:
         record.attributes = {"tensors": tensors} if tensors > 1 else {}
         record.dtype = str(first.dtype).removeprefix("torch.")
         record.parameters = sum(each.numel() for each in given if id(each) in self._names)
-        record.add(part)
+        record.add(kernel)
         self.records.append(record)
-        self._flow.mark(out if out is not None else args[:1], {record.number})
+        self._sources.mark(out if out is not None else args[:1], {record.number})
 
     def repeat_update(self, records: Sequence[Record], parameter: torch.Tensor, layer: str) -> Iterator[Record]:
-        """What was done to an equal parameter, done to this one: it reads its own gradient."""
+        """The updates of an equal parameter, repeated for this one, which reads its own gradient."""
         numbers = {record.number: self._count + place for place, record in enumerate(records)}
         self._count += len(records)
         ready = self.gradients[id(parameter)].ready
@@ -346,27 +288,27 @@ class Recorder:
     # Between the phases
 
     def begin_backward(self) -> None:
-        """A forward phase has ended."""
+        """Start the backward phase."""
         self.forget_casts()
         self.phase = StepPhase.BACKWARD
         self._first_backward = self._count
         self.gradients.clear()
 
     def note_gradient(self, parameter: torch.Tensor) -> None:
-        """A parameter's gradient is ready."""
+        """Note that the gradient of a parameter is ready."""
         gradient = parameter.grad
         assert gradient is not None
         last = self._trailing[-1][1].number if self._trailing else self.records[-1].number if self.records else -1
-        made = max(self._flow.find((gradient,)), default=last)
+        made = max(self._sources.find((gradient,)), default=last)
         self.gradients[id(parameter)] = ReadyGradient(gradient.numel() * gradient.element_size(), made)
 
     def forget_casts(self) -> None:
-        """A forward phase has ended."""
+        """Forget cast parameters at the end of a phase."""
         if self.casts is not None:
             self.casts.forget()
 
     def forget_graph(self) -> None:
-        """A backward phase has ended: the next batch has calls of its own."""
+        """Forget the calls of this batch at the end of its backward phase."""
         self.flush()
         self.forget_casts()
         self._starts.clear()
@@ -376,26 +318,26 @@ class Recorder:
 
 
 class CallMode(TorchFunctionMode):
-    """Shows a recorder the outermost calls."""
+    """Passes the outermost calls of the model's code to a recorder."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Write the call down."""
+        """Record the call."""
         return self._recorder.run(func, args, kwargs or {})
 
 
 class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Shows a recorder the framework's own calls."""
+    """Passes ATen calls to a recorder."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Write the call down."""
+        """Record the call."""
         out = func(*args, **(kwargs or {}))
         self._recorder.add(func, args, kwargs or {}, out)
         return out
@@ -406,7 +348,7 @@ def _count_nodes() -> int:
 
 
 _kinds: dict[Any, str | None] = {}
-_SILENT = frozenset(
+_NOT_RECORDED = frozenset(
     {"__get__", "__set__", "dim", "size", "numel", "stride", "is_contiguous", "requires_grad_", "is_floating_point"}
 )
 
@@ -417,7 +359,7 @@ def _find_kind(func: Any) -> str | None:
     except KeyError:
         packet = getattr(func, "overloadpacket", func)
         name = getattr(packet, "__name__", type(packet).__name__)
-        kind = _kinds[func] = None if name in _SILENT else spell(name)
+        kind = _kinds[func] = None if name in _NOT_RECORDED else normalize_name(name)
         return kind
 
 

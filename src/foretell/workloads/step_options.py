@@ -1,4 +1,4 @@
-"""What is asked for: a model's code, what it is given, and how it is trained. No PyTorch in here."""
+"""The inputs of a model and the options of its training step. Does not import PyTorch."""
 
 import re
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ _INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:,\d+)*)(?::(?P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
-    """A tensor that a model is given."""
+    """An input tensor of a model."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
-    high: int | None = None  # whole numbers are below it: a vocabulary's size
-    name: str | None = None  # of the argument; in order where there is none
+    high: int | None = None  # upper limit of integers, such as the size of a vocabulary
+    name: str | None = None  # of a keyword argument; None for a positional one
 
     def __str__(self) -> str:
         name = f"{self.name}=" if self.name else ""
@@ -36,10 +36,10 @@ class StepOptions:
     """How a model is trained.
 
     Raises:
-        SpecError: A word is not known, or a number is too small.
+        SpecError: A value is unknown or too small.
     """
 
-    loss: str = "auto"  # the model's own where it has one, cross entropy otherwise
+    loss: str = "auto"  # the loss of the model if it returns one, else cross entropy
     optimizer: str = "sgd"
     implementation: str = "for-loop"
     precision: str = "float32"
@@ -65,7 +65,7 @@ class StepOptions:
 
     @property
     def settings(self) -> dict[str, str]:
-        """As words, for a workload."""
+        """As text, for a workload."""
         return {
             "loss": self.loss,
             "optimizer": self.optimizer,
@@ -80,7 +80,7 @@ def parse_input(text: str) -> InputSpec:
     """An input from ``[NAME=]SHAPE[:DTYPE[:HIGH]]``: ``32,3,224,224`` or ``input_ids=8,128:int64:30522``.
 
     Raises:
-        SpecError: The text is something else.
+        SpecError: The text has another form.
     """
     match = _INPUT.fullmatch(text.replace(" ", ""))
     if match is None:
@@ -95,7 +95,7 @@ def parse_input(text: str) -> InputSpec:
 
 
 def resize(inputs: Sequence[InputSpec], batch: int | None) -> tuple[InputSpec, ...]:
-    """The same inputs for another batch, which is the first dimension of each."""
+    """The inputs with another batch, which is the first dimension of each."""
     if batch is None:
         return tuple(inputs)
     return tuple(replace(given, shape=(batch, *given.shape[1:])) for given in inputs)

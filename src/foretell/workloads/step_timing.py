@@ -1,8 +1,8 @@
-"""From what a profiler saw of a step to the times of its operators. No PyTorch in here: events go in, times come out.
+"""The times of operators from the events of a profiler. Does not import PyTorch.
 
-The rules are those of the capture. A call of the model's code that computes is an operator; what a node of the
-backward phase computes belongs to the forward call whose numbers it bears; a sum after a call's last node adds up
-gradients; in the update, each computing call is an operator.
+The rules are those of the capture. A call of the model's code that computes is an operator. What an autograd node
+computes belongs to the forward call with its sequence number. An addition after the last node of a call accumulates
+gradients. In the update, each computing call is an operator.
 """
 
 import statistics
@@ -15,86 +15,86 @@ from enum import StrEnum
 import numpy as np
 
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
-from foretell.workloads.profile_files import Profile
+from foretell.workloads.measurement_files import Profile
 
 ACCUMULATE = "accumulate"
 ADDITIONS = frozenset({"add", "add_"})
 
 
 class Role(StrEnum):
-    """What an event tells of."""
+    """The kind of an event."""
 
     STEP = "step"  # one whole training step
-    PHASE = "phase"  # named as the phase
-    CALL = "call"  # of the model's code, named by its kind
-    NODE = "node"  # of the backward phase
-    FREE = "free"  # a call of the framework that computes nothing itself
-    COMPUTE = "compute"  # a computing call of the framework
+    PHASE = "phase"  # its name is that of the phase
+    CALL = "call"  # of the model's code; its name is the kind of operator
+    NODE = "node"  # of autograd, in the backward phase
+    FREE = "free"  # an ATen call that computes nothing itself
+    COMPUTE = "compute"  # an ATen call that computes
     LAUNCH = "launch"  # of a kernel, on the host
     KERNEL = "kernel"  # on the device
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that a profiler saw, in nanoseconds of one clock."""
+    """An event of a profiler, in nanoseconds of one clock."""
 
     role: Role
     name: str
     begin: int
     end: int
     thread: int = 0
-    sequence: int = -1  # the number of the backward phase's node that it makes, or is
+    sequence: int = -1  # sequence number of the autograd node that it is or makes
     link: int = -1  # the same for a launch and its kernel
 
 
 @dataclass(slots=True)
-class _Work:
-    """What one operator did."""
+class _OperatorEvents:
+    """The events of one operator."""
 
     kind: str
-    parts: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTiming:
-    """When each operator of one step ran, in seconds from the step's begin; not a number where it was not seen."""
+    """When each operator of one step ran, in seconds from the start of the step; NaN where it was not recorded."""
 
     begin_s: Floats
     span_s: Floats
     kernel_s: Floats
     launch_s: Floats
     step_s: float
-    phases_s: Mapping[StepPhase, float]  # of the host
+    phases_s: Mapping[StepPhase, float]  # on the host
 
 
 def time_steps(events: Iterable[Event], workload: Workload) -> list[StepTiming]:
-    """The times of a workload's operators in each step that was seen."""
+    """The times of the operators of a workload in each profiled step."""
     ordered = sorted(events, key=lambda event: (event.begin, -event.end))
     steps = [event for event in ordered if event.role is Role.STEP]
     begins = [step.begin for step in steps]
-    parts: list[list[Event]] = [[] for _ in steps]
+    within: list[list[Event]] = [[] for _ in steps]
     kernels = {event.link: event for event in ordered if event.role is Role.KERNEL}
     for event in ordered:
-        place = bisect_right(begins, event.begin) - 1
-        if place >= 0 and event.role not in (Role.STEP, Role.KERNEL):
-            parts[place].append(event)
-    return [_time_step(step, part, kernels, workload) for step, part in zip(steps, parts, strict=True)]
+        position = bisect_right(begins, event.begin) - 1
+        if position >= 0 and event.role not in (Role.STEP, Role.KERNEL):
+            within[position].append(event)
+    return [_time_step(step, own, kernels, workload) for step, own in zip(steps, within, strict=True)]
 
 
 def _time_step(step: Event, events: Sequence[Event], kernels: dict[int, Event], workload: Workload) -> StepTiming:
-    works = _Reader(events).read()
+    recorded = _Reader(events).read()
     count = len(workload.operators)
     begin, span, kernel, launch = (np.full(count, np.nan) for _ in range(4))
     launches = [event for event in events if event.role is Role.LAUNCH and event.link in kernels]
     zero = min((kernels[event.link].begin for event in launches), default=step.begin)
-    for place, work in _match(workload.operators, works):
-        spans, sent = _find_spans(work.parts, launches, kernels) if launches else (work.parts, work.parts)
+    for position, found in _match(workload.operators, recorded):
+        spans, sent = _find_spans(found.events, launches, kernels) if launches else (found.events, found.events)
         if not spans:
             continue
-        begin[place] = (min(event.begin for event in spans) - zero) / 1e9
-        span[place] = (max(event.end for event in spans) - zero) / 1e9 - begin[place]
-        kernel[place] = sum(event.end - event.begin for event in spans) / 1e9
-        launch[place] = (min(event.begin for event in sent) - zero) / 1e9
+        begin[position] = (min(event.begin for event in spans) - zero) / 1e9
+        span[position] = (max(event.end for event in spans) - zero) / 1e9 - begin[position]
+        kernel[position] = sum(event.end - event.begin for event in spans) / 1e9
+        launch[position] = (min(event.begin for event in sent) - zero) / 1e9
     return StepTiming(
         begin_s=begin,
         span_s=span,
@@ -106,7 +106,7 @@ def _time_step(step: Event, events: Sequence[Event], kernels: dict[int, Event], 
 
 
 def _add_phases(events: Sequence[Event]) -> dict[StepPhase, float]:
-    """A phase has as many parts as the step has batches."""
+    """Seconds of each phase, summed over the batches of the step."""
     total = dict.fromkeys(StepPhase, 0.0)
     for event in events:
         if event.role is Role.PHASE:
@@ -115,34 +115,34 @@ def _add_phases(events: Sequence[Event]) -> dict[StepPhase, float]:
 
 
 def _find_spans(
-    parts: Sequence[Event], launches: Sequence[Event], kernels: dict[int, Event]
+    events: Sequence[Event], launches: Sequence[Event], kernels: dict[int, Event]
 ) -> tuple[list[Event], list[Event]]:
-    """The kernels that were launched within these parts, and their launches."""
+    """The kernels that were launched within these events, and their launches."""
     begins = [event.begin for event in launches]
     sent = [
         launch
-        for part in parts
-        for launch in launches[bisect_right(begins, part.begin - 1) : bisect_right(begins, part.end)]
-        if launch.thread == part.thread
+        for event in events
+        for launch in launches[bisect_right(begins, event.begin - 1) : bisect_right(begins, event.end)]
+        if launch.thread == event.thread
     ]
     return [kernels[launch.link] for launch in sent], sent
 
 
 class _Reader:
-    """Who did what, from which event lies within which."""
+    """Assigns events to operators by their nesting."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._events = events
-        self._calls: list[_Work] = []  # of the forward phase
-        self._starts: list[int] = []  # first numbers of their nodes, and whose they are
-        self._owners: list[_Work] = []
-        self._backward: dict[int, _Work] = {}
-        self._trailing: list[tuple[_Work | None, Event]] = []
-        self._works: dict[StepPhase, list[_Work]] = {phase: [] for phase in StepPhase}
+        self._calls: list[_OperatorEvents] = []  # of the forward phase
+        self._starts: list[int] = []  # first sequence numbers of the calls in _owners
+        self._owners: list[_OperatorEvents] = []
+        self._backward: dict[int, _OperatorEvents] = {}
+        self._trailing: list[tuple[_OperatorEvents | None, Event]] = []
+        self._operators: dict[StepPhase, list[_OperatorEvents]] = {phase: [] for phase in StepPhase}
 
-    def read(self) -> dict[StepPhase, list[_Work]]:
-        """The works of each phase in order."""
-        stacks: dict[int, list[tuple[Event, _Work | None]]] = {}
+    def read(self) -> dict[StepPhase, list[_OperatorEvents]]:
+        """The operators of each phase in order."""
+        stacks: dict[int, list[tuple[Event, _OperatorEvents | None]]] = {}
         phase = StepPhase.FORWARD
         for event in self._events:
             if event.role is Role.PHASE:
@@ -151,17 +151,19 @@ class _Reader:
             stack = stacks.setdefault(event.thread, [])
             while stack and stack[-1][0].end <= event.begin:
                 stack.pop()
-            work = self._place(event, stack, phase)
+            found = self._assign(event, stack, phase)
             if event.role is not Role.LAUNCH:
-                stack.append((event, work))
+                stack.append((event, found))
         self._flush(None)
-        self._works[StepPhase.FORWARD] = [work for work in self._calls if work.parts]
-        return self._works
+        self._operators[StepPhase.FORWARD] = [found for found in self._calls if found.events]
+        return self._operators
 
-    def _place(self, event: Event, stack: Sequence[tuple[Event, _Work | None]], phase: StepPhase) -> _Work | None:
-        """Give the event to the work it belongs to."""
+    def _assign(
+        self, event: Event, stack: Sequence[tuple[Event, _OperatorEvents | None]], phase: StepPhase
+    ) -> _OperatorEvents | None:
+        """Add the event to the operator it belongs to."""
         if event.role is Role.CALL:
-            self._calls.append(_Work(event.name))
+            self._calls.append(_OperatorEvents(event.name))
             return self._calls[-1]
         outer = next((pair for pair in reversed(stack) if pair[0].role is not Role.FREE), None)
         if event.role not in (Role.FREE, Role.COMPUTE) or (outer is not None and outer[0].role is Role.COMPUTE):
@@ -173,97 +175,101 @@ class _Reader:
         elif outer is not None and outer[0].role is Role.NODE:
             self._add_to_node(outer[0], event)
         elif phase is StepPhase.UPDATE:
-            self._works[phase].append(_Work(event.name, [event]))
+            self._operators[phase].append(_OperatorEvents(event.name, [event]))
         return None
 
-    def _add_to_call(self, call: _Work, event: Event) -> None:
+    def _add_to_call(self, call: _OperatorEvents, event: Event) -> None:
         if event.role is Role.COMPUTE:
-            call.parts.append(event)
+            call.events.append(event)
         if event.sequence < 0:
             return
         if not self._starts or event.sequence > self._starts[-1]:
             self._starts.append(event.sequence)
             self._owners.append(call)
         elif event.sequence == self._starts[-1]:
-            self._owners[-1] = call  # the one before made no node
+            self._owners[-1] = call  # the call before made no node
 
     def _add_to_node(self, node: Event, event: Event) -> None:
-        if node.sequence < 0:  # the end of the way: the gradient of a parameter
+        if node.sequence < 0:  # accumulates the gradient of a parameter
             self._flush(None)
-            self._works[StepPhase.BACKWARD].append(_Work(ACCUMULATE, [event]))
+            self._operators[StepPhase.BACKWARD].append(_OperatorEvents(ACCUMULATE, [event]))
             return
-        place = bisect_right(self._starts, node.sequence) - 1
-        owner = self._owners[place] if place >= 0 else None
+        position = bisect_right(self._starts, node.sequence) - 1
+        owner = self._owners[position] if position >= 0 else None
         if event.name in ADDITIONS:
             self._trailing.append((owner, event))
             return
         self._flush(owner)
         if owner is None:
-            self._works[StepPhase.BACKWARD].append(_Work(node.name, [event]))
+            self._operators[StepPhase.BACKWARD].append(_OperatorEvents(node.name, [event]))
             return
-        work = self._backward.get(id(owner))
-        if work is None:
-            work = self._backward[id(owner)] = _Work(owner.kind)
-            self._works[StepPhase.BACKWARD].append(work)
-        work.parts.append(event)
+        found = self._backward.get(id(owner))
+        if found is None:
+            found = self._backward[id(owner)] = _OperatorEvents(owner.kind)
+            self._operators[StepPhase.BACKWARD].append(found)
+        found.events.append(event)
 
-    def _flush(self, owner: _Work | None) -> None:
+    def _flush(self, owner: _OperatorEvents | None) -> None:
         for summed, event in self._trailing:
             if summed is not None and summed is owner and id(summed) in self._backward:
-                self._backward[id(summed)].parts.append(event)
+                self._backward[id(summed)].events.append(event)
             else:
-                self._works[StepPhase.BACKWARD].append(_Work(ACCUMULATE, [event]))
+                self._operators[StepPhase.BACKWARD].append(_OperatorEvents(ACCUMULATE, [event]))
         self._trailing.clear()
 
 
-def _match(operators: Sequence[Operator], works: dict[StepPhase, list[_Work]]) -> list[tuple[int, _Work]]:
-    """Each operator's place with what it did; what is nobody's joins the operator that comes next."""
-    pairs: list[tuple[int, _Work]] = []
-    for phase, seen in works.items():
-        places = [place for place, operator in enumerate(operators) if operator.phase is phase]
-        pairs += _match_phase(places, [operators[place].kind for place in places], seen)
+def _match(
+    operators: Sequence[Operator], recorded: dict[StepPhase, list[_OperatorEvents]]
+) -> list[tuple[int, _OperatorEvents]]:
+    """The position of each operator with its events; unmatched events are added to the next operator."""
+    pairs: list[tuple[int, _OperatorEvents]] = []
+    for phase, found in recorded.items():
+        positions = [position for position, operator in enumerate(operators) if operator.phase is phase]
+        pairs += _match_phase(positions, [operators[position].kind for position in positions], found)
     return pairs
 
 
-def _match_phase(places: Sequence[int], kinds: Sequence[str], seen: Sequence[_Work]) -> list[tuple[int, _Work]]:
-    found = _find_each(kinds, [work.kind for work in seen])
-    pairs: list[tuple[int, _Work]] = []
+def _match_phase(
+    positions: Sequence[int], kinds: Sequence[str], recorded: Sequence[_OperatorEvents]
+) -> list[tuple[int, _OperatorEvents]]:
+    matched = _match_kinds(kinds, [each.kind for each in recorded])
+    pairs: list[tuple[int, _OperatorEvents]] = []
     spare: list[Event] = []
-    expected = {place: number for number, place in found}
-    for place, work in enumerate(seen):
-        if place not in expected:
-            spare += work.parts
+    expected = {position: number for number, position in matched}
+    for position, found in enumerate(recorded):
+        if position not in expected:
+            spare += found.events
             continue
-        pairs.append((places[expected[place]], _Work(work.kind, [*spare, *work.parts])))
+        pairs.append((positions[expected[position]], _OperatorEvents(found.kind, [*spare, *found.events])))
         spare = []
     if spare and pairs:
-        pairs[-1][1].parts.extend(spare)
+        pairs[-1][1].events.extend(spare)
     return pairs
 
 
-def _find_each(expected: Sequence[str], seen: Sequence[str]) -> list[tuple[int, int]]:
-    """Which of those that were seen is which of the expected: all in order, or else as many as there are."""
+def _match_kinds(expected: Sequence[str], recorded: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs of expected and recorded operators: all in order, or as many as can be matched."""
     pairs = []
-    place = 0
+    position = 0
     for number, kind in enumerate(expected):
-        while place < len(seen) and seen[place] != kind:
-            place += 1
-        if place == len(seen):
+        while position < len(recorded) and recorded[position] != kind:
+            position += 1
+        if position == len(recorded):
             break
-        pairs.append((number, place))
-        place += 1
+        pairs.append((number, position))
+        position += 1
     if len(pairs) == len(expected):
         return pairs
-    blocks = SequenceMatcher(None, expected, seen, autojunk=False).get_matching_blocks()
+    blocks = SequenceMatcher(None, expected, recorded, autojunk=False).get_matching_blocks()
     return [(block.a + step, block.b + step) for block in blocks for step in range(block.size)]
 
 
-KEPT_GAP = 0.3  # the share of a gap that is left to it, however much looking on cost
+KEPT_GAP = 0.3  # least share of a gap that remains after the overhead of the profiler is removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BareStep:
-    """A step that nobody looked at; its phases where the host is the device."""
+class PlainStep:
+    """A step without a profiler; with its phases if the device is the CPU."""
 
     step_s: float
     phases_s: Mapping[StepPhase, float] = field(default_factory=dict)
@@ -272,29 +278,29 @@ class BareStep:
 def build_profile(
     workload: Workload,
     timings: Sequence[StepTiming],
-    bare: Sequence[BareStep],
+    plain: Sequence[PlainStep],
     *,
     device: str,
     load: float | None = None,
     facts: Mapping[str, str] | None = None,
 ) -> Profile:
-    """The steps' medians. Operators and gaps add up to the time of the steps that nobody looked at."""
-    times = [each.step_s for each in bare]
+    """The medians of the steps. Operators and gaps add up to the time of the plain steps."""
+    times = [each.step_s for each in plain]
     iteration = statistics.median(times)
-    watched = statistics.median(timing.step_s for timing in timings)
+    profiled = statistics.median(timing.step_s for timing in timings)
     low, high = np.percentile(times, [25, 75])
     return Profile(
-        step=_combine(workload, timings, bare, device=device, iteration_s=iteration),
+        step=_combine(workload, timings, plain, device=device, iteration_s=iteration),
         steps=len(times),
         spread=float(high - low) / 2 / iteration,
-        overhead=watched / iteration - 1,
+        overhead=profiled / iteration - 1,
         load=load,
         facts=facts or {},
     )
 
 
 def _combine(
-    workload: Workload, timings: Sequence[StepTiming], bare: Sequence[BareStep], *, device: str, iteration_s: float
+    workload: Workload, timings: Sequence[StepTiming], plain: Sequence[PlainStep], *, device: str, iteration_s: float
 ) -> MeasuredStep:
     order = _find_order(timings)
     kernel = _median([timing.kernel_s[order] for timing in timings])
@@ -302,8 +308,8 @@ def _combine(
     period = _median([_find_periods(timing, order) for timing in timings])
     steps = _median([np.diff(timing.launch_s[order], prepend=0.0) for timing in timings])
     same = all(np.array_equal(timing.begin_s, timing.launch_s, equal_nan=True) for timing in timings)
-    if same:  # the host is the device
-        kernel, span, period = _correct(workload, order, kernel, span, period, timings=timings, bare=bare)
+    if same:  # the device is the CPU
+        kernel, span, period = _correct(workload, order, kernel, span, period, timings=timings, plain=plain)
     period, scale = _fit(period, span, iteration_s, only_gaps=not same)
     kernel, span = kernel * scale, span * scale
     start = np.cumsum(period) - period
@@ -313,21 +319,21 @@ def _combine(
         device=device,
         iteration_s=iteration_s,
         **{
-            name: _spread_out(values, order, len(workload.operators))
+            name: _fill_positions(values, order, len(workload.operators))
             for name, values in (("kernel_s", kernel), ("span_s", span), ("start_s", start), ("launch_s", launch))
         },
     )
 
 
 def _find_order(timings: Sequence[StepTiming]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Operators that were seen in all steps, in the order in which they began."""
+    """Operators recorded in all steps, in the order in which they began."""
     begins = np.array([timing.begin_s for timing in timings])
-    seen = np.flatnonzero(~np.isnan(begins).any(axis=0))
-    return seen[np.argsort(np.median(begins[:, seen], axis=0), kind="stable")]
+    recorded = np.flatnonzero(~np.isnan(begins).any(axis=0))
+    return recorded[np.argsort(np.median(begins[:, recorded], axis=0), kind="stable")]
 
 
 def _find_periods(timing: StepTiming, order: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Floats:
-    """From each operator's begin to the next one's; after the last one comes the next step's first one."""
+    """Seconds from the start of each operator to the start of the next; the first follows the last."""
     begins = timing.begin_s[order]
     return np.diff(begins, append=begins[0] + timing.step_s if begins.size else 0.0)
 
@@ -344,29 +350,29 @@ def _correct(
     period: Floats,
     *,
     timings: Sequence[StepTiming],
-    bare: Sequence[BareStep],
+    plain: Sequence[PlainStep],
 ) -> tuple[Floats, Floats, Floats]:
-    """Phase by phase: looking on lengthens the gaps; a phase that was quicker while watched had luck as a whole."""
-    phases = np.array([workload.operators[place].phase for place in order])
+    """Remove the overhead of the profiler from the gaps of each phase; scale phases that were faster under it."""
+    phases = np.array([workload.operators[position].phase for position in order])
     gap = np.maximum(period - span, 0.0)
     factor, kept = np.ones_like(period), np.ones_like(period)
     for phase in StepPhase:
         mine = phases == phase
-        watched = statistics.median(timing.phases_s[phase] for timing in timings)
-        alone = statistics.median(each.phases_s.get(phase, watched) for each in bare)
-        if not mine.any() or watched <= 0:
+        profiled = statistics.median(timing.phases_s[phase] for timing in timings)
+        alone = statistics.median(each.phases_s.get(phase, profiled) for each in plain)
+        if not mine.any() or profiled <= 0:
             continue
-        excess, gaps = watched - alone, float(gap[mine].sum())
+        excess, gaps = profiled - alone, float(gap[mine].sum())
         if excess <= 0:
-            factor[mine] = alone / watched
+            factor[mine] = alone / profiled
         elif gaps > 0:
             kept[mine] = max(KEPT_GAP, 1 - excess / gaps)
-    inner = kernel + (span - kernel) * kept  # gaps there are within an operator, too
+    inner = kernel + (span - kernel) * kept  # operators contain gaps as well
     return kernel * factor, inner * factor, (period - span - gap + inner + gap * kept) * factor
 
 
 def _fit(period: Floats, span: Floats, iteration_s: float, *, only_gaps: bool) -> tuple[Floats, float]:
-    """Periods that add up to the iteration, and by how much the operators' own times change for that."""
+    """Periods scaled to the time of the iteration, and the factor on the times of operators."""
     total = float(period.sum())
     if total <= 0:
         return period, 1.0
@@ -382,7 +388,7 @@ def _ratio(iteration_s: float, timings: Sequence[StepTiming]) -> float:
     return iteration_s / statistics.median(timing.step_s for timing in timings)
 
 
-def _spread_out(values: Floats, order: np.ndarray[tuple[int], np.dtype[np.intp]], count: int) -> Floats:
+def _fill_positions(values: Floats, order: np.ndarray[tuple[int], np.dtype[np.intp]], count: int) -> Floats:
     found = np.full(count, np.nan)
     found[order] = values
     return found

@@ -1,6 +1,7 @@
-"""Tensors that depend on no input and no parameter, as masks and positions: their values are known beforehand.
+"""Notes attached to meta tensors: which records made them, and the values of constants.
 
-They are kept beside the tensors without data, so that code may ask for them.
+Constants are tensors that depend on no input and no parameter, such as masks and positions. Their values are computed
+and attached to the meta tensor, so that the code of a model can read them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,14 +14,14 @@ _NOTE = "_foretell_sources"
 NOTHING: frozenset[int] = frozenset()
 
 
-class Flow:
-    """Notes on tensors of one step. What a model keeps from another step says nothing here."""
+class SourceNotes:
+    """Which records made the tensors of one step. Notes of another step are ignored."""
 
     def __init__(self) -> None:
         self._step = object()
 
     def find(self, values: Iterable[Any]) -> frozenset[int]:
-        """Numbers of the records whose results these values hold."""
+        """Numbers of the records that made these values."""
         found = NOTHING
         for value in values:
             if isinstance(value, torch.Tensor):
@@ -34,7 +35,7 @@ class Flow:
         return found
 
     def mark(self, value: Any, numbers: Collection[int]) -> None:
-        """Note whose result these values are."""
+        """Note which records made these values."""
         if isinstance(value, torch.Tensor):
             setattr(value, _NOTE, (self._step, frozenset(numbers)))
         elif isinstance(value, (list, tuple)):
@@ -44,35 +45,35 @@ class Flow:
             self.mark(tuple(value.values()), numbers)
 
     def mark_changed(self, value: Any, numbers: Collection[int]) -> None:
-        """Note who changed a tensor in place: what it is a view of has changed with it."""
+        """Note which records changed a tensor in position; the base of a view has changed with it."""
         self.mark(value, numbers)
         if isinstance(value, torch.Tensor) and value._is_view() and value._base is not None:
             self.mark(value._base, self.find((value._base,)) | frozenset(numbers))
 
 
-LIMIT = 2**26  # elements of what is kept
-LIMIT_IN_MODELS = 2**16  # of what a model may keep as long as it lives
-ASKING = frozenset({"item", "__bool__", "__int__", "__float__", "__index__", "tolist", "equal", "numpy"})
-_KNOWN = frozenset({
+LIMIT = 2**26  # elements of a constant
+LIMIT_IN_MODELS = 2**16  # of a constant that lives as long as the model
+READING = frozenset({"item", "__bool__", "__int__", "__float__", "__index__", "tolist", "equal", "numpy"})
+_CREATE_KNOWN = frozenset({
     "zeros", "ones", "full", "arange", "linspace", "eye", "tensor", "scalar_tensor", "zeros_like", "ones_like",
     "full_like", "new_zeros", "new_ones", "new_full", "new_tensor",
 })  # fmt: skip
-_UNKNOWN = frozenset({
+_CREATE_UNKNOWN = frozenset({
     "empty", "empty_like", "new_empty", "rand", "randn", "rand_like", "randn_like", "randint", "randperm",
 })  # fmt: skip
 _VALUE = "_foretell_value"
 
 
 def is_constant(kind: str, given: Iterable[torch.Tensor]) -> bool:
-    """Whether a call makes something of nothing, or of constants only."""
-    if kind in _KNOWN or kind in _UNKNOWN:
+    """Whether a call creates a tensor, or computes with constants only."""
+    if kind in _CREATE_KNOWN or kind in _CREATE_UNKNOWN:
         return True
     marks = [hasattr(each, _VALUE) for each in given]
     return bool(marks) and all(marks)
 
 
 def find_value(tensor: Any) -> torch.Tensor | None:
-    """A constant's value."""
+    """The value of a constant."""
     return getattr(tensor, _VALUE, None)
 
 
@@ -85,25 +86,25 @@ def keep_constant(
     *,
     limit: int = LIMIT,
 ) -> None:
-    """Mark what a call gives back, or changes, as a constant, with its value where that is known."""
+    """Mark the results of a call as constants, with their values if these are known."""
     results = _flatten(out if out is not None else args[:1])
     if any(each.requires_grad for each in results):
         return
     values: Sequence[torch.Tensor | None] = ()
-    if kind not in _UNKNOWN and all(each.numel() <= limit for each in results):
+    if kind not in _CREATE_UNKNOWN and all(each.numel() <= limit for each in results):
         values = _compute(func, kind, args, kwargs)
-    for place, result in enumerate(results):
-        setattr(result, _VALUE, values[place] if len(values) == len(results) else None)
+    for position, result in enumerate(results):
+        setattr(result, _VALUE, values[position] if len(values) == len(results) else None)
 
 
 def _compute(
     func: Callable[..., Any], kind: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Sequence[torch.Tensor | None]:
-    maker = kind in _KNOWN
-    if not maker and any(find_value(each) is None for each in _flatten((args, kwargs))):
+    creates = kind in _CREATE_KNOWN
+    if not creates and any(find_value(each) is None for each in _flatten((args, kwargs))):
         return ()
-    given = args if maker else [_exchange(each) for each in args]
-    named = {name: _exchange(each) for name, each in kwargs.items()} | ({"device": "cpu"} if maker else {})
+    given = args if creates else [_replace_by_value(each) for each in args]
+    named = {name: _replace_by_value(each) for name, each in kwargs.items()} | ({"device": "cpu"} if creates else {})
     try:
         out = func(*given, **named)
     except (RuntimeError, TypeError, NotImplementedError):
@@ -111,24 +112,24 @@ def _compute(
     return _flatten(out if out is not None else given[:1])
 
 
-def _exchange(value: Any) -> Any:
+def _replace_by_value(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return find_value(value)
     if isinstance(value, torch.device):
         return torch.device("cpu")
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        return type(value)(_exchange(each) for each in value)
+        return type(value)(_replace_by_value(each) for each in value)
     return value
 
 
 class KnownValues(TorchFunctionMode):
-    """Lets code that builds a model without data look at what it computes of nothing."""
+    """Lets code that builds a model on meta tensors read the values of constants."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Answer from what is known, and keep what becomes known."""
+        """Read known values, and keep the values of new constants."""
         kwargs = kwargs or {}
         kind = getattr(func, "__name__", "")
-        if kind in ASKING and (value := find_value(args[0])) is not None:
+        if kind in READING and (value := find_value(args[0])) is not None:
             return func(value, *args[1:], **kwargs)
         out = func(*args, **kwargs)
         if is_constant(kind, _flatten((args, kwargs))):

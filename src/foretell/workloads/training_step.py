@@ -1,44 +1,52 @@
-"""The parts of a training step beside the model: its loss, its optimizer, its checkpoints."""
+"""The parts of a training step: loss, optimizer, checkpointing, mixed precision; and a real step on a device."""
 
+import copy
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from foretell.core.errors import Mistake, SpecError
-from foretell.core.workload import Operator, StepPhase
-from foretell.workloads.costs import cost
-from foretell.workloads.recorder import CallMode, Recorder
-from foretell.workloads.step_options import StepOptions
+from foretell.core.workload import Operator, Shape, StepPhase
+from foretell.workloads.operator_costs import cost
+from foretell.workloads.step_options import InputSpec, StepOptions
 
+MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}  # with float32
+PURE = {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}
 MOMENTUM = 0.9
 _FUSED = {"sgd": ("_fused_sgd_", 3), "adam": ("_fused_adam_", 4), "adamw": ("_fused_adamw_", 4)}  # and their tensors
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 
 
-def build_optimizer(parameters: Sequence[nn.Parameter], options: StepOptions) -> torch.optim.Optimizer:
-    """The optimizer of these parameters, that goes through them one by one or all at once."""
-    foreach = options.implementation == "foreach"
+# Optimizer
+
+
+def build_optimizer(
+    parameters: Sequence[nn.Parameter], options: StepOptions, *, learning_rate: float = 0.001
+) -> torch.optim.Optimizer:
+    """The optimizer of these parameters."""
+    foreach, fused = options.implementation == "foreach", options.implementation == "fused"
     if options.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=0.01, momentum=MOMENTUM, foreach=foreach)
+        return torch.optim.SGD(parameters, lr=learning_rate, momentum=MOMENTUM, foreach=foreach, fused=fused)
     family = torch.optim.Adam if options.optimizer == "adam" else torch.optim.AdamW
-    return family(parameters, lr=0.001, foreach=foreach)
+    return family(parameters, lr=learning_rate, foreach=foreach, fused=fused)
 
 
-def build_whole_updates(model: nn.Module, options: StepOptions) -> Iterator[Operator]:
-    """What one kernel does to all parameters, which is not run but reckoned."""
+def build_fused_updates(model: nn.Module, options: StepOptions) -> Iterator[Operator]:
+    """Updates of all parameters in one kernel. They are not run; their cost is computed."""
     if options.precision == "fp16":
-        yield _build_whole_update(model, _UNSCALE, tensors=1)
+        yield _build_fused_update(model, _UNSCALE, tensors=1)
     if options.implementation == "fused":
         kind, tensors = _FUSED[options.optimizer]
-        yield _build_whole_update(model, kind, tensors=tensors)
+        yield _build_fused_update(model, kind, tensors=tensors)
 
 
-def _build_whole_update(model: nn.Module, kind: str, *, tensors: int) -> Operator:
+def _build_fused_update(model: nn.Module, kind: str, *, tensors: int) -> Operator:
     parameters = [each for each in model.parameters() if each.requires_grad]
     shapes = tuple(tuple(each.shape) for each in parameters)
     attributes = (("tensors", len(shapes)),)
@@ -57,59 +65,105 @@ def _build_whole_update(model: nn.Module, kind: str, *, tensors: int) -> Operato
     )
 
 
-def compute_loss(out: Any, loss: str) -> torch.Tensor:
-    """The number that is made small, from what the model gives back.
+# Loss
+
+
+def compute_loss(
+    out: Any, loss: str, *, build_target: "Callable[[Tensor, Shape, int], Tensor] | None" = None
+) -> torch.Tensor:
+    """The loss of what the model returned; targets are empty tensors unless ``build_target`` makes them.
 
     Raises:
         SpecError: The model has no such loss.
     """
-    own = find_own_loss(out)
+    build_target = build_target or _build_empty_target
+    own = _find_own_loss(out)
     if own is not None and loss in ("auto", "own"):
         return own
     if loss == "own":
-        raise _refuse_loss(loss, "a model that gives back its loss: one number, or something with 'loss'")
-    result = find_result(out)
+        raise _refuse_loss(loss, "a model that returns its loss: a number, or an object with an attribute 'loss'")
+    result = _find_result(out)
     if result is None or not result.is_floating_point():
-        raise _refuse_loss(loss, "a model that gives back a tensor of numbers, or something that begins with one")
+        raise _refuse_loss(loss, "a model that returns a floating-point tensor, or a sequence that starts with one")
     if loss == "sum" or (loss == "auto" and result.dim() < 2):
         return result.sum()
     if loss == "mse":
-        return functional.mse_loss(result, torch.empty_like(result))
-    return _cross_entropy(result)
-
-
-def _cross_entropy(result: torch.Tensor) -> torch.Tensor:
-    """Over the second dimension; over the last one of three, which is a vocabulary's."""
+        return functional.mse_loss(result, build_target(result, tuple(result.shape), 0))
     if result.dim() < 2:
-        raise _refuse_loss("cross_entropy", f"scores of classes for each of a batch, not shape {tuple(result.shape)}")
-    if result.dim() == 3:
+        raise _refuse_loss("cross_entropy", f"class scores for each example, not shape {tuple(result.shape)}")
+    if result.dim() == 3:  # batch, sequence, vocabulary
         result = result.flatten(0, 1)
-    target = torch.empty((result.shape[0], *result.shape[2:]), dtype=torch.int64, device=result.device)
-    return functional.cross_entropy(result, target)
+    shape = (result.shape[0], *result.shape[2:])
+    return functional.cross_entropy(result, build_target(result, shape, result.shape[1]))
+
+
+def _build_empty_target(result: Tensor, shape: Shape, classes: int) -> Tensor:
+    return torch.empty(shape, dtype=torch.int64, device=result.device) if classes else torch.empty_like(result)
 
 
 def _refuse_loss(loss: str, expected: str) -> SpecError:
     return SpecError("the training step", [Mistake(place="loss", found=loss, expected=expected)])
 
 
-def find_own_loss(out: Any) -> torch.Tensor | None:
-    """The loss that a model gives back itself."""
+def _find_own_loss(out: Any) -> torch.Tensor | None:
+    """The loss that the model itself returns."""
     found = out.get("loss") if isinstance(out, Mapping) else getattr(out, "loss", None)
     if isinstance(found, torch.Tensor):
         return found
     return out if isinstance(out, torch.Tensor) and out.dim() == 0 else None
 
 
-def find_result(out: Any) -> torch.Tensor | None:
-    """The first tensor of what a model gives back."""
+def _find_result(out: Any) -> torch.Tensor | None:
+    """The first tensor that the model returned."""
     if isinstance(out, torch.Tensor):
         return out
     values: Iterable[Any] = out.values() if isinstance(out, Mapping) else out if isinstance(out, Sequence) else ()
-    return next((found for value in values if (found := find_result(value)) is not None), None)
+    return next((found for value in values if (found := _find_result(value)) is not None), None)
+
+
+# Activation checkpointing
+
+
+@contextmanager
+def checkpointed(model: nn.Module, on_recompute: Callable[[str], AbstractContextManager[Any]]) -> Iterator[None]:
+    """Compute each repeated block again in the backward phase, within ``on_recompute(name of the block)``."""
+    blocks = find_blocks(model)
+    own = [vars(block).get("forward") for _, block in blocks]
+    for name, block in blocks:
+        block.forward = _Checkpoint(block.forward, name, on_recompute)
+    try:
+        yield
+    finally:
+        for (_, block), forward in zip(blocks, own, strict=True):
+            del block.forward
+            if forward is not None:
+                block.forward = forward
+
+
+class _Checkpoint:
+    def __init__(
+        self, forward: Callable[..., Any], name: str, on_recompute: Callable[[str], AbstractContextManager[Any]]
+    ) -> None:
+        self._forward = forward
+        self._name = name
+        self._on_recompute = on_recompute
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        first = True
+
+        def run(*given: Any, **named: Any) -> Any:
+            nonlocal first
+            if first:
+                first = False
+                return self._forward(*given, **named)
+            with self._on_recompute(self._name):
+                return self._forward(*given, **named)
+
+        return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False, determinism_check="none", **kwargs)
 
 
 def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """What is repeated in a model, as its layers; its parts where nothing is."""
+    """The repeated blocks of a model, such as its layers; its direct children if nothing repeats."""
     found: list[tuple[str, nn.Module]] = []
     _collect_blocks(model, "", found)
     return found or [(name, child) for name, child in model.named_children() if any(True for _ in child.parameters())]
@@ -128,35 +182,191 @@ def _collect_blocks(module: nn.Module, path: str, found: list[tuple[str, nn.Modu
         _collect_blocks(child, name, found)
 
 
+# A real step
+
+
+def find_device() -> torch.device:
+    """The GPU of this machine, or its CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def copy_without_data(model: nn.Module) -> nn.Module:
+    """A copy of the model on meta tensors, for the capture, which keeps the model it is given."""
+    own = [*model.parameters(), *model.buffers()]
+    memo: dict[int, Any] = {id(each): _strip(each) for each in own}
+    return copy.deepcopy(model, memo)
+
+
+def _strip(tensor: Tensor) -> Tensor:
+    bare = torch.empty_like(tensor, device="meta")
+    return nn.Parameter(bare, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else bare
+
+
+class RealStep:
+    """A model with inputs, targets and optimizer on a device. The same seed gives the same numbers."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Sequence[InputSpec],
+        options: StepOptions,
+        *,
+        device: torch.device,
+        seed: int = 0,
+    ) -> None:
+        self.device = device
+        self.options = options
+        self._pure = PURE.get(options.precision)
+        self._random = torch.Generator(device="cpu").manual_seed(seed)
+        self.model = model.to(device, self._pure).train()
+        self._args, self._kwargs = self._build_inputs(inputs)
+        trained = [each for each in self.model.parameters() if each.requires_grad]
+        self._optimizer = build_optimizer(trained, options, learning_rate=1e-6)
+        self._target: Tensor | None = None
+
+    def zero(self) -> None:
+        """Reset the gradients."""
+        self._optimizer.zero_grad()
+
+    def forward(self) -> Tensor:
+        """The loss of one batch."""
+        with self._mixed():
+            loss = compute_loss(
+                self.model(*self._args, **self._kwargs), self.options.loss, build_target=self._find_target
+            )
+        return loss / self.options.accumulation if self.options.accumulation > 1 else loss
+
+    def backward(self, loss: Tensor) -> None:
+        """Compute the gradients."""
+        torch.autograd.backward(loss)
+
+    def update(self) -> None:
+        """Update the parameters."""
+        self._optimizer.step()
+
+    def run(self) -> None:
+        """Run the whole step."""
+        self.zero()
+        for _batch in range(self.options.accumulation):
+            self.backward(self.forward())
+        self.update()
+
+    def wait(self) -> None:
+        """Wait until the device has finished."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _mixed(self) -> AbstractContextManager[Any]:
+        kind = MIXED.get(self.options.precision)
+        return nullcontext() if kind is None else torch.autocast(self.device.type, dtype=kind)
+
+    def _build_inputs(self, inputs: Sequence[InputSpec]) -> tuple[list[Tensor], dict[str, Tensor]]:
+        args, kwargs = [], {}
+        for given in inputs:
+            tensor = self._draw(given)
+            if given.name:
+                kwargs[given.name] = tensor
+            else:
+                args.append(tensor)
+        return args, kwargs
+
+    def _draw(self, given: InputSpec) -> Tensor:
+        dtype: torch.dtype = getattr(torch, given.dtype)
+        if not dtype.is_floating_point:
+            return torch.randint(0, given.high or 2, given.shape, generator=self._random).to(self.device, dtype)
+        if dtype is torch.float32 and self._pure is not None:
+            dtype = self._pure
+        return torch.randn(given.shape, generator=self._random).to(self.device, dtype)
+
+    def _find_target(self, _result: Tensor, shape: Shape, classes: int) -> Tensor:
+        """Random targets, the same in each step."""
+        if self._target is None:
+            if classes:
+                target = torch.randint(0, classes, shape, generator=self._random)
+            else:
+                target = torch.randn(shape, generator=self._random, dtype=torch.float32).to(self._pure)
+            self._target = target.to(self.device)
+        return self._target
+
+
 @contextmanager
-def checkpointed(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Keep only what goes into each block, and compute the block again in the backward phase."""
-    blocks = find_blocks(model)
-    own = [vars(block).get("forward") for _, block in blocks]
-    for name, block in blocks:
-        block.forward = _checkpoint(block.forward, name, recorder)
-    try:
+def ignore_warnings() -> Iterator[None]:
+    """Ignore the warnings of a model's own code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         yield
-    finally:
-        for (_, block), forward in zip(blocks, own, strict=True):
-            del block.forward
-            if forward is not None:
-                block.forward = forward
 
 
-def _checkpoint(forward: Callable[..., Any], name: str, recorder: Recorder) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if recorder.phase is StepPhase.FORWARD:
-            return forward(*args, **kwargs)
-        depth = len(recorder.layers)
-        recorder.layers.append(name)
-        try:
-            with torch.device("meta"), CallMode(recorder):
-                return forward(*args, **kwargs)
-        finally:  # the framework leaves a block early once it has what it needs
-            del recorder.layers[depth:]
+# Mixed precision: the casts of CUDA's autocast, for tensors without a device.
+# https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-autocast-to-float16
 
-    def checkpointed_forward(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False, determinism_check="none", **kwargs)
+_LOWER_PRECISION = frozenset({
+    "matmul", "mm", "mv", "bmm", "addmm", "addmv", "addbmm", "baddbmm", "linear",
+    "multi_head_attention_forward", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "conv_transpose3d", "prelu", "scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "lstm_cell",
+    "gru_cell", "einsum", "chain_matmul",
+})  # fmt: skip
+_FLOAT32 = frozenset({
+    "__pow__", "__rpow__", "acos", "asin", "cosh", "sinh", "tan", "cross_entropy", "nll_loss",
+    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cdist", "cumprod", "cumsum", "dist", "erfinv",
+    "exp", "expm1", "gelu_", "group_norm", "huber_loss", "kl_div", "l1_loss", "layer_norm", "log", "log10",
+    "log1p", "log2", "log_softmax", "mse_loss", "norm", "normalize", "poisson_nll_loss", "prod", "reciprocal",
+    "rsqrt", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus", "sum", "renorm",
+    "triplet_margin_loss",
+})  # fmt: skip
+_PROMOTED = frozenset({"cat", "stack", "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "index_put"})
 
-    return checkpointed_forward
+
+class Casts:
+    """Casts the arguments of calls as autocast does; parameters once for each batch."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._cast_parameters: dict[int, torch.Tensor] = {}
+
+    def forget(self) -> None:
+        """Forget the cast parameters at the end of a batch."""
+        self._cast_parameters.clear()
+
+    def apply(
+        self, kind: str, args: Sequence[Any], kwargs: Mapping[str, Any], cast: Callable[..., torch.Tensor]
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """The arguments of a call, cast where autocast casts them."""
+        dtype = self._find_dtype(kind, args)
+        if dtype is None:
+            return args, kwargs
+
+        same: dict[int, Any] = {}  # a tensor that is query and key remains one tensor
+
+        def change(value: Any) -> Any:
+            if isinstance(value, (list, tuple)):
+                return type(value)(change(each) for each in value)
+            if id(value) not in same:
+                same[id(value)] = self._change(value, dtype, cast)
+            return same[id(value)]
+
+        return tuple(change(value) for value in args), {name: change(value) for name, value in kwargs.items()}
+
+    def _change(self, value: Any, dtype: torch.dtype, cast: Callable[..., torch.Tensor]) -> Any:
+        if (
+            not isinstance(value, torch.Tensor)
+            or not value.is_floating_point()
+            or value.dtype in (dtype, torch.float64)
+        ):
+            return value
+        if not (value.is_leaf and value.requires_grad):
+            return cast(value, dtype)
+        if id(value) not in self._cast_parameters:
+            self._cast_parameters[id(value)] = cast(value, dtype)
+        return self._cast_parameters[id(value)]
+
+    def _find_dtype(self, kind: str, args: Sequence[Any]) -> torch.dtype | None:
+        if kind in _LOWER_PRECISION:
+            return self._dtype
+        if kind in _FLOAT32:
+            return torch.float32
+        if kind in _PROMOTED:
+            given = [each for value in args for each in (value if isinstance(value, (list, tuple)) else [value])]
+            dtypes = {each.dtype for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()}
+            return torch.float32 if len(dtypes) > 1 else None
+        return None

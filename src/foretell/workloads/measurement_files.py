@@ -1,15 +1,19 @@
-"""Measured steps as files: JSON that people can read."""
+"""Files of measured steps: a profile as JSON, and JSON lines to which measurements are appended."""
 
+import fcntl
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from foretell.core.errors import ImportDataError, NotFoundError, OutputError
+from foretell.core.private_files import open_to_append
 from foretell.core.workload import Attribute, Floats, Gradient, MeasuredStep, Operator, Shape, StepPhase, Workload
 
 FORMAT = "foretell profile"
@@ -22,10 +26,10 @@ class Profile:
     """A measured step, and how well it was measured."""
 
     step: MeasuredStep
-    steps: int  # that the iteration's time is the median of
-    spread: float  # of these, as a share: half of them lie within so much of the median
-    overhead: float  # by which share a step took longer while its operators were timed
-    load: float | None = None  # of the machine when it began: processes that wanted to run
+    steps: int  # whose median is the time of the iteration
+    spread: float  # relative: half of the steps are within this share of the median
+    overhead: float  # of the profiler, as a share of the time of a step
+    load: float | None = None  # of the machine at the start: runnable processes
     facts: Mapping[str, str] = field(default_factory=dict)  # threads, versions, time of day
 
 
@@ -47,11 +51,11 @@ def render_profile(profile: Profile) -> str:
 
 
 def load_profile(path: Path) -> Profile:
-    """What was measured.
+    """The profile in a file.
 
     Raises:
         NotFoundError: There is no such file.
-        ImportDataError: The file holds something else.
+        ImportDataError: The file is not a profile.
     """
     return from_record(_parse(_read(path), str(path)), source=str(path))
 
@@ -60,7 +64,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as exc:
-        raise NotFoundError("profile", str(path), hint="Make one with 'foretell workload profile'.") from exc
+        raise NotFoundError("profile", str(path), hint="Create one with 'foretell workload profile'.") from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise ImportDataError(
             f"{path}: cannot be read ({exc}); expected a file of 'foretell workload profile'"
@@ -71,14 +75,14 @@ def _parse(text: str, source: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as exc:
-        raise ImportDataError(f"{source}: no JSON ({exc}); expected a file of 'foretell workload profile'") from exc
+        raise ImportDataError(f"{source}: not JSON ({exc}); expected a file of 'foretell workload profile'") from exc
 
 
 # A profile as plain values
 
 
 def to_record(profile: Profile) -> dict[str, Any]:
-    """Plain values: each different operator once, and the order in which they ran."""
+    """A profile as plain values: each distinct operator once, and the order in which they ran."""
     step = profile.step
     return {
         "format": FORMAT,
@@ -96,22 +100,22 @@ def to_record(profile: Profile) -> dict[str, Any]:
 
 
 def from_record(record: Any, *, source: str) -> Profile:
-    """The profile that :func:`to_record` made plain.
+    """The profile of a record of :func:`to_record`.
 
     Raises:
-        ImportDataError: The values are something else.
+        ImportDataError: The values are not a profile.
     """
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ImportDataError(f"{source}: no profile; expected a file of 'foretell workload profile'")
+        raise ImportDataError(f"{source}: not a profile; expected a file of 'foretell workload profile'")
     if record.get("version") != VERSION:
         raise ImportDataError(
-            f"{source}: version {record.get('version')!r} of the format; this program reads {VERSION}. "
-            "Measure again, or use the program that wrote it."
+            f"{source}: version {record.get('version')!r} of the format; expected {VERSION}. "
+            "Measure again, or use the version of foretell that wrote it."
         )
     try:
         return _build(record)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as exc:
-        raise ImportDataError(f"{source}: a profile with a mistake in it ({exc!r}); measure again") from exc
+        raise ImportDataError(f"{source}: an invalid profile ({exc!r}); measure again") from exc
 
 
 def _build(record: Mapping[str, Any]) -> Profile:
@@ -131,7 +135,7 @@ def _build(record: Mapping[str, Any]) -> Profile:
 
 
 def workload_to_record(workload: Workload) -> dict[str, Any]:
-    """A workload in plain values. Who reads whose results is left out: they are many, and the code tells it again."""
+    """A workload as plain values, without ``sources``: they are many, and reading the code finds them again."""
     places: dict[Operator, int] = {}
     order = [places.setdefault(operator, len(places)) for operator in workload.operators]
     return {
@@ -148,7 +152,7 @@ def workload_to_record(workload: Workload) -> dict[str, Any]:
 
 
 def workload_from_record(record: Mapping[str, Any]) -> Workload:
-    """The workload that :func:`workload_to_record` made plain."""
+    """The workload of a record of :func:`workload_to_record`."""
     known = [_build_operator(values) for values in record["operators"]]
     return Workload(
         name=str(record["name"]),
@@ -188,7 +192,7 @@ def _to_shape(sizes: Sequence[int]) -> Shape:
 
 
 def _to_numbers(times: Floats) -> list[float | None]:
-    """To the nanosecond; nothing where nothing was recorded, since JSON has no word for it."""
+    """Rounded to nanoseconds; None for NaN, which JSON does not have."""
     return [None if math.isnan(time) else round(time, 9) for time in times.tolist()]
 
 
@@ -196,3 +200,97 @@ def _from_numbers(numbers: Sequence[float | None], count: int) -> Floats:
     if len(numbers) != count:
         raise ValueError(f"{len(numbers)} times for {count} operators")
     return np.array([math.nan if number is None else number for number in numbers], dtype=np.float64)
+
+
+class JsonLinesFile:
+    """A file with a header, then a line for each measurement. An interrupted program can continue it."""
+
+    def __init__(self, path: Path, *, format_: str, version: int, command: str) -> None:
+        self.path = path
+        self._format = format_
+        self._version = version
+        self._command = command
+
+    def open(self, build_header: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The header of the file; a new file is created if there is none.
+
+        Raises:
+            ImportDataError: The file has another format or version.
+            OutputError: It cannot be written.
+        """
+        head = next(self._lines(), None) if self.path.exists() else None
+        if head is None:
+            head = build_header()
+            self.append(head)
+        if head.get("format") != self._format:
+            raise ImportDataError(f"{self.path}: not a file of '{self._command}'. Use another name.")
+        if head.get("version") != self._version:
+            raise ImportDataError(
+                f"{self.path}: version {head.get('version')!r} of the format; expected {self._version}. "
+                "Use another name."
+            )
+        return head
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the file: two processes would measure the same, and disturb each other.
+
+        Raises:
+            OutputError: Another process has locked it.
+        """
+        with self.path.open("rb") as file:
+            try:
+                _lock(file)
+            except BlockingIOError as exc:
+                raise OutputError(
+                    f"{self.path}: another '{self._command}' is writing to it. Wait until it ends, or use another name."
+                ) from exc
+            yield
+
+    def split(self) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+        """The header, and the lines after it."""
+        lines = self._lines()
+        return next(lines, {}), lines
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Write a line at once. A line that was cut off before is left on its own.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open_to_append(self.path) as file:
+                if file.tell() and not _ends_whole(file):
+                    file.write(b"\n")
+                file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        except OutputError:
+            raise
+        except OSError as exc:
+            raise OutputError(f"{self.path}: cannot be written ({exc.strerror}); use another name") from exc
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ImportDataError(f"{self.path}: cannot be read ({exc}); use another name") from exc
+        for line in text.splitlines():
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:  # cut off
+                continue
+            yield record if isinstance(record, dict) else {}
+
+
+def _lock(file: IO[bytes]) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks
+        return
+
+
+def _ends_whole(file: Any) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return bool(file.read(1) == b"\n")

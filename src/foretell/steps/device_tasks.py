@@ -13,7 +13,7 @@ _ITEM = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 _HEAD = 64  # width of an attention's head where nobody says
 
 
-class Work(StrEnum):
+class TaskKind(StrEnum):
     """A kind of work by what limits it."""
 
     CONVOLUTION = "convolution"
@@ -22,10 +22,10 @@ class Work(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class DeviceTask:
     """A piece of an operator that a device does in one go, or two in the backward phase."""
 
-    work: Work
+    work: TaskKind
     kind: str
     phase: StepPhase
     sizes: tuple[float, ...]  # see the builders below
@@ -36,7 +36,7 @@ class Part:
     repeats: int = 1  # how often that is done, one after the other
 
 
-def split(operator: Operator) -> tuple[Part, ...]:
+def split_operator(operator: Operator) -> tuple[DeviceTask, ...]:
     """What a device does for an operator; nothing for one without kernels."""
     item = _ITEM.get(operator.dtype, 4)
     if operator.kind in CONVOLUTIONS and len(operator.inputs) > 1 and operator.phase is not StepPhase.UPDATE:
@@ -54,10 +54,10 @@ def split(operator: Operator) -> tuple[Part, ...]:
 # Passes over memory: first dimension, second, the rest, the last, elements written
 
 
-def _pass(operator: Operator, item: int) -> Part:
+def _pass(operator: Operator, item: int) -> DeviceTask:
     shape = max((*operator.inputs, operator.output), key=math.prod, default=())
-    return Part(
-        work=Work.PASS,
+    return DeviceTask(
+        work=TaskKind.PASS,
         kind=operator.kind,
         phase=operator.phase,
         sizes=_describe(shape),
@@ -74,12 +74,12 @@ def _describe(shape: Shape) -> tuple[float, ...]:
     return (float(first), float(second), float(rest), float(shape[-1] if shape else 1), float(math.prod(shape)))
 
 
-def _plain(kind: str, phase: StepPhase, shape: Shape, item: int, *, passes: float, kernels: int = 1) -> Part:
+def _plain(kind: str, phase: StepPhase, shape: Shape, item: int, *, passes: float, kernels: int = 1) -> DeviceTask:
     """A pass that is part of something larger."""
     size = float(math.prod(shape))
-    return Part(
-        work=Work.PASS, kind=kind, phase=phase, sizes=_describe(shape), flops=size, bytes_moved=passes * size * item,
-        kernels=kernels, item=item,
+    return DeviceTask(
+        work=TaskKind.PASS, kind=kind, phase=phase, sizes=_describe(shape), flops=size,
+        bytes_moved=passes * size * item, kernels=kernels, item=item,
     )  # fmt: skip
 
 
@@ -88,17 +88,17 @@ def _plain(kind: str, phase: StepPhase, shape: Shape, item: int, *, passes: floa
 
 def _product(
     kind: str, phase: StepPhase, sizes: tuple[float, float, float, float], item: int, *, both: bool = True
-) -> Part:
+) -> DeviceTask:
     rows, columns, inner, many = sizes
     times = 1 if phase is StepPhase.FORWARD else 1 + both
     moved = many * (rows * inner + inner * columns + rows * columns) * item
-    return Part(
-        work=Work.PRODUCT, kind=kind, phase=phase, sizes=sizes, flops=2 * times * many * rows * columns * inner,
+    return DeviceTask(
+        work=TaskKind.PRODUCT, kind=kind, phase=phase, sizes=sizes, flops=2 * times * many * rows * columns * inner,
         bytes_moved=times * moved, kernels=times, item=item,
     )  # fmt: skip
 
 
-def _products(operator: Operator, item: int) -> tuple[Part, ...]:
+def _products(operator: Operator, item: int) -> tuple[DeviceTask, ...]:
     if operator.kind == "linear":
         return _linear(operator, item)
     first, second = operator.inputs[:2]
@@ -112,7 +112,7 @@ def _products(operator: Operator, item: int) -> tuple[Part, ...]:
     return (_product("matmul", operator.phase, sizes, item, both=operator.input_gradient),)
 
 
-def _linear(operator: Operator, item: int) -> tuple[Part, ...]:
+def _linear(operator: Operator, item: int) -> tuple[DeviceTask, ...]:
     (given, weight), phase = operator.inputs[:2], operator.phase
     inner = float(given[-1])
     rows, columns = math.prod(given) / max(inner, 1), float(weight[0])
@@ -128,7 +128,7 @@ def _linear(operator: Operator, item: int) -> tuple[Part, ...]:
 # Convolutions: images, channels in and out of a group, groups, size in and out, kernel, stride, padding, gradient
 
 
-def _convolution(operator: Operator, item: int) -> tuple[Part, ...]:
+def _convolution(operator: Operator, item: int) -> tuple[DeviceTask, ...]:
     core = _convolve(operator, item)
     if len(operator.inputs) < 3:
         return (core,)
@@ -136,7 +136,7 @@ def _convolution(operator: Operator, item: int) -> tuple[Part, ...]:
     return (core, _plain(kind, operator.phase, operator.output, item, passes=passes))
 
 
-def _convolve(operator: Operator, item: int) -> Part:
+def _convolve(operator: Operator, item: int) -> DeviceTask:
     """A convolution without its bias."""
     (given, weight), output = operator.inputs[:2], operator.output
     if "transpose" in operator.kind:  # the same work with input and output exchanged
@@ -162,8 +162,8 @@ def _convolve(operator: Operator, item: int) -> Part:
         float(_one(operator.get("padding", 0))),
         float(times),
     )
-    return Part(
-        work=Work.CONVOLUTION, kind=operator.kind, phase=operator.phase, sizes=sizes, flops=times * flops / apart,
+    return DeviceTask(
+        work=TaskKind.CONVOLUTION, kind=operator.kind, phase=operator.phase, sizes=sizes, flops=times * flops / apart,
         bytes_moved=times * moved / apart, kernels=times, item=item, repeats=apart,
     )  # fmt: skip
 
@@ -175,7 +175,7 @@ def _one(value: Attribute) -> int:
 # Composites
 
 
-def _multi_head(operator: Operator, item: int) -> tuple[Part, ...]:
+def _multi_head(operator: Operator, item: int) -> tuple[DeviceTask, ...]:
     """Three projections in one, attention, one projection; with their copies."""
     length, batch, width = (*operator.inputs[0], 1)[:3]
     heads = _one(operator.get("num_heads", max(1, width // _HEAD)))
@@ -192,12 +192,12 @@ def _multi_head(operator: Operator, item: int) -> tuple[Part, ...]:
     )
 
 
-def _attention(operator: Operator, item: int) -> tuple[Part, ...]:
+def _attention(operator: Operator, item: int) -> tuple[DeviceTask, ...]:
     query, key = (operator.inputs + operator.inputs[:1])[:2]
     return _attention_parts((math.prod(query[:-2]), query[-2], key[-2]), query[-1], operator.phase, item)
 
 
-def _attention_parts(scores: Shape, width: int, phase: StepPhase, item: int) -> tuple[Part, ...]:
+def _attention_parts(scores: Shape, width: int, phase: StepPhase, item: int) -> tuple[DeviceTask, ...]:
     many, queries, keys = (float(size) for size in scores)
     back = phase is StepPhase.BACKWARD
     return (
@@ -207,7 +207,7 @@ def _attention_parts(scores: Shape, width: int, phase: StepPhase, item: int) -> 
     )
 
 
-_COMPOSITES: dict[str, Callable[[Operator, int], tuple[Part, ...]]] = {
+_COMPOSITES: dict[str, Callable[[Operator, int], tuple[DeviceTask, ...]]] = {
     "multi_head_attention_forward": _multi_head,
     "scaled_dot_product_attention": _attention,
 }

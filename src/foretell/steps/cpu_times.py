@@ -17,8 +17,8 @@ from foretell.core.devices import Device
 from foretell.core.model_checks import read_numbers
 from foretell.core.workload import Attribute, Floats, Operator, Shape, StepPhase, Workload
 from foretell.steps.boosted_trees import fit_trees
-from foretell.steps.host_times import name_word
-from foretell.steps.operator_parts import CONVOLUTIONS, PRODUCTS
+from foretell.steps.device_tasks import CONVOLUTIONS, PRODUCTS
+from foretell.steps.host_times import name_operator
 
 LEAST_S = 3e-6  # of a kernel
 _LOOPS = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
@@ -82,7 +82,7 @@ class CallModel:
 
     def _find_levels(self, calls: Sequence[Call]) -> Floats:
         known = [
-            self.levels_.get(name_word(call.operator), self.levels_.get(_name_group(call.operator), 0.0))
+            self.levels_.get(name_operator(call.operator), self.levels_.get(_name_group(call.operator), 0.0))
             for call in calls
         ]
         return np.array(known, dtype=float)
@@ -122,7 +122,7 @@ def _learn_levels(calls: Sequence[Call], factor: Floats) -> dict[str, float]:
     levels = {group: float(np.median(factor[places])) for group, places in _group(calls).items()}
     words: dict[str, list[int]] = defaultdict(list)
     for place, call in enumerate(calls):
-        words[name_word(call.operator)].append(place)
+        words[name_operator(call.operator)].append(place)
     for word, places in words.items():
         above, count = levels[_name_group(calls[places[0]].operator)], len(places)
         levels[word] = (float(np.median(factor[places])) * count + above * _SHRINK) / (count + _SHRINK)

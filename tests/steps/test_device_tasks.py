@@ -1,4 +1,4 @@
-"""Operators are split into the work a device does for them, and no work is lost."""
+"""Operators are split_operator into the work a device does for them, and no work is lost."""
 
 from dataclasses import replace
 
@@ -6,8 +6,8 @@ import pytest
 from tests.steps.synthetic_steps import make_operator
 
 from foretell.core.workload import Attribute, Operator, Shape, StepPhase
-from foretell.steps.operator_parts import Part, Work, split
-from foretell.workloads.costs import cost
+from foretell.steps.device_tasks import DeviceTask, TaskKind, split_operator
+from foretell.workloads.operator_costs import cost
 
 FORWARD, BACKWARD, UPDATE = StepPhase
 BOTH = pytest.mark.parametrize("phase", [FORWARD, BACKWARD])
@@ -36,27 +36,27 @@ def convolve(*, phase: StepPhase = FORWARD, groups: int = 1, bias: bool = False,
     return make("conv2d", *inputs, output=(8, 32, 10, 10), phase=phase, input_gradient=not first, groups=groups)
 
 
-def count_flops(parts: tuple[Part, ...], *works: Work) -> float:
-    return sum(part.flops * part.repeats for part in parts if part.work in (works or Work))
+def count_flops(parts: tuple[DeviceTask, ...], *works: TaskKind) -> float:
+    return sum(part.flops * part.repeats for part in parts if part.work in (works or TaskKind))
 
 
 @BOTH
 @pytest.mark.parametrize("groups", [1, 4, 16])
 def test_a_convolution_s_work_is_all_there(phase: StepPhase, groups: int) -> None:
     operator = convolve(phase=phase, groups=groups)
-    (part,) = split(operator)
-    assert part.work is Work.CONVOLUTION
+    (part,) = split_operator(operator)
+    assert part.work is TaskKind.CONVOLUTION
     assert part.flops * part.repeats == pytest.approx(operator.flops)
 
 
 @pytest.mark.parametrize(("groups", "repeats"), [(1, 1), (4, 4), (16, 1)])
 def test_groups_are_done_one_by_one_but_those_of_one_channel(groups: int, repeats: int) -> None:
-    (part,) = split(convolve(groups=groups))
+    (part,) = split_operator(convolve(groups=groups))
     assert part.repeats == repeats
 
 
 def test_convolutions_are_described_group_by_group() -> None:
-    (part,) = split(convolve(groups=4))
+    (part,) = split_operator(convolve(groups=4))
     images, channels, made, groups, size_in, size_out, high, wide, stride, _padding, times = part.sizes
     assert (images, channels, made, groups) == (8, 4, 8, 1)
     assert (size_in, size_out, high, wide, stride, times) == (10, 10, 3, 3, 1, 1)
@@ -66,27 +66,27 @@ def test_attributes_of_one_number_or_two_are_the_same() -> None:
     shapes = ((8, 16, 10, 10), (32, 16, 3, 3))
     one = make("conv2d", *shapes, output=(8, 32, 5, 5), stride=2, padding=1)
     two = make("conv2d", *shapes, output=(8, 32, 5, 5), stride=(2, 2), padding=(1, 1))
-    assert split(one) == split(two)
-    assert split(one)[0].sizes[8:10] == (2, 1)
+    assert split_operator(one) == split_operator(two)
+    assert split_operator(one)[0].sizes[8:10] == (2, 1)
 
 
 @pytest.mark.parametrize(("phase", "kind", "passes"), [(FORWARD, "add_", 2), (BACKWARD, "sum", 1)])
 def test_a_bias_is_a_part_of_its_own(phase: StepPhase, kind: str, passes: int) -> None:
-    core, bias = split(convolve(phase=phase, bias=True))
-    assert (core,) == split(convolve(phase=phase))
-    assert (bias.work, bias.kind, bias.phase) == (Work.PASS, kind, phase)
+    core, bias = split_operator(convolve(phase=phase, bias=True))
+    assert (core,) == split_operator(convolve(phase=phase))
+    assert (bias.work, bias.kind, bias.phase) == (TaskKind.PASS, kind, phase)
     assert bias.bytes_moved == passes * 8 * 32 * 10 * 10 * 4
 
 
 def test_the_first_convolution_makes_one_gradient_only() -> None:
-    (usual,), (first,) = split(convolve(phase=BACKWARD)), split(convolve(phase=BACKWARD, first=True))
+    (usual,), (first,) = split_operator(convolve(phase=BACKWARD)), split_operator(convolve(phase=BACKWARD, first=True))
     assert (usual.kernels, first.kernels) == (2, 1)
     assert (usual.flops, usual.bytes_moved) == (2 * first.flops, 2 * first.bytes_moved)
 
 
 def test_a_transposed_convolution_is_one_with_its_ends_exchanged() -> None:
     operator = make("conv_transpose2d", (8, 32, 5, 5), (32, 16, 2, 2), output=(8, 16, 10, 10), stride=2)
-    (part,) = split(operator)
+    (part,) = split_operator(operator)
     assert part.flops == pytest.approx(operator.flops)
     assert part.sizes[:6] == (8, 16, 32, 1, 10, 5)
 
@@ -94,15 +94,15 @@ def test_a_transposed_convolution_is_one_with_its_ends_exchanged() -> None:
 @BOTH
 def test_a_linear_is_one_product_or_two(phase: StepPhase) -> None:
     operator = make("linear", (4, 50, 64), (96, 64), output=(4, 50, 96), phase=phase)
-    (part,) = split(operator)
-    assert (part.work, part.sizes) == (Work.PRODUCT, (200, 96, 64, 1))
+    (part,) = split_operator(operator)
+    assert (part.work, part.sizes) == (TaskKind.PRODUCT, (200, 96, 64, 1))
     assert part.kernels == (1 if phase is FORWARD else 2)
     assert part.flops == pytest.approx(operator.flops)
 
 
 def test_a_linear_at_the_begin_makes_one_gradient_only() -> None:
     operator = make("linear", (8, 64), (96, 64), output=(8, 96), phase=BACKWARD, input_gradient=False)
-    (part,) = split(operator)
+    (part,) = split_operator(operator)
     assert (part.kernels, part.flops) == (1, 2 * 8 * 64 * 96)
 
 
@@ -117,9 +117,9 @@ def test_a_linear_at_the_begin_makes_one_gradient_only() -> None:
 def test_a_linear_s_bias_is_a_pass_where_the_framework_makes_it_one(
     phase: StepPhase, shape: Shape, kinds: list[str]
 ) -> None:
-    parts = split(make("linear", shape, (96, 64), (96,), output=(*shape[:-1], 96), phase=phase))
+    parts = split_operator(make("linear", shape, (96, 64), (96,), output=(*shape[:-1], 96), phase=phase))
     assert [part.kind for part in parts] == kinds
-    assert all(part.work is Work.PASS for part in parts[1:])
+    assert all(part.work is TaskKind.PASS for part in parts[1:])
 
 
 @pytest.mark.parametrize(
@@ -132,26 +132,26 @@ def test_a_linear_s_bias_is_a_pass_where_the_framework_makes_it_one(
     ],
 )
 def test_products_are_counted(first: Shape, second: Shape, sizes: tuple[float, ...]) -> None:
-    (part,) = split(make("matmul", first, second, output=()))
+    (part,) = split_operator(make("matmul", first, second, output=()))
     rows, columns, inner, many = sizes
-    assert (part.work, part.sizes) == (Work.PRODUCT, sizes)
+    assert (part.work, part.sizes) == (TaskKind.PRODUCT, sizes)
     assert part.flops == 2 * rows * columns * inner * many
 
 
 def test_attention_is_two_products_and_what_is_between() -> None:
     heads = (2, 12, 197, 64)
     operator = make("scaled_dot_product_attention", heads, heads, heads, output=heads)
-    parts = split(operator)
+    parts = split_operator(operator)
     assert [part.kind for part in parts] == ["matmul", "softmax", "matmul"]
-    assert count_flops(parts, Work.PRODUCT) == pytest.approx(operator.flops)
+    assert count_flops(parts, TaskKind.PRODUCT) == pytest.approx(operator.flops)
 
 
 @BOTH
 def test_multi_head_attention_s_work_is_all_there(phase: StepPhase) -> None:
     shape = (197, 2, 768)
     operator = make("multi_head_attention_forward", shape, output=shape, phase=phase, num_heads=12)
-    parts = split(operator)
-    assert [part.kind for part in parts if part.work is Work.PRODUCT] == ["linear", "matmul", "matmul", "linear"]
+    parts = split_operator(operator)
+    assert [part.kind for part in parts if part.work is TaskKind.PRODUCT] == ["linear", "matmul", "matmul", "linear"]
     assert count_flops(parts) == pytest.approx(operator.flops, rel=0.01)
 
 
@@ -159,37 +159,37 @@ def test_heads_are_64_wide_where_nobody_says() -> None:
     shape = (197, 2, 768)
     said = make("multi_head_attention_forward", shape, output=shape, num_heads=12)
     unsaid = make("multi_head_attention_forward", shape, output=shape)
-    assert split(said) == split(unsaid)
+    assert split_operator(said) == split_operator(unsaid)
 
 
 @pytest.mark.parametrize("kind", ["mul_", "add_", "linear", "conv2d"])
 def test_updates_are_passes(kind: str) -> None:
     shape = (96, 64)
     operator = replace(make_operator(kind, phase=UPDATE, shape=shape), inputs=(shape, shape))
-    (part,) = split(operator)
-    assert (part.work, part.kind, part.phase) == (Work.PASS, kind, UPDATE)
+    (part,) = split_operator(operator)
+    assert (part.work, part.kind, part.phase) == (TaskKind.PASS, kind, UPDATE)
     assert (part.flops, part.bytes_moved, part.kernels) == (operator.flops, operator.bytes_moved, 1)
 
 
 def test_a_pass_is_described_by_its_largest_tensor() -> None:
-    (part,) = split(replace(make_operator("cat", shape=(8, 16, 4, 4)), output=(8, 48, 4, 4)))
+    (part,) = split_operator(replace(make_operator("cat", shape=(8, 16, 4, 4)), output=(8, 48, 4, 4)))
     assert part.sizes == (8, 48, 16, 4, 8 * 48 * 16)
 
 
 def test_a_pass_over_one_number_has_sizes_too() -> None:
-    (part,) = split(replace(make_operator("item"), inputs=(), output=()))
+    (part,) = split_operator(replace(make_operator("item"), inputs=(), output=()))
     assert part.sizes == (1, 1, 1, 1, 1)
 
 
 def test_calls_without_kernels_are_no_work() -> None:
-    assert split(replace(make_operator("__add__", phase=BACKWARD), kernels=0)) == ()
+    assert split_operator(replace(make_operator("__add__", phase=BACKWARD), kernels=0)) == ()
 
 
 @pytest.mark.parametrize(("dtype", "item"), [("float64", 8), ("float32", 4), ("float16", 2), ("bfloat16", 2)])
 def test_elements_are_as_large_as_their_type(dtype: str, item: int) -> None:
-    (part,) = split(replace(make("linear", (8, 64), (96, 64), output=(8, 96)), dtype=dtype))
+    (part,) = split_operator(replace(make("linear", (8, 64), (96, 64), output=(8, 96)), dtype=dtype))
     assert (part.item, part.bytes_moved) == (item, item * (8 * 64 + 96 * 64 + 8 * 96))
 
 
 def test_equal_operators_have_equal_parts() -> None:
-    assert hash(split(convolve(bias=True))) == hash(split(convolve(bias=True)))
+    assert hash(split_operator(convolve(bias=True))) == hash(split_operator(convolve(bias=True)))

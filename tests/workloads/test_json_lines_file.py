@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from foretell.core.errors import ImportDataError, OutputError
-from foretell.workloads.json_lines import LinesFile
+from foretell.workloads.measurement_files import JsonLinesFile
 
 HEAD = {"format": "test lines", "version": 1}
 
 
-def open_file(path: Path) -> LinesFile:
-    return LinesFile(path, format_="test lines", version=1, maker="foretell test")
+def open_file(path: Path) -> JsonLinesFile:
+    return JsonLinesFile(path, format_="test lines", version=1, command="foretell test")
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def test_two_do_not_measure_at_once(path: Path) -> None:
     file = open_file(path)
     file.open(lambda: HEAD)
     told = pytest.raises(OutputError, match="another 'foretell test' measures into it now")
-    with file.alone(), told, open_file(path).alone():
+    with file.locked(), told, open_file(path).locked():
         raise AssertionError
-    with open_file(path).alone():
+    with open_file(path).locked():
         file.append({"n": 1})
 
 

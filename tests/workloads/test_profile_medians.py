@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from foretell.core.workload import Floats, Operator, StepPhase, Workload
-from foretell.workloads.step_timing import BareStep, StepTiming, build_profile
+from foretell.workloads.step_timing import PlainStep, StepTiming, build_profile
 
 FORWARD, BACKWARD, UPDATE = StepPhase
 WORKLOAD = Workload(
@@ -26,9 +26,9 @@ def time_step(*, factor: float = 1.0, launch: Floats | None = None) -> StepTimin
     )
 
 
-def bare(*steps: float, phase: float | None = None) -> list[BareStep]:
+def bare(*steps: float, phase: float | None = None) -> list[PlainStep]:
     phases = {} if phase is None else dict.fromkeys(StepPhase, phase)
-    return [BareStep(step_s=step, phases_s=phases) for step in steps]
+    return [PlainStep(step_s=step, phases_s=phases) for step in steps]
 
 
 def test_operators_and_gaps_add_up_to_the_iteration() -> None:
