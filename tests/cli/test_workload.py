@@ -123,7 +123,7 @@ def test_the_same_step_again_is_a_repetition(tmp_path: Path, foretell: Run) -> N
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("workload show net.py:build_model", ["nobody says", "--input 32,3,224,224"]),
+        ("workload show net.py:build_model", ["inputs of the model are unknown", "--input 32,3,224,224"]),
         ("workload show net.py:build_model --input 8x16", ["'8x16'", "SHAPE[:DTYPE[:HIGH]]"]),
         ("workload show net.py:build_model --input 8,0", ["'8,0'", "sizes of 1 or more"]),
         ("workload show net.py:build_model --input 8,16:float31", ["float31", "bfloat16"]),
@@ -147,7 +147,7 @@ def test_the_same_step_again_is_a_repetition(tmp_path: Path, foretell: Run) -> N
         ("workload show nowhere.json", ["nowhere.json"]),
         ("workload show nowhere.pt2", ["nowhere.pt2"]),
         ("workload profile net.py:build_model --input 8,17", ["(8, 17)", "Check --input"]),
-        ("workload profile net.py:build_model", ["nobody says", "--input 32,3,224,224"]),
+        ("workload profile net.py:build_model", ["inputs of the model are unknown", "--input 32,3,224,224"]),
         ("workload profile net.py:build_model --input 8,16 --seconds soon", ["--seconds", "'soon'", "90s"]),
         ("workload predict net.py:build_model --input 8,16", ["--device"]),
         ("device learn --budget soon", ["--budget", "'soon'", "10m"]),

@@ -209,7 +209,7 @@ class TestOptions:
 
     def test_a_model_may_bring_its_own_loss(self) -> None:
         assert kinds(read(models.Scored(), "4,16"), StepPhase.FORWARD)[-1] == "mean"
-        with pytest.raises(SpecError, match="gives back its loss"):
+        with pytest.raises(SpecError, match="returns its loss"):
             read(models.Perceptron(), "4,16", loss="own")
 
     def test_language_is_scored_over_its_vocabulary(self) -> None:
@@ -233,7 +233,7 @@ class TestErrors:
         message = str(error.value)
         assert "models.py:" in message
         assert line in message
-        assert "depends on a tensor's values" in message
+        assert "depends on tensor values" in message
         assert "Move it out of forward" in message
 
     def test_a_missing_argument_is_the_models_own_error(self) -> None:

@@ -49,19 +49,19 @@ def test_a_line_that_was_cut_short_costs_only_itself(path: Path) -> None:
 def test_a_file_of_another_kind_is_refused(path: Path, text: str) -> None:
     path.parent.mkdir()
     path.write_text(text)
-    with pytest.raises(ImportDataError, match=r"no file of 'foretell test'. Name another file"):
+    with pytest.raises(ImportDataError, match=r"not a file of 'foretell test'. Use another name"):
         open_file(path).open(dict)
 
 
 def test_a_file_of_another_version_is_refused(path: Path) -> None:
-    with pytest.raises(ImportDataError, match=r"version 2 of the format; this program reads 1. Name another file"):
+    with pytest.raises(ImportDataError, match=r"version 2 of the format; expected 1. Use another name"):
         open_file(path).open(lambda: {**HEAD, "version": 2})
 
 
 def test_two_do_not_measure_at_once(path: Path) -> None:
     file = open_file(path)
     file.open(lambda: HEAD)
-    told = pytest.raises(OutputError, match="another 'foretell test' measures into it now")
+    told = pytest.raises(OutputError, match="another 'foretell test' is writing to it")
     with file.locked(), told, open_file(path).locked():
         raise AssertionError
     with open_file(path).locked():

@@ -151,7 +151,7 @@ class TestConfigurations:
     def test_what_is_no_configuration_is_named(self, tmp_path: Path) -> None:
         pytest.importorskip("transformers")
         (tmp_path / "config.json").write_text("{")
-        with pytest.raises(WorkloadError, match="is no JSON"):
+        with pytest.raises(WorkloadError, match="is not JSON"):
             load_model(str(tmp_path))
         (tmp_path / "config.json").write_text('{"model_type": "no such type"}')
         with pytest.raises(WorkloadError, match=r"config.json failed"):

@@ -95,7 +95,7 @@ def test_other_files_are_refused(path: Path, text: str) -> None:
 
 def test_a_later_format_is_refused(path: Path) -> None:
     change(path, version=2)
-    with pytest.raises(ImportDataError, match="version 2 of the format; this program reads 1"):
+    with pytest.raises(ImportDataError, match="version 2 of the format; expected 1"):
         load_profile(path)
 
 

@@ -1,7 +1,6 @@
 """Buckets told from a step are those that distributed training really fills."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -39,7 +38,7 @@ def alone() -> Iterator[None]:
 def test_a_workers_buckets_after_its_first_iteration(cap: int) -> None:
     sent: list[int] = []
 
-    def send(_: None, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    def send(_: None, bucket: distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
         sent.append(4 * bucket.buffer().numel())
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer())

@@ -19,8 +19,8 @@ from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import MeasuredStep, StepPhase, Workload
 from foretell.measure.machine import detect_machine
 from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPrediction, find_phases
+from foretell.workloads.api import INPUTS_UNKNOWN, require_torch
 from foretell.workloads.api import read_workload as read_step
-from foretell.workloads.api import require_torch
 from foretell.workloads.measurement_files import Profile, load_profile, render_profile, save_profile
 from foretell.workloads.step_options import InputSpec, StepOptions, parse_input, resize
 
@@ -174,7 +174,7 @@ def profile_workload(
         loaded = load_model(source, arguments=given, on_meta=False)
         chosen = resize(_read_inputs(inputs) or loaded.inputs, batch)
         if not chosen:
-            raise WorkloadError(f"{source}: nobody says what the model is given; say it, as in --input 32,3,224,224")
+            raise WorkloadError(f"{source}: {INPUTS_UNKNOWN}")
         found = profile(loaded.model, chosen, options=options, name=source, seconds=seconds)
         run = _build_run(found, given, chosen, began)
         types = {name: ParameterType.INTEGER if name == "batch" else ParameterType.TEXT for name in run.spec.parameters}

@@ -6,6 +6,8 @@ from foretell.core.errors import MissingExtraError, WorkloadError
 from foretell.core.workload import Workload
 from foretell.workloads.step_options import InputSpec, StepOptions, resize
 
+INPUTS_UNKNOWN = "the inputs of the model are unknown; pass them, for example --input 32,3,224,224"
+
 
 def read_workload(
     source: str,
