@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from foretell.advice.site_lookup import list_allocations
 from foretell.advice.sites import get_site, list_sites
+from foretell.core.prices import price_per_hour
 from foretell.core.site import NodeType, Site
 
 CPU = NodeType(name="cpu", partition="batch", cores=40, memory_bytes=2**37, max_nodes=4)
@@ -88,5 +89,5 @@ def test_every_allocation_fits_its_node_type_and_leads_back_to_it(
 
 def test_the_cheapest_gpu_job_at_osc_is_a_core_and_a_gpu() -> None:
     offers = [(node, allocation) for node, allocation in list_allocations(get_site("osc")) if allocation.gpus]
-    _, cheapest = min(offers, key=lambda offer: offer[0].price_per_hour(offer[1]))
+    _, cheapest = min(offers, key=lambda offer: price_per_hour(*offer))
     assert (cheapest.cores, cheapest.gpus) == (1, 1)

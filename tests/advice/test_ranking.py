@@ -14,6 +14,7 @@ from foretell.advice.policy import Cheapest, Fastest
 from foretell.advice.ranking import build_market, pareto_front, rank
 from foretell.advice.site_lookup import list_allocations
 from foretell.advice.sites import list_sites
+from foretell.core.prices import price_per_hour
 from foretell.core.site import Site
 
 _GIB = 2**30
@@ -28,7 +29,7 @@ def test_prices_of_many_are_the_prices_of_each(site: Site, memory: int) -> None:
     options = list_allocations(site, nodes=(1, 2, 4))
     prices = build_market(options).price_per_hour(np.full(len(options), float(memory)))
     each = [
-        node.price_per_hour(replace(allocation, memory_bytes=min(memory, node.memory_bytes) or None))
+        price_per_hour(node, replace(allocation, memory_bytes=min(memory, node.memory_bytes) or None))
         for node, allocation in options
     ]
     assert prices == pytest.approx([float(price) for price in each], rel=1e-12)

@@ -2,6 +2,7 @@ import pytest
 
 from foretell.advice.site_lookup import build_local_site, list_allocations
 from foretell.core.errors import SiteError
+from foretell.core.prices import price_per_hour
 from foretell.core.run import Machine
 from foretell.core.site import Billing
 
@@ -12,7 +13,7 @@ def test_the_machine_as_detected_costs_nothing() -> None:
     (node,) = site.node_types
     assert (site.name, site.scheduler) == ("local", "shell")
     assert (node.cores, node.memory_bytes, node.cpu_mhz) == (6, 2**34, 2400.0)
-    assert all(node.billing is Billing.FREE and not node.price_per_hour(it) for node, it in list_allocations(site))
+    assert all(node.billing is Billing.FREE and not price_per_hour(node, it) for node, it in list_allocations(site))
 
 
 def test_its_gpus_can_be_used_or_not() -> None:

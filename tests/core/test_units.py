@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from foretell.core.units import (
+    describe_money,
     parse_bytes,
     parse_duration,
     parse_money,
@@ -19,6 +20,8 @@ from foretell.core.units import (
     render_duration,
     render_link,
     render_money,
+    render_most_money,
+    render_price,
     render_rate,
 )
 
@@ -141,16 +144,41 @@ def test_clock_is_rounded_up_to_the_minute(seconds: float) -> None:
 
 
 @given(amount=st.decimals(0, 10**9, places=6))
-def test_rendered_money_reads_back_as_nearly_the_same(amount: Decimal) -> None:
-    read = parse_money(render_money(amount).replace(",", ""))
+def test_rendered_prices_read_back_as_nearly_the_same(amount: Decimal) -> None:
+    read = parse_money(render_price(amount).replace(",", ""))
     assert float(read) == pytest.approx(float(amount), rel=0.05, abs=1e-8)
+
+
+@given(amount=st.decimals("0.01", 10**9, places=6))
+def test_charges_are_rounded_to_the_cent(amount: Decimal) -> None:
+    assert abs(parse_money(render_money(amount).replace(",", "")) - amount) <= Decimal("0.005")
+
+
+@given(amount=st.decimals(0, 10**9, places=6))
+def test_the_most_that_is_charged_is_rounded_up(amount: Decimal) -> None:
+    assert 0 <= parse_money(render_most_money(amount).replace(",", "")) - amount < Decimal("0.01")
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "shown", "said"),
+    [
+        ("0.0000081", "USD", "< $0.01", "less than a cent"),
+        ("0.00999", "SU", "< 0.01 SU", "less than 0.01 SU"),
+        ("0", "USD", "$0.00", "$0.00"),
+        ("0.01", "EUR", "0.01 EUR", "0.01 EUR"),
+        ("1234.567", "USD", "$1,234.57", "$1,234.57"),
+    ],
+)
+def test_less_than_a_cent_is_said_so(amount: str, currency: str, shown: str, said: str) -> None:
+    assert render_money(Decimal(amount), currency) == shown
+    assert describe_money(Decimal(amount), currency) == said
 
 
 def test_currency_follows_the_amount() -> None:
     assert render_money(Decimal("3.1"), "SU") == "3.10 SU"
 
 
-@pytest.mark.parametrize("render", [render_duration, render_bytes, render_money])
+@pytest.mark.parametrize("render", [render_duration, render_bytes, render_money, render_price])
 def test_what_is_not_finite_is_unknown(render: Callable[[float], str]) -> None:
     assert {render(math.inf), render(math.nan)} == {"unknown"}
 

@@ -27,9 +27,10 @@ from foretell.campaigns.waiting import Patience
 from foretell.core.app import App, Submission
 from foretell.core.errors import NotFoundError, RunnerError
 from foretell.core.prediction import Offer, Recommendation
-from foretell.core.run import RETRIABLE, Allocation, Run, RunSpec, State
+from foretell.core.prices import charge
+from foretell.core.run import RETRIABLE, Allocation, Run, RunSpec, State, find_repetition
 from foretell.core.site import NodeType, Site
-from foretell.core.units import render_money
+from foretell.core.units import render_price
 from foretell.runtimes.api import Configuration
 from foretell.schedulers.shell_script import render_shell_script
 from foretell.schedulers.slurm.job_array import build_batch, find_walltime_s, render_array_script, render_task_script
@@ -154,8 +155,8 @@ class _Job:
     def bill(self, run: Run, asked: Allocation) -> Decimal:
         """For what it was given, as long as it had it; what nobody accounts for is taken as asked and measured."""
         if run.allocated is not None and run.started_at is not None and run.ended_at is not None:
-            return self.node.charge(run.allocated, (run.ended_at - run.started_at).total_seconds())
-        return self.node.charge(asked, run.usage.elapsed_s if run.usage is not None else 0.0)
+            return charge(self.node, run.allocated, (run.ended_at - run.started_at).total_seconds())
+        return charge(self.node, asked, run.usage.elapsed_s if run.usage is not None else 0.0)
 
 
 def _prepare(app: App | str | Path, request: JobRequest, store: RunStore) -> _Job:
@@ -216,9 +217,7 @@ def _see_through(job: _Job, store: RunStore, on_progress: Callable[[Progress], N
 def _submit(job: _Job, asked: Allocation, store: RunStore, on_progress: Callable[[Progress], None]) -> Run:
     """One attempt, followed to its end; one that an earlier call left behind is gone on with."""
     states = store.known_ids(job.app.name)
-    spec = job.specify(asked)
-    while states.get(spec.id) is State.COMPLETED:  # one more repetition of what was run before
-        spec = replace(spec, repetition=spec.repetition + 1)
+    spec = find_repetition(job.specify(asked), lambda run_id: states.get(run_id) is State.COMPLETED)
     patience = Patience(store)
     with job.where.open(job.app, patience.store, retry=RETRIABLE, only={spec.id: spec}) as (runner, claims):
         campaign = Campaign(
@@ -246,11 +245,11 @@ def _ask_again(job: _Job, attempts: list[Attempt]) -> Allocation | str:
     further = raise_request(last.asked, last.run.state, by=by, ceiling=job.ceiling)
     if isinstance(further, str) or job.request.max_cost is None or further.walltime_s is None:
         return further
-    cost = sum((attempt.bill for attempt in attempts), job.node.charge(further, further.walltime_s))
+    cost = sum((attempt.bill for attempt in attempts), charge(job.node, further, further.walltime_s))
     if cost <= job.request.max_cost:
         return further
-    most = render_money(job.request.max_cost, job.site.currency)
-    return f"asking for more could cost {render_money(cost, job.site.currency)} in all, and {most} is the limit"
+    most = render_price(job.request.max_cost, job.site.currency)
+    return f"asking for more could cost {render_price(cost, job.site.currency)} in all, and {most} is the limit"
 
 
 def _explain_leaving(job: _Job) -> str:

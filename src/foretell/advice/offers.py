@@ -9,6 +9,7 @@ from foretell.advice.policy import Policy
 from foretell.advice.ranking import TOO_LONG, WORKS, Floats, Ranking, build_market, rank
 from foretell.core.errors import InfeasibleError
 from foretell.core.prediction import Offer, Prediction, Recommendation, Rejection, Request
+from foretell.core.prices import charge
 from foretell.core.run import Allocation
 from foretell.core.site import NodeType, Site
 from foretell.core.units import render_bytes, render_duration, render_most_money
@@ -93,8 +94,8 @@ def _offer(choice: Choice, ranking: Ranking, row: int, risk: float) -> Offer:
     return Offer(
         site=choice.site.name,
         prediction=prediction,
-        cost=node.charge(allocation, prediction.elapsed_s.value),
-        cost_at_request=node.charge(allocation, walltime_s),
+        cost=charge(node, allocation, prediction.elapsed_s.value),
+        cost_at_request=charge(node, allocation, walltime_s),
         currency=choice.site.currency,
         risk=risk,
         pareto=bool(ranking.pareto[row]),

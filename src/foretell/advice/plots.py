@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from foretell.core.prediction import Offer, Recommendation
-from foretell.core.units import render_money
+from foretell.core.units import render_price
 from foretell.render.figures import (
     ACCENT,
     MUTED,
@@ -79,5 +79,5 @@ def _rule_costs(axes: Axes, costs: Floats, currency: str) -> None:
     if can_be_drawn(costs).all():
         rule(axes, "y", DecimalRuler(currency=clean_line(currency)), *find_limits(costs))
     else:  # free offers have no place on a logarithmic axis
-        axes.yaxis.set_major_formatter(lambda value, _: render_money(max(value, 0.0), clean_line(currency)))
+        axes.yaxis.set_major_formatter(lambda value, _: render_price(max(value, 0.0), clean_line(currency)))
         axes.set_ylim(bottom=0)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.core.errors import Mistake, SpecError
-from foretell.core.units import render_duration, render_money
+from foretell.core.units import render_duration, render_price
 
 PREFERENCES = ("auto", "cheapest", "fastest")
 
@@ -52,7 +52,7 @@ class Limits:
         if self.max_time_s is not None:
             parts.append(f"at most {render_duration(self.max_time_s)}")
         if self.max_cost is not None:
-            parts.append(f"at most {render_money(self.max_cost, currency)}")
+            parts.append(f"at most {render_price(self.max_cost, currency)}")
         return " and ".join(parts)
 
 

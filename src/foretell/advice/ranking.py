@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.advice.policy import Policy
+from foretell.core.prices import SECONDS_PER_HOUR, Tariff
 from foretell.core.run import Allocation
-from foretell.core.site import Billing, NodeType
+from foretell.core.site import NodeType
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -25,48 +26,24 @@ class Market:
     gpus: Floats
     nodes: Floats
     node_memory: Floats
-    memory_per_core: Floats
-    node_cores: Floats
     max_walltime_s: Floats
-    price_per_core_h: Floats
-    price_fixed_h: Floats  # what does not depend on the cores charged
+    tariff: Tariff
 
     def price_per_hour(self, memory: Floats) -> Floats:
-        """As :meth:`NodeType.price_per_hour`, for all at once."""
-        owning = np.minimum(self.node_cores, np.ceil(memory / self.memory_per_core))
-        return np.maximum(self.cores, owning) * self.price_per_core_h * self.nodes + self.price_fixed_h
+        """Of each allocation with so much memory on each node."""
+        return self.tariff.price_per_hour(nodes=self.nodes, cores=self.cores, gpus=self.gpus, memory_bytes=memory)
 
 
 def build_market(options: Sequence[tuple[NodeType, Allocation]]) -> Market:
     """The columns of these allocations."""
     return Market(
-        cores=np.array([_charged_cores(node, allocation) for node, allocation in options], dtype=float),
+        cores=np.array([allocation.cores for _, allocation in options], dtype=float),
         gpus=np.array([allocation.gpus for _, allocation in options], dtype=float),
         nodes=np.array([allocation.nodes for _, allocation in options], dtype=float),
         node_memory=np.array([node.memory_bytes for node, _ in options], dtype=float),
-        memory_per_core=np.array([node.memory_per_core_bytes or np.inf for node, _ in options], dtype=float),
-        node_cores=np.array([node.cores for node, _ in options], dtype=float),
         max_walltime_s=np.array([node.max_walltime_s or np.inf for node, _ in options], dtype=float),
-        price_per_core_h=np.array([_core_price(node) for node, _ in options], dtype=float),
-        price_fixed_h=np.array([_fixed_price(node, allocation) for node, allocation in options], dtype=float),
+        tariff=Tariff.of([node for node, _ in options]),
     )
-
-
-def _charged_cores(node: NodeType, allocation: Allocation) -> int:
-    return node.cores if node.gives_whole_nodes(allocation.nodes) else allocation.cores
-
-
-def _core_price(node: NodeType) -> float:
-    return float(node.price_per_core_h) if node.billing is Billing.CORE_HOURS else 0.0
-
-
-def _fixed_price(node: NodeType, allocation: Allocation) -> float:
-    if node.billing is Billing.NODE_HOURS:
-        return float(node.price_per_node_h) * allocation.nodes
-    if node.billing is Billing.CORE_HOURS:
-        gpus = node.gpus if node.gives_whole_nodes(allocation.nodes) else allocation.gpus
-        return float(node.price_per_gpu_h) * gpus * allocation.nodes
-    return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +85,9 @@ def rank(
     asked_memory = np.minimum(memory, market.node_memory)
     asked_s = np.minimum(walltime_s, market.max_walltime_s)
     price = market.price_per_hour(asked_memory)
-    cost = price * time_s / 3600
+    cost = price * time_s / SECONDS_PER_HOUR
     works = verdict == WORKS
-    allowed = works & policy.allows(longest_s=longest_s, cost=price * asked_s / 3600)
+    allowed = works & policy.allows(longest_s=longest_s, cost=price * asked_s / SECONDS_PER_HOUR)
     first, second = policy.rank(time_s=time_s, cost=cost)
     at_worst, _ = policy.rank(time_s=longest_s, cost=cost * longest_s / time_s)
     at_best, _ = policy.rank(time_s=shortest_s, cost=cost * shortest_s / time_s)

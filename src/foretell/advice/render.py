@@ -13,7 +13,7 @@ from foretell.core.prediction import Estimate, Offer, Recommendation
 from foretell.core.run import Allocation
 from foretell.core.serialization import to_record
 from foretell.core.site import Billing, NodeType, Site
-from foretell.core.units import render_bytes, render_duration, render_money
+from foretell.core.units import render_bytes, render_duration, render_money, render_price
 from foretell.render.phrases import (
     ELAPSED,
     clean_block,
@@ -97,9 +97,9 @@ def _render_price(node: NodeType, currency: str) -> str:
     if node.billing is Billing.FREE:
         return "free"
     if node.billing is Billing.NODE_HOURS:
-        return f"{render_money(node.price_per_node_h, currency)} a node-hour"
-    gpus = f", {render_money(node.price_per_gpu_h, currency)} a GPU-hour" if node.gpus else ""
-    return f"{render_money(node.price_per_core_h, currency)} a core-hour{gpus}"
+        return f"{render_price(node.price_per_node_h, currency)} a node-hour"
+    gpus = f", {render_price(node.price_per_gpu_h, currency)} a GPU-hour" if node.gpus else ""
+    return f"{render_price(node.price_per_core_h, currency)} a core-hour{gpus}"
 
 
 def build_recommendation_record(recommendation: Recommendation) -> Record:

@@ -14,7 +14,7 @@ from foretell.core.app import App
 from foretell.core.model_card import ModelCard
 from foretell.core.prediction import Estimate, Recommendation
 from foretell.core.run import Run, State
-from foretell.core.units import render_bytes, render_duration, render_money
+from foretell.core.units import render_bytes, render_duration, render_most_money
 from foretell.render import figures as reports_plots
 from foretell.render import phrases as words
 from foretell.runtimes import plots as runtimes_plots
@@ -68,7 +68,7 @@ def _load_template() -> Template:
         lstrip_blocks=True,
     )
     environment.globals.update(words=words, bytes=render_bytes, duration=render_duration)
-    environment.globals.update(money=render_money, interval=_render_interval)
+    environment.globals.update(most_money=render_most_money, interval=_render_interval)
     return environment.get_template("report.html.j2")
 
 

@@ -1,7 +1,7 @@
 """Holds predictions against what happens, and puts all that is known of an app together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from foretell.core.app import App
 from foretell.core.errors import InfeasibleError, NotFoundError
 from foretell.core.model_card import ModelCard
 from foretell.core.prediction import Recommendation
-from foretell.core.run import Run, State
+from foretell.core.run import Run, State, find_repetition
 from foretell.core.site import Site
 from foretell.runtimes.api import Configuration, find_record, load_predictor, specify, usual_allocation
 from foretell.stores import RunStore
@@ -42,8 +42,7 @@ def verify(
         (spec,) = specify(known, configuration, allocation=allocation)
         Where(known).check([spec])
         taken = opened.known_ids(known.name)
-        while spec.id in taken:  # one more repetition of what was run before
-            spec = replace(spec, repetition=spec.repetition + 1)
+        spec = find_repetition(spec, taken.__contains__)
         (prediction,) = predictor.predict([spec])
         return Verification(prediction=prediction, run=make_run(known, spec, opened))
 

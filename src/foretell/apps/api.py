@@ -10,7 +10,7 @@ from foretell.apps.table_files import Columns, read_runs, read_table
 from foretell.apps.workspace import StoreLike, directory_of, reading_store, resolve_app, using_store
 from foretell.core.app import App, Parameter, ParameterType
 from foretell.core.errors import NotFoundError
-from foretell.core.run import ImportResult, Run, State
+from foretell.core.run import ImportResult, Run, State, find_repetition
 from foretell.stores import RunReader, RunStore
 
 
@@ -57,8 +57,7 @@ def store_repeated(run: Run, types: Mapping[str, ParameterType], store: RunStore
     app = run.spec.app
     make_known(App(name=app, parameters=tuple(Parameter(name=name, type=types[name]) for name in types)), store)
     taken = set(store.known_ids(app))
-    while run.id in taken:
-        run = replace(run, spec=replace(run.spec, repetition=run.spec.repetition + 1))
+    run = replace(run, spec=find_repetition(run.spec, taken.__contains__))
     store.add_runs([run])
     return run
 

@@ -4,8 +4,8 @@ import enum
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from foretell.core.app import Scale, Value
@@ -83,6 +83,13 @@ class RunSpec:
     def id(self) -> str:
         """A key for this run, the same on every machine: what was stored under it need not run again."""
         return f"{self.configuration}-{self.repetition}"
+
+
+def find_repetition(spec: RunSpec, is_taken: Callable[[str], bool]) -> RunSpec:
+    """The first repetition from this one on whose id is not taken."""
+    while is_taken(spec.id):
+        spec = replace(spec, repetition=spec.repetition + 1)
+    return spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,11 @@
-"""A cluster (or this machine) as its users see it: node types, limits, and what it charges."""
+"""A cluster (or this machine) as its users see it: node types, limits and prices."""
 
 import enum
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from foretell.core.run import BENCH_FIGURES, Allocation
+from foretell.core.run import BENCH_FIGURES
 
 
 class Billing(enum.StrEnum):
@@ -27,7 +26,7 @@ class NodeType:
     """One kind of node behind one partition, with its limits and prices (per hour).
 
     ``whole_node``: a job gets whole nodes, and pays for them. ``whole_node_if_several``: it does if it asks for more
-    than one. The figures of ``foretell machine bench`` on such a node, where they are known, carry runs over to it.
+    than one. The figures of ``foretell machine bench`` on such a node, if known, scale times to it.
     """
 
     name: str
@@ -65,27 +64,6 @@ class NodeType:
 
     def gives_whole_nodes(self, nodes: int) -> bool:
         return self.whole_node or (self.whole_node_if_several and nodes > 1)
-
-    def billed_cores(self, cores: int, memory_bytes: int | None) -> int:
-        """Cores charged on one node: those asked for, or those that own the memory asked for."""
-        if not self.memory_per_core_bytes or not memory_bytes:
-            return cores
-        return max(cores, min(self.cores, math.ceil(memory_bytes / self.memory_per_core_bytes)))
-
-    def price_per_hour(self, allocation: Allocation) -> Decimal:
-        """What an hour of this allocation costs."""
-        if self.billing is Billing.FREE:
-            return Decimal(0)
-        if self.billing is Billing.NODE_HOURS:
-            return self.price_per_node_h * allocation.nodes
-        whole = self.gives_whole_nodes(allocation.nodes)
-        cores = self.cores if whole else self.billed_cores(allocation.cores, allocation.memory_bytes)
-        gpus = self.gpus if whole else allocation.gpus
-        return (cores * self.price_per_core_h + gpus * self.price_per_gpu_h) * allocation.nodes
-
-    def charge(self, allocation: Allocation, seconds: float) -> Decimal:
-        """What this allocation costs for so long."""
-        return (self.price_per_hour(allocation) * Decimal(repr(seconds)) / 3600).quantize(Decimal("0.000000001"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,17 +190,36 @@ def render_rate(bytes_per_s: float) -> str:
     return f"{bytes_per_s / size:.3g} {unit}/s"
 
 
+_CENT = Decimal("0.01")
+
+
 def render_money(amount: Decimal | float, currency: str = "USD") -> str:
-    """An amount for people: ``$0.0042``, ``$12.50``, ``3.10 SU``."""
+    """An amount that is charged: ``$12.50``, ``3.10 SU``, ``< $0.01``."""
+    if 0 < amount < _CENT:
+        return f"< {_add_currency('0.01', currency)}"
+    return _add_currency(f"{amount:,.2f}", currency) if math.isfinite(amount) else "unknown"
+
+
+def describe_money(amount: Decimal | float, currency: str = "USD") -> str:
+    """The same within a sentence: ``less than a cent``, ``less than 0.01 SU``."""
+    if 0 < amount < _CENT:
+        return "less than a cent" if currency in ("USD", "EUR") else f"less than 0.01 {currency}"
+    return render_money(amount, currency)
+
+
+def render_price(amount: Decimal | float, currency: str = "USD") -> str:
+    """A price per hour or a limit, with two digits or more: ``$0.0042``, ``$12.50``, ``3.10 SU``."""
     value = float(amount)
     if not math.isfinite(value):
         return "unknown"
     digits = 2 if abs(value) >= 1 or value == 0 else min(9, 1 - math.floor(math.log10(abs(value))))
-    number = f"{value:,.{digits}f}"
+    return _add_currency(f"{value:,.{digits}f}", currency)
+
+
+def _add_currency(number: str, currency: str) -> str:
     return f"${number}" if currency == "USD" else f"{number} {currency}"
 
 
 def render_most_money(amount: Decimal, currency: str = "USD") -> str:
-    """As :func:`render_money`, rounded up: who sets it as a limit has set enough."""
-    step = Decimal(1).scaleb(max(-9, min(-2, amount.adjusted() - 1)))
-    return render_money(amount.quantize(step, rounding=ROUND_CEILING), currency)
+    """As :func:`render_money`, rounded up: as a limit, it is enough."""
+    return render_money(amount.quantize(_CENT, rounding=ROUND_CEILING), currency)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.past_jobs import Waste, WasteReport
-from foretell.core.run import Allocation, State
+from foretell.core.prices import SECONDS_PER_HOUR, Tariff
+from foretell.core.run import State
 from foretell.core.site import Billing, NodeType, Site
 
 Floats = NDArray[np.float64]
@@ -30,7 +31,6 @@ COLUMNS = (
 GROUPS = ("user", "account", "app", "partition")
 ENOUGH = 0.95  # of an application's jobs, for its one request
 MARGIN = 1.1  # over the memory that was used: accounting looks every 30 seconds and misses peaks
-_HOUR = 3600.0
 _LEAST_JOBS = 20  # that one request for all can be learned from
 _UNKNOWN_NAME = "(none)"
 
@@ -43,9 +43,6 @@ class _Size:
     memory_bytes: Floats
     elapsed_s: Floats
 
-    def take(self, rows: Codes) -> "_Size":
-        return _Size(cores=self.cores[rows], memory_bytes=self.memory_bytes[rows], elapsed_s=self.elapsed_s[rows])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Jobs:
@@ -54,15 +51,6 @@ class _Jobs:
     nodes: Floats
     gpus: Floats
     partition: NDArray[Any]
-
-    def take(self, rows: Codes) -> "_Jobs":
-        return _Jobs(
-            had=self.had.take(rows),
-            needed=self.needed.take(rows),
-            nodes=self.nodes[rows],
-            gpus=self.gpus[rows],
-            partition=self.partition[rows],
-        )
 
 
 def find_waste(columns: Mapping[str, NDArray[Any]], *, by: str, site: Site | None = None) -> WasteReport:
@@ -159,12 +147,18 @@ class _Bill:
 
     def price(self, jobs: _Jobs, size: _Size) -> Floats:
         if not self.has_prices:
-            return size.cores * jobs.nodes * size.elapsed_s / _HOUR
+            return size.cores * jobs.nodes * size.elapsed_s / SECONDS_PER_HOUR
         costs = np.zeros(len(jobs.nodes))
         for name, rows in _list_groups(jobs.partition):
             node = self._find(name)
             if node is not None:
-                costs[rows] = _price_per_hour(node, jobs.take(rows), size.take(rows)) * size.elapsed_s[rows] / _HOUR
+                hourly = Tariff.of([node]).price_per_hour(
+                    nodes=jobs.nodes[rows],
+                    cores=size.cores[rows],
+                    gpus=jobs.gpus[rows],
+                    memory_bytes=np.nan_to_num(size.memory_bytes[rows]),
+                )
+                costs[rows] = hourly * size.elapsed_s[rows] / SECONDS_PER_HOUR
         return costs
 
     def count_unpriced(self, partitions: NDArray[Any]) -> Counter[str]:
@@ -177,22 +171,6 @@ class _Bill:
         return self._site.find_node_type(partition)
 
 
-def _price_per_hour(node: NodeType, jobs: _Jobs, size: _Size) -> Floats:
-    """By the node type's own rule, asked once for each different request."""
-    step = node.memory_per_core_bytes or node.memory_bytes
-    memory = np.ceil(np.nan_to_num(size.memory_bytes) / step)  # finer differences are not billed
-    asked, which = np.unique(np.stack([jobs.nodes, size.cores, jobs.gpus, memory], axis=1), axis=0, return_inverse=True)
-    prices = [
-        float(
-            node.price_per_hour(
-                Allocation(nodes=int(nodes), cores=int(cores), gpus=int(gpus), memory_bytes=int(steps) * step or None)
-            )
-        )
-        for nodes, cores, gpus, steps in asked
-    ]
-    return np.array(prices)[which.reshape(-1)]
-
-
 def _sum_up(name: str, columns: Mapping[str, NDArray[Any]], costs: Mapping[str, Floats], rows: Codes) -> Waste:
     elapsed, cores, nodes = (columns[one][rows] for one in ("elapsed_s", "cores", "nodes"))
     completed = columns["state"][rows] == State.COMPLETED.value
@@ -202,8 +180,8 @@ def _sum_up(name: str, columns: Mapping[str, NDArray[Any]], costs: Mapping[str, 
         name=name,
         jobs=len(rows),
         completed=int(completed.sum()),
-        core_hours=float((cores * elapsed).sum() / _HOUR),
-        gpu_hours=float((columns["gpus"][rows] * elapsed).sum() / _HOUR),
+        core_hours=float((cores * elapsed).sum() / SECONDS_PER_HOUR),
+        gpu_hours=float((columns["gpus"][rows] * elapsed).sum() / SECONDS_PER_HOUR),
         time_ratio=None if np.isnan(limits).all() else float(np.nanmedian(limits)),
         cpu_used=_share(columns["cpu_s"][rows], cores * elapsed),
         memory_used=_share(columns["peak_memory_bytes"][rows] * nodes * elapsed, memory),

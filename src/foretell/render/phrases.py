@@ -9,7 +9,7 @@ from foretell.core.app import Value
 from foretell.core.model_card import Judgement, Scores
 from foretell.core.prediction import Estimate, Offer, Rejection
 from foretell.core.run import ESCAPE_SEQUENCE, Allocation, Run, State
-from foretell.core.units import render_bytes, render_duration, render_money, render_most_money
+from foretell.core.units import describe_money, render_bytes, render_duration, render_money, render_most_money
 
 ELAPSED, MEMORY = "elapsed_s", "peak_memory_bytes"
 
@@ -155,7 +155,7 @@ def describe_outcome(offer: Offer) -> str:
     if not offer.cost:
         return f"{expected} and is free; {risk}"
     most = render_most_money(offer.cost_at_request, clean_line(offer.currency))
-    return f"{expected} and cost {render_cost(offer)} (at most {most}); {risk}"
+    return f"{expected} and cost {describe_money(offer.cost, clean_line(offer.currency))} (at most {most}); {risk}"
 
 
 def describe_evidence(judgement: Judgement) -> str:

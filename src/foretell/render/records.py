@@ -1,4 +1,4 @@
-"""What ``--json`` prints and what runs are exported as: plain data, with money as a number of at most six decimals."""
+"""What ``--json`` prints and what runs are exported as: plain data, with money as an exact number."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ def render_json(value: Any) -> str:
 
 
 def render_charge(amount: Decimal) -> float:
-    return round(float(amount), 6)
+    """An amount to the last digit; it is rounded for people only."""
+    return float(amount)
 
 
 def build_record(value: object) -> Record:
