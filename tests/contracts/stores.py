@@ -13,7 +13,7 @@ import pytest
 from foretell.core.app import App, Domain, Parameter, ParameterType, Phase, ResourceSweep, Scale, Submission
 from foretell.core.batch import Batch
 from foretell.core.errors import NotFoundError, StoreError
-from foretell.core.model_card import Judgement, ModelCard, ModelRecord, Scores, Standing
+from foretell.core.model_card import Judgement, LeaderboardRow, ModelCard, ModelRecord, Scores
 from foretell.core.run import RETRIABLE, Allocation, Machine, Owner, Run, RunSpec, State, Usage
 from foretell.core.warning import build_warning
 from foretell.stores import RunStore, open_store
@@ -114,7 +114,7 @@ def build_app(name: str = "demo") -> App:
 
 def build_model(app: str = "demo", *, blob: bytes = bytes(range(256))) -> ModelRecord:
     scores = Scores(mae=1.0, mape=2.0, median_ape=3.0, upp=4.0, ov_mape=5.0, wtm=6.0, retry_cost=7.0)
-    standing = Standing(candidate="linear", family="linear", mix="SD", adjustment=None, scores=scores, fit_s=0.5)
+    standing = LeaderboardRow(candidate="linear", family="linear", mix="SD", adjustment=None, scores=scores, fit_s=0.5)
     judgement = Judgement(
         quantity="elapsed_s", policy="mae", winner="linear", why="least error", leaderboard=(standing,),
         expected=scores, pairs=((1.0, 1.5),), rows=5, full_scale_rows=2, censored_rows=0,

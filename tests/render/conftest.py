@@ -17,7 +17,7 @@ from tests.packages import install_packages
 
 from foretell.campaigns.campaign_plan import CampaignResult, Plan, Progress
 from foretell.core.app import App, Domain, Parameter, ParameterType, Scale
-from foretell.core.model_card import Judgement, ModelCard, Scores, Standing
+from foretell.core.model_card import Judgement, LeaderboardRow, ModelCard, Scores
 from foretell.core.prediction import Estimate, Offer, Prediction, Recommendation, Rejection, Request
 from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.core.site import Billing, NodeType, Site
@@ -204,7 +204,7 @@ def card(judgement: Judgement) -> ModelCard:
 def build_judgement(quantity: str, *, size: float) -> Judgement:
     names = ["law SD+100%FS", "boosting SD+100%FS", "linear SD+50%FS adjusted", "tree SD", "neural SD"]
     board = tuple(
-        Standing(
+        LeaderboardRow(
             candidate=name,
             family=name.split()[0],
             mix=name.split()[1],

@@ -21,7 +21,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class LeaderboardRow:
     """One line of the leaderboard."""
 
     candidate: str
@@ -46,7 +46,7 @@ class Judgement:
     policy: str
     winner: str
     why: str
-    leaderboard: tuple[Standing, ...]
+    leaderboard: tuple[LeaderboardRow, ...]
     expected: Scores
     pairs: tuple[tuple[float, float], ...]
     rows: int

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from foretell.core.formula import Formula
 from foretell.core.intervals import Spread
-from foretell.core.model_card import Judgement, Standing
+from foretell.core.model_card import Judgement, LeaderboardRow
 from foretell.runtimes.bounds import Marginal
 from foretell.runtimes.extrapolation import Elsewhere
 from foretell.runtimes.metrics import score
@@ -68,7 +68,7 @@ def judge_custom(
         return None
     actual, weigh = table.elapsed_s[rows], get_policy(policy)
     scores, basic = score(actual, whole), elapsed.selected.judgement
-    line = Standing(
+    line = LeaderboardRow(
         candidate=f"custom: {formula}", family=CUSTOM, mix="phases", adjustment=None, scores=scores, fit_s=0.0
     )
     wins = weigh(scores) < weigh(basic.expected)

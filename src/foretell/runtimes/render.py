@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foretell.core.app import Value
-from foretell.core.model_card import Judgement, ModelCard, Standing
+from foretell.core.model_card import Judgement, LeaderboardRow, ModelCard
 from foretell.core.prediction import Estimate, Prediction, Request
 from foretell.core.units import render_bytes, render_duration
 from foretell.render.phrases import (
@@ -324,14 +324,14 @@ def render_leaderboard(judgement: Judgement, *, rows: int | None = 12) -> Group:
     )
 
 
-def _list_shown(judgement: Judgement, rows: int | None) -> list[Standing]:
+def _list_shown(judgement: Judgement, rows: int | None) -> list[LeaderboardRow]:
     """The first rows, and the winner where it comes later."""
     board = judgement.leaderboard
     later = board[rows:] if rows is not None else ()
     return [*board[:rows], *(standing for standing in later if standing.candidate == judgement.winner)]
 
 
-def _build_board(judgement: Judgement, standings: Sequence[Standing]) -> Table:
+def _build_board(judgement: Judgement, standings: Sequence[LeaderboardRow]) -> Table:
     table = build_table("", "Candidate", *SCORE_TITLES, numbers=SCORE_TITLES)
     for standing in standings:
         won = standing.candidate == judgement.winner

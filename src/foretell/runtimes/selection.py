@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from foretell.core.errors import NotFoundError
 from foretell.core.intervals import Spread
-from foretell.core.model_card import Judgement, Scores, Standing
+from foretell.core.model_card import Judgement, LeaderboardRow, Scores
 from foretell.runtimes.metrics import score
 from foretell.runtimes.recipes import Bools, FittedRecipe, Floats, Recipe, TrainingSet
 from foretell.runtimes.regressors import build_blend, weigh_members
@@ -257,8 +257,8 @@ def without_the_chooser(
     return predictions
 
 
-def _standing(trial: Trial, actual: Floats) -> Standing:
-    return Standing(
+def _standing(trial: Trial, actual: Floats) -> LeaderboardRow:
+    return LeaderboardRow(
         candidate=trial.recipe.name,
         family=trial.recipe.family,
         mix=trial.recipe.mix,
@@ -268,7 +268,7 @@ def _standing(trial: Trial, actual: Floats) -> Standing:
     )
 
 
-def _explain(winner: Trial, standings: Sequence[Standing], policy: str, weigh: Callable[[Scores], float]) -> str:
+def _explain(winner: Trial, standings: Sequence[LeaderboardRow], policy: str, weigh: Callable[[Scores], float]) -> str:
     name, first = winner.recipe.name, standings[0]
     if first.candidate != name:
         return f"{name}: as good as {first.candidate} by {policy}, within what chance would change, and simpler"

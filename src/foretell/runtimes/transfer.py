@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from foretell.core.app import App
 from foretell.core.errors import NotEnoughRunsError
 from foretell.core.intervals import Spread
-from foretell.core.model_card import Borrowing, Judgement, ModelCard, Scores, Standing
+from foretell.core.model_card import Borrowing, Judgement, LeaderboardRow, ModelCard, Scores
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.encoding import Encoder, fit_encoder
 from foretell.runtimes.fit import NEED, NEED_TO_BORROW, Progress, learn, lend_ranges
@@ -423,7 +423,7 @@ class _Scaled:
 
     def judgement(self, policy: str, table: RunTable) -> Judgement:
         scores = score(self.actual, self.held_out)
-        line = Standing(candidate="factor", family="factor", mix="", adjustment=None, scores=scores, fit_s=0.0)
+        line = LeaderboardRow(candidate="factor", family="factor", mix="", adjustment=None, scores=scores, fit_s=0.0)
         return Judgement(
             quantity=self.quantity,
             policy=policy,
