@@ -10,7 +10,7 @@ from benchmarks.runs.cases import Case
 from benchmarks.runs.metrics import judge
 from benchmarks.runs.runner import answer_case, try_case
 from foretell import Columns
-from foretell.apps.table_files import read_table
+from foretell.apps.table_files import build_frame, read_table
 
 _KEY = "\x1f"
 
@@ -23,7 +23,7 @@ def run_tables(
     Raises:
         ValueError: if a column is missing, no row is left, or Foretell cannot learn from the rows.
     """
-    learned, asked = read_table(train), read_table(test)
+    learned, asked = (build_frame(read_table(path).columns) for path in (train, test))
     _check(learned, train, [target, memory, *groups])
     _check(asked, test, list(learned.columns))
     asked = asked[list(learned.columns)]

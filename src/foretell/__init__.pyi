@@ -12,7 +12,7 @@ from foretell.advice.verification import verify as verify
 from foretell.apps.api import import_runs as import_runs
 from foretell.apps.api import list_runs as list_runs
 from foretell.apps.app_file import load_app as load_app
-from foretell.apps.table_files import Columns as Columns
+from foretell.apps.imported_runs import Columns as Columns
 from foretell.campaigns.api import cancel as cancel
 from foretell.campaigns.api import generate as generate
 from foretell.campaigns.api import plan as plan

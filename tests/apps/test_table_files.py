@@ -1,119 +1,113 @@
-"""Tables of runs and configurations."""
+"""Tables in files: what is read equals what pandas reads, and what is written comes back."""
 
-import re
+import gzip
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from foretell.apps.render import build_runs_frame
-from foretell.apps.table_files import Columns, read_runs
-from foretell.core.app import Scale
-from foretell.core.errors import ImportDataError
-from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
-
-
-def _run(size: int, state: State = State.COMPLETED) -> Run:
-    spec = RunSpec(
-        app="old",
-        parameters={"size": size, "kind": "dense"},
-        allocation=Allocation(cores=2, memory_bytes=2**30),
-        scale=Scale.SCALED_DOWN,
-    )
-    usage = Usage(elapsed_s=size / 10, cpu_s=1.0, peak_memory_bytes=size * 1000)
-    machine = Machine(hostname="there", cpu_model="some", cores=8)
-    return Run(spec=spec, state=state, usage=usage, machine=machine, phases={"step": 0.5}, exit_code=0)
+from foretell.apps.table_files import Table, get_table, read_table, render_csv, save_table
+from foretell.core.errors import ImportDataError, OutputError
 
 
-def test_what_was_exported_comes_back() -> None:
-    runs = [_run(10), _run(20, State.TIMED_OUT)]
-    read = read_runs(build_runs_frame(runs), app="new", columns=Columns(elapsed="elapsed_s"))
-    assert read.app.parameter_names() == ("size", "kind")
-    for run, back in zip(runs, read.runs, strict=True):
-        assert back.spec.parameters == run.spec.parameters
-        assert (back.spec.scale, back.spec.allocation.cores, back.state) == (Scale.SCALED_DOWN, 2, run.state)
-        assert run.usage is not None
-        assert back.usage == Usage(elapsed_s=run.usage.elapsed_s, peak_memory_bytes=run.usage.peak_memory_bytes)
-
-
-def test_the_same_row_is_the_same_run_in_every_file() -> None:
-    columns = Columns(elapsed="seconds")
-    frame = pd.DataFrame({"size": [1, 1, 2], "seconds": [1.0, 1.0, 2.0]})
-    first = read_runs(frame, app="app", columns=columns).runs
-    second = read_runs(frame[::-1], app="app", columns=columns).runs
-    assert {run.id for run in first} == {run.id for run in second}
-    assert len({run.id for run in first}) == 3
-
-
-_FRAME = pd.DataFrame({"size": [1, 2, 3], "kind": ["a", "b", "a"], "cores": [1, 2, 2], "seconds": [1.0, 2.0, 3.0]})
-
-
-@pytest.mark.parametrize("per", ["size", "size ** 2 / cores"])
-def test_what_times_are_in_proportion_to_is_the_apps(per: str) -> None:
-    assert read_runs(_FRAME, app="app", columns=Columns(elapsed="seconds", per=per)).app.per == per
+def _read_by_pandas(path: Path) -> dict[str, list[Any]]:
+    frame = pd.read_csv(path, skipinitialspace=True)
+    return {str(name): [None if pd.isna(cell) else cell for cell in frame[name].tolist()] for name in frame.columns}
 
 
 @pytest.mark.parametrize(
-    ("per", "said"),
+    "text",
     [
-        ("sise", "no column of numbers is named 'sise'; expected a formula of size, cores, gpus, nodes"),
-        ("kind", "no column of numbers is named 'kind'"),
-        ("size *", "per: found 'size *'; expected a formula of size"),
-        ("size.real", "per: found 'size.real' in the formula 'size.real'; expected a formula of size"),
+        "n,word,seconds\n1,a,0.5\n2,b,1\n",
+        "n, word\n 1, a\n2,\n\n3,NA\n",
+        "flag,truth\nTrue,1\nfalse,\n",
+        'word\n"a, b"\n"c ""d"""\n',
+        "n,n,\n1,2,3\n",
+        "x\n1e3\n-.5\ninf\n",
+        "x\n1\n2.5\nsoon\n",
+        "x\n1_000\n2\n",
+        "x,y\n1\n2,3\n",
+        "x\n12345678901234567890\n",
+        "\ufeffx\n1\n",
+        "x\ty\n1\t2\n",
+        "x,y\n",
+        "when\n2025-01-31\n",
+        "x\n0x10\n",
+        "x\n007\n08\n",
     ],
 )
-def test_proportion_to_what_is_no_number_is_refused(per: str, said: str) -> None:
-    with pytest.raises(ImportDataError, match=re.escape(said)):
-        read_runs(_FRAME, app="app", columns=Columns(elapsed="seconds", per=per))
+def test_a_csv_file_is_read_as_pandas_reads_it(text: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    assert dict(read_table(tmp_path / "table.csv").columns) == _read_by_pandas(tmp_path / "table.csv")
 
 
-def test_a_column_that_is_not_there_is_refused_with_the_one_that_is_meant() -> None:
-    with pytest.raises(ImportDataError, match=r"no column 'second'; the table has .*; did you mean 'seconds'"):
-        read_runs(_FRAME, app="app", columns=Columns(elapsed="second"))
-    with pytest.raises(ImportDataError, match=r"no column 'xyz'; the table has [^?]*$"):
-        read_runs(_FRAME, app="app", columns=Columns(elapsed="xyz"))
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("02:30:00", 9000), ("1-02:30:00", 95400), ("03:04.5", 184.5), ("03:04", 184), ("90s", 90), ("1.5h", 5400),
-        ("1h30m", 5400), ("250ms", 0.25), ("90", 180), ("00:00:01.5", 1.5), (" 02:30:00 ", 9000),
-    ],
-)  # fmt: skip
-def test_times_as_slurm_and_people_write_them(text: str, seconds: float) -> None:
-    """A plain number is in the unit of the column, here 2 s; all others have their own."""
-    frame = pd.DataFrame({"size": [1, 2], "took": [text, "1:00:00"]})
-    first, second = read_runs(frame, app="app", columns=Columns(elapsed="took", elapsed_unit_s=2.0)).runs
-    assert first.usage is not None
-    assert second.usage is not None
-    assert (first.usage.elapsed_s, second.usage.elapsed_s) == (pytest.approx(seconds), 3600)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("4GB", 2**32), ("512M", 2**29), ("4096K", 2**22), ("1.5 GiB", 1610612736), ("7", 7 * 2**20)]
-)
-def test_memory_as_slurm_and_people_write_it(text: str, size: int) -> None:
-    frame = pd.DataFrame({"size": [1, 2], "took": [1, 1], "memory": [text, None]})
-    columns = Columns(elapsed="took", memory="memory", memory_unit_bytes=2**20)
-    first, second = read_runs(frame, app="app", columns=columns).runs
-    assert first.usage == Usage(elapsed_s=1, peak_memory_bytes=size)
-    assert second.usage == Usage(elapsed_s=1)
-
-
-def test_times_of_a_table_with_types() -> None:
-    frame = pd.DataFrame({"size": [1, 2], "took": pd.to_timedelta(["00:01:30", "1 days"])})
-    runs = read_runs(frame, app="app", columns=Columns(elapsed="took")).runs
-    assert [run.usage and run.usage.elapsed_s for run in runs] == [90, 86400]
-
-
-def test_a_cell_that_is_no_time_or_size_is_named_by_column_and_row() -> None:
-    frame = pd.DataFrame(
-        {"size": [1, 2, 3, 4], "took": ["1:00", "soon", "00:00:00", "1:2:3:4"], "memory": ["1G", "1G", "1G", "1G"]}
+@given(
+    cells=st.lists(
+        st.one_of(st.integers(-(10**12), 10**12), st.floats(-1e6, 1e6).map(lambda x: round(x, 6))), min_size=1
     )
-    columns = Columns(elapsed="took", memory="memory")
-    read = read_runs(frame, app="app", columns=columns)
-    assert len(read.runs) == 1
-    assert read.skipped == {"took is not a positive number or a time such as 90s, 1.5h or 1-02:30:00": [2, 3, 4]}
-    frame = frame.assign(took=60, memory=["1G", "lots", "4X", ""])
-    read = read_runs(frame, app="app", columns=columns)
-    assert read.skipped == {"memory is not a number or a size such as 512M or 4GB": [2, 3]}
+)
+def test_numbers_are_those_of_pandas(cells: list[float], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("numbers") / "table.csv"
+    path.write_text("x\n" + "".join(f"{cell}\n" for cell in cells))
+    assert list(read_table(path)["x"]) == _read_by_pandas(path)["x"]
+
+
+def test_a_compressed_table_and_one_with_tabs(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "table.tsv.gz", "wt") as file:
+        file.write("x\ty\n1\ta, b\n")
+    assert read_table(tmp_path / "table.tsv.gz") == Table({"x": [1], "y": ["a, b"]})
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "it is empty"),
+        (b"x,y\n1,2\n3,4,5\n", "line 3 has 3 cells, the header has 2"),
+        (b"x\n\xff\n", "decode"),
+        (b'x\n"open\n', "unexpected end of data"),
+        (b"x" * 200_000, "larger than limit"),
+    ],
+)
+def test_what_is_not_a_table_is_refused_with_its_name(data: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_bytes(data)
+    with pytest.raises(ImportDataError, match=rf"odd\.csv: not a table \(.*{reason}.*\); expected CSV"):
+        read_table(tmp_path / "odd.csv")
+
+
+_TABLE = Table({"n": [1, 2, None], "x": [0.1, None, 1e300], "word": ["a,b", "", "ü"], "flag": [True, False, True]})
+
+
+def test_what_is_saved_as_csv_comes_back(tmp_path: Path) -> None:
+    save_table(_TABLE, tmp_path / "table.csv")
+    back = read_table(tmp_path / "table.csv")
+    assert back == Table({**_TABLE.columns, "word": ["a,b", None, "ü"]})  # an empty text is an empty cell
+    assert (tmp_path / "table.csv").read_text() == render_csv(_TABLE)
+
+
+def test_what_is_saved_as_parquet_comes_back(tmp_path: Path) -> None:
+    save_table(Table({**_TABLE.columns, "mixed": [1, "a", None]}), tmp_path / "table.parquet")
+    assert read_table(tmp_path / "table.parquet") == Table({**_TABLE.columns, "mixed": ["1", "a", None]})
+    frame = pd.read_parquet(tmp_path / "table.parquet")
+    assert frame["word"].tolist() == _TABLE["word"]
+
+
+def test_a_parquet_file_of_pandas_is_read_without_its_index(tmp_path: Path) -> None:
+    pd.DataFrame({"x": [1, 2]}, index=["a", "b"]).to_parquet(tmp_path / "table.parquet")
+    assert read_table(tmp_path / "table.parquet") == Table({"x": [1, 2]})
+
+
+def test_another_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"must end in \.csv or \.parquet"):
+        save_table(_TABLE, tmp_path / "table.xlsx")
+
+
+def test_a_frame_is_a_table() -> None:
+    frame = pd.DataFrame({"n": pd.array([1, None], dtype="Int64"), "x": [0.5, float("nan")], "word": ["a", None]})
+    assert get_table(frame) == Table({"n": [1, None], "x": [0.5, None], "word": ["a", None]})
+    with pytest.raises(ImportDataError, match="columns named twice: 'n'"):
+        get_table(pd.DataFrame([[1, 2]], columns=["n", "n"]))
+    with pytest.raises(ImportDataError, match="found list; expected a table"):
+        get_table([1, 2])  # type: ignore[arg-type]  # what a caller may do

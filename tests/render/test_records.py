@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.advice.render import build_recommendation_record, build_site_record
-from foretell.apps.render import build_run_record, build_runs_frame
+from foretell.apps.render import build_run_record, build_runs_table
 from foretell.campaigns.campaign_plan import CampaignResult, Plan
 from foretell.campaigns.render import build_plan_record, build_result_record
 from foretell.core.model_card import ModelCard
@@ -76,21 +76,21 @@ def test_anything_is_json(number: float, text: str, prediction: Prediction, runs
     _load(build_run_record(replace(runs[0], usage=Usage(elapsed_s=number), log_tail=text, phases={text: number})))
 
 
-def test_frame_has_a_row_a_run_and_columns_in_order(runs: list[Run]) -> None:
-    frame = build_runs_frame(runs)
-    columns = list(frame.columns)
-    assert len(frame) == len(runs)
+def test_table_has_a_row_a_run_and_columns_in_order(runs: list[Run]) -> None:
+    table = build_runs_table(runs)
+    columns = list(table.columns)
+    assert len(table) == len(runs)
     assert columns[:4] == ["epochs", "hidden", "dataset", "cores"]
     assert columns[-1] == "id"
     kinds = ["epochs", "cores", "elapsed_s", "phase_epoch", "machine_hostname", "machine_cluster", "state", "id"]
     assert [columns.index(name) for name in kinds] == sorted(columns.index(name) for name in kinds)
-    assert list(frame["id"]) == [run.id for run in runs]
+    assert list(table["id"]) == [run.id for run in runs]
 
 
-def test_frame_of_nothing_has_the_usual_columns(runs: list[Run]) -> None:
-    empty = build_runs_frame([])
-    assert empty.empty
-    assert set(empty.columns) <= set(build_runs_frame(runs).columns)
+def test_table_of_nothing_has_the_usual_columns(runs: list[Run]) -> None:
+    empty = build_runs_table([])
+    assert len(empty) == 0
+    assert set(empty.columns) <= set(build_runs_table(runs).columns)
 
 
 def test_parameter_named_like_our_column_keeps_apart(runs: list[Run]) -> None:

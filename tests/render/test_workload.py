@@ -25,7 +25,7 @@ from foretell.steps.render import (
 )
 from foretell.steps.step_records import (
     build_learned_record,
-    build_operator_frame,
+    build_operator_table,
     build_profile_record,
     build_step_record,
     build_workload_record,
@@ -201,9 +201,9 @@ def test_records(workload: Workload, prediction: StepPrediction, profile: Measur
 
 
 def test_a_table_has_a_row_for_each_operator(workload: Workload) -> None:
-    frame = build_operator_frame(workload)
-    assert list(frame["kind"]) == [operator.kind for operator in workload.operators]
-    first = frame.iloc[0]
+    table = build_operator_table(workload)
+    assert table["kind"] == [operator.kind for operator in workload.operators]
+    first = next(table.rows())
     assert (first["inputs"], first["output"]) == ("8x3x32x32 16x3x3x3", "8x16x32x32")
     assert first["attributes"] == "groups=1 stride=2x2"
     assert first["flops"] == 7.2e9

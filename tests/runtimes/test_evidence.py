@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from foretell.runtimes.evidence import build_frame
+from foretell.runtimes.evidence import build_job_table
 
 COUNT = 50
 
@@ -17,18 +17,18 @@ def make_rows(**parameters: list[Any]) -> list[dict[str, Any]]:
 
 
 def list_parameters(rows: list[dict[str, Any]], described: tuple[str, ...] | None = None) -> set[str]:
-    frame = build_frame(rows, described)
-    return set(frame.columns) - {"elapsed_s", "peak_memory_bytes", "state", "cores", "gpus", "nodes"}
+    table = build_job_table(rows, described)
+    return set(table.columns) - {"elapsed_s", "peak_memory_bytes", "state", "cores", "gpus", "nodes"}
 
 
 def test_resources_are_those_of_one_node() -> None:
-    frame = build_frame(make_rows(n=[1, 2]), None)
-    assert frame[["cores", "gpus", "nodes"]].to_numpy().tolist() == [[5, 1, 2]] * 2
+    table = build_job_table(make_rows(n=[1, 2]), None)
+    assert [table[name] for name in ("cores", "gpus", "nodes")] == [[5, 5], [1, 1], [2, 2]]
 
 
 def test_jobs_that_ended_before_they_had_nodes_count_as_one() -> None:
-    frame = build_frame([{**row, "nodes": 0} for row in make_rows(n=[1, 2])], None)
-    assert frame["nodes"].tolist() == [1, 1]
+    table = build_job_table([{**row, "nodes": 0} for row in make_rows(n=[1, 2])], None)
+    assert table["nodes"] == [1, 1]
 
 
 def test_what_is_the_same_in_all_jobs_tells_nothing() -> None:
@@ -46,8 +46,8 @@ def test_a_few_texts_may_all_differ() -> None:
 
 
 def test_a_parameter_named_as_a_resource_is_told_apart() -> None:
-    frame = build_frame(make_rows(cores=[1, 2]), None)
-    assert (frame["cores"].tolist(), frame["option_cores"].tolist()) == ([5, 5], [1, 2])
+    table = build_job_table(make_rows(cores=[1, 2]), None)
+    assert (table["cores"], table["option_cores"]) == ([5, 5], [1, 2])
 
 
 def test_of_an_app_that_is_described_only_its_own() -> None:

@@ -3,10 +3,9 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from foretell.advice.offers import Choice, choose, describe_nothing_works
@@ -30,6 +29,9 @@ from foretell.runtimes.run_table import MACHINE_ARCHITECTURE
 from foretell.schedulers.shell_script import render_shell_script
 from foretell.schedulers.slurm.job_array import render_job_script
 from foretell.stores import RunReader
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _Options: TypeAlias = list[tuple[NodeType, Allocation]]
 
@@ -105,13 +107,15 @@ class RankedPairs:
     longest_s: NDArray[np.float64]
     ranking: Ranking
 
-    def best(self) -> pd.DataFrame:
+    def best(self) -> "pd.DataFrame":
         """The first choice for each configuration, with what it takes and costs; no row where nothing works."""
         ranking, first = self.ranking, self.ranking.order[:, 0]
         rows = np.flatnonzero(ranking.verdict[np.arange(len(first)), first] == WORKS)
         at = rows, first[rows]
         offers = [self.options[option][1] for option in first[rows]]
-        return pd.DataFrame(
+        from foretell.apps.table_files import build_frame
+
+        return build_frame(
             {
                 "configuration": rows,
                 "node_type": [allocation.node_type for allocation in offers],

@@ -4,9 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pandas as pd
-
-from foretell.apps.table_files import Columns, read_runs, read_table
+from foretell.apps.imported_runs import Columns, read_runs
+from foretell.apps.table_files import TableLike, get_table
 from foretell.apps.workspace import StoreLike, directory_of, reading_store, resolve_app, using_store
 from foretell.core.app import App, Parameter, ParameterType
 from foretell.core.errors import NotFoundError
@@ -14,22 +13,20 @@ from foretell.core.run import ImportResult, Run, State, find_repetition
 from foretell.stores import RunReader, RunStore
 
 
-def import_runs(
-    source: str | Path | pd.DataFrame, *, app: str, columns: Columns, store: StoreLike = None
-) -> ImportResult:
+def import_runs(source: TableLike, *, app: str, columns: Columns, store: StoreLike = None) -> ImportResult:
     """Store the runs of a table; the app need not exist before. Importing twice adds nothing.
 
     Raises:
         ImportDataError: if the table cannot be read, lacks a column, or has no usable row.
     """
-    frame = source if isinstance(source, pd.DataFrame) else read_table(Path(source))
-    table = read_runs(frame, app=app, columns=columns)
+    rows = get_table(source)
+    table = read_runs(rows, app=app, columns=columns)
     with using_store(store, create=True) as opened:
         version = make_known(table.app, opened).version
         added = opened.add_runs(replace(run, spec=replace(run.spec, version=version)) for run in table.runs)
     return ImportResult(
         app=app,
-        read=len(frame),
+        read=len(rows),
         added=added,
         already_there=len(table.runs) - added,
         parameters=table.app.parameter_names(),

@@ -1,11 +1,12 @@
 """Campaigns and runs, for the terminal."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 
+from foretell.apps.table_files import Table
 from foretell.core.run import (
     JOB_COLUMNS,
     LAST_COLUMNS,
@@ -45,9 +46,6 @@ from foretell.render.tables import (
     stack,
 )
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _MACHINE = tuple(name for name in Machine.__dataclass_fields__ if name != "extra")
 _OWN_COLUMNS = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, *JOB_COLUMNS, *LAST_COLUMNS})
 
@@ -70,12 +68,10 @@ def build_run_record(run: Run) -> Record:
     return {_encodable(str(name)): _encodable(to_record(value)) for name, value in row.items()}
 
 
-def build_runs_frame(runs: Iterable[Run]) -> "pd.DataFrame":
+def build_runs_table(runs: Iterable[Run]) -> Table:
     """Runs as a table for export: parameters, resources, usage, ``phase_`` and ``machine_`` columns, then the rest."""
-    import pandas as pd  # most records need no tables
-
     rows = [build_run_record(run) for run in runs]
-    return pd.DataFrame(rows, columns=_order_columns(name for row in rows for name in row))
+    return Table.from_rows(rows, _order_columns(name for row in rows for name in row))
 
 
 def _order_columns(names: Iterable[str]) -> list[str]:

@@ -1,417 +1,237 @@
-"""Tables of runs and of configurations → Runs and RunSpecs."""
+"""Tables as columns of cells, read from and written to CSV and Parquet files."""
 
-import hashlib
+import csv
+import io
+import math
+import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any, Self, TypeAlias
 
-import numpy as np
-import pandas as pd
+from foretell.core.errors import ImportDataError, MissingExtraError, OutputError
 
-from foretell.apps._values import find_near
-from foretell.core.app import App, Domain, Parameter, ParameterType, Scale, Value
-from foretell.core.errors import ImportDataError, MissingExtraError, Mistake, SpecError
-from foretell.core.formula import ExpressionError, Formula
-from foretell.core.run import (
-    JOB_COLUMNS,
-    LAST_COLUMNS,
-    RESOURCE_COLUMNS,
-    USAGE_COLUMNS,
-    Allocation,
-    Run,
-    RunSpec,
-    State,
-    Usage,
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PARQUET = (".parquet", ".pq")
+# Cells that mean that nothing is known, as in pandas.
+_EMPTY = frozenset((
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+))  # fmt: skip
+_TRUTHS = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
+_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
+_NUMBER = re.compile(
+    r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|\s*[+-]?(inf|infinity)\s*", re.IGNORECASE
 )
-from foretell.core.units import parse_bytes, parse_duration
-
-_RESOURCES = ("cores", "gpus", "nodes")
-_SCALES = dict.fromkeys(("sd", "scaled-down", "scaled_down", "small"), Scale.SCALED_DOWN)
-_SCALES |= dict.fromkeys(("fs", "full-scale", "full_scale", "full"), Scale.FULL_SCALE)
-_STATES = {state.value: state for state in State if state.final} | {
-    "timeout": State.TIMED_OUT,
-    "oom": State.OUT_OF_MEMORY,
-}
-_MOST_VALUES = 50  # distinct values remembered of an imported parameter
-_MOST_SHOWN = 5
-_LARGEST = 1e15
-_UNREADABLE = -np.inf
-_NUMERIC = (ParameterType.INTEGER, ParameterType.NUMBER)
-_COUNTS = ("cores", "gpus", "nodes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """Which column of a table of runs says what; every other one is a parameter.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns by name, all of the same length; a cell is ``None`` where nothing is known."""
 
-    ``per`` is a formula of numeric parameters and resources that the time is known to be in proportion to. Plain
-    numbers are in ``elapsed_unit_s`` and ``memory_unit_bytes``; texts such as ``1-02:30:00`` or ``4GB`` have their own.
-    """
+    columns: Mapping[str, Sequence[Any]]
 
-    elapsed: str
-    memory: str | None = None
-    scale: str | None = None
-    state: str | None = None
-    drop: Collection[str] = ()
-    per: str | None = None
-    elapsed_unit_s: float = 1.0
-    memory_unit_bytes: int = 1
+    @classmethod
+    def from_rows(cls, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Self:
+        """A table of these columns; what a row does not have is not known."""
+        return cls({name: [row.get(name) for row in rows] for name in names})
 
-    def named(self) -> list[str]:
-        return [name for name in (self.elapsed, self.memory, self.scale, self.state, *self.drop) if name is not None]
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunsRead:
-    """What a table of runs holds. ``skipped`` says why rows were left out, and which."""
+    def __getitem__(self, name: str) -> Sequence[Any]:
+        return self.columns[name]
 
-    app: App
-    runs: tuple[Run, ...]
-    skipped: Mapping[str, Sequence[int]]
+    def rows(self) -> Iterator[dict[str, Any]]:
+        return (dict(zip(self.columns, cells, strict=True)) for cells in zip(*self.columns.values(), strict=True))
 
 
-def read_runs(frame: pd.DataFrame, *, app: str, columns: Columns) -> RunsRead:
-    """The runs of a table, and the app as its columns describe it.
+def is_missing(cell: Any) -> bool:
+    """Whether a cell says nothing: empty, or not a number."""
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+
+
+TableLike: TypeAlias = "Table | pd.DataFrame | str | Path"
+
+
+def get_table(source: TableLike) -> Table:
+    """A table as it is, from a pandas DataFrame, or from a file.
 
     Raises:
-        ImportDataError: if the table lacks a column, or has no usable row.
-        SpecError: if the app's name cannot be used.
+        ImportDataError: if it cannot be read, or two columns have the same name.
+        MissingExtraError: if it is a Parquet file and the library for it is not installed.
     """
-    columns = _for_own_export(frame, columns)
-    _check_columns(frame, columns)
-    _check_app_name(app)
-    reader = _RunReader(app=app, frame=frame, columns=columns)
-    runs = tuple(reader)
-    if not runs:
-        raise ImportDataError(f"no usable row among {len(frame)}: {_render_skipped(reader.skipped)}")
-    described = App(name=app, parameters=tuple(reader.parameters), per=_read_per(columns.per, reader.parameters))
-    return RunsRead(app=described, runs=runs, skipped=reader.skipped)
+    if isinstance(source, Table):
+        return source
+    return read_table(Path(source)) if isinstance(source, str | Path) else _read_frame(source)
 
 
-def _read_per(per: str | None, parameters: Sequence[Parameter]) -> str | None:
-    if per is None:
-        return None
-    numbers = [parameter.name for parameter in parameters if parameter.type in _NUMERIC]
-    expected = f"expected a formula of {', '.join((*numbers, *_COUNTS))}"
-    try:
-        formula = Formula.parse(per)
-    except ExpressionError as exc:
-        raise ImportDataError(f"per: found {exc.found}; {expected}") from exc
-    unknown = sorted(formula.names - {*numbers, *_COUNTS})
-    if unknown:
-        raise ImportDataError(f"per = {per!r}: no column of numbers is named {unknown[0]!r}; {expected}")
-    return formula.text
+def _read_frame(frame: "pd.DataFrame") -> Table:
+    pandas = sys.modules.get("pandas")  # whoever has a frame has imported it
+    if pandas is None or not isinstance(frame, pandas.DataFrame):
+        raise ImportDataError(f"found {type(frame).__name__}; expected a table: a file or a pandas DataFrame")
+    names = [str(name) for name in frame.columns]
+    _check_names(names)
+    series = [frame.iloc[:, number] for number in range(len(names))]
+    cells = ([None if empty else cell for cell, empty in zip(one.tolist(), one.isna(), strict=True)] for one in series)
+    return Table(dict(zip(names, cells, strict=True)))
 
 
-def _for_own_export(frame: pd.DataFrame, columns: Columns) -> Columns:
-    """What Foretell exported says itself which column is what."""
-    names = {str(name) for name in frame.columns}
-    if not names.issuperset(LAST_COLUMNS):
-        return columns
-    known = {*USAGE_COLUMNS, *JOB_COLUMNS, *LAST_COLUMNS, *RESOURCE_COLUMNS} - {*_RESOURCES}
-    told = {name for name in names if name in known or name.startswith(("phase_", "machine_"))}
-    named = replace(
-        columns,
-        memory=columns.memory or "peak_memory_bytes",
-        scale=columns.scale or "scale",
-        state=columns.state or "state",
-    )
-    return replace(named, drop=(*columns.drop, *sorted(told - {*named.named()})))
+def _check_names(names: Sequence[str]) -> None:
+    repeated = [repr(name) for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise ImportDataError(f"columns named twice: {', '.join(repeated[:20])}; give each its own name")
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """A CSV, TSV or Parquet file.
+def read_table(path: Path) -> Table:
+    """A CSV, TSV or Parquet file, the first two also compressed.
 
     Raises:
         ImportDataError: if it cannot be read.
+        MissingExtraError: if it is a Parquet file and the library for it is not installed.
     """
     try:
-        if path.suffix in (".parquet", ".pq"):
-            return pd.read_parquet(path)
-        return pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", skipinitialspace=True)
+        return _read_parquet(path) if path.suffix in _PARQUET else _read_csv(path)
     except FileNotFoundError:
         raise ImportDataError(f"{path}: there is no such file") from None
     except ImportError as exc:
         raise MissingExtraError("reading Parquet needs: pip install 'foretell[parquet]'") from exc
-    except (OSError, ValueError, UnicodeError, pd.errors.ParserError) as exc:
+    except (OSError, EOFError, ValueError, csv.Error) as exc:
+        if isinstance(exc, ImportDataError):
+            raise
         reason = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
         raise ImportDataError(f"{path}: not a table ({reason}); expected CSV with a header line, or Parquet") from exc
 
 
-def build_specs(app: App, frame: pd.DataFrame, *, allocation: Allocation) -> list[RunSpec]:
-    """A specification for each row; columns the app does not know are ignored, empty cells are not known.
+def _read_parquet(path: Path) -> Table:
+    import pyarrow.parquet
+
+    found = pyarrow.parquet.read_table(path)
+    index = (found.schema.pandas_metadata or {}).get("index_columns", [])
+    names = [name for name in found.column_names if name not in index]
+    _check_names(names)
+    return Table({name: found.column(name).to_pylist() for name in names})
+
+
+def _read_csv(path: Path) -> Table:
+    separator = "\t" if ".tsv" in path.suffixes[-2:] else ","
+    with _open_text(path) as file:
+        lines = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)
+        rows = [(lines.line_num, row) for row in lines if row]
+    if not rows:
+        raise ValueError("it is empty")
+    names = _name_columns(rows[0][1])
+    for line, row in rows[1:]:
+        if any(row[len(names) :]):
+            raise ValueError(f"line {line} has {len(row)} cells, the header has {len(names)}")
+    columns = (
+        zip(*(_fill(row, len(names)) for _, row in rows[1:]), strict=True) if len(rows) > 1 else ([],) * len(names)
+    )
+    return Table({name: _read_column(cells) for name, cells in zip(names, columns, strict=True)})
+
+
+def _open_text(path: Path) -> IO[str]:
+    # Imported here: hardly any table is compressed.
+    import bz2
+    import gzip
+    import lzma
+
+    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+    opened: IO[str] = openers.get(path.suffix, open)(path, "rt", encoding="utf-8-sig", newline="")
+    return opened
+
+
+def _name_columns(cells: Sequence[str]) -> list[str]:
+    """Names as pandas gives them: a number behind a name that was there before, and for one that is empty."""
+    names: list[str] = []
+    for number, cell in enumerate(cells):
+        wanted = cell if cell else f"Unnamed: {number}"
+        taken = sum(name == wanted or re.fullmatch(rf"{re.escape(wanted)}\.[0-9]+", name) is not None for name in names)
+        names.append(f"{wanted}.{taken}" if wanted in names else wanted)
+    return names
+
+
+def _fill(row: Sequence[str], width: int) -> list[str]:
+    return [*row[:width], *[""] * (width - len(row))]
+
+
+def _read_column(cells: Sequence[str]) -> list[Any]:
+    """Truth values, numbers or texts, by what all cells of the column can be."""
+    known = [cell for cell in cells if cell not in _EMPTY]
+    parse: Callable[[str], Any] = str
+    if known and all(cell in _TRUTHS for cell in known):
+        parse = _TRUTHS.__getitem__
+    elif all(map(_INTEGER.fullmatch, known)):
+        parse = int
+    elif all(map(_NUMBER.fullmatch, known)):
+        parse = float
+    return [None if cell in _EMPTY else parse(cell) for cell in cells]
+
+
+def render_csv(table: Table) -> str:
+    """A table as CSV with a header line."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows(zip(*(map(_render_cell, cells) for cells in table.columns.values()), strict=True))
+    return text.getvalue()
+
+
+def _render_cell(cell: Any) -> Any:
+    return "" if is_missing(cell) else cell
+
+
+def save_table(table: Table, path: Path) -> None:
+    """Write a table as CSV or Parquet, by the file's ending.
 
     Raises:
-        SpecError: if a parameter has no column and no usual value, or a cell is not of its type.
+        OutputError: if it ends otherwise, or cannot be written.
+        MissingExtraError: if it is Parquet, and the library for it is not installed.
     """
-    missing = [name for name in app.parameter_names() if name not in frame.columns]
-    usual = {name: value for name in missing if (value := _only_value(app, name)) is not None}
-    mistakes = [
-        Mistake(place=f"column {name}", found="no such column", expected=f"one; the table has {_listed(frame.columns)}")
-        for name in missing
-        if name not in usual
-    ]
-    cells = {
-        parameter.name: _read_cells(parameter, frame[parameter.name], mistakes)
-        for parameter in app.parameters
-        if parameter.name in frame.columns
-    }
-    resources = {name: _read_counts(frame[name], mistakes) for name in _RESOURCES if name in frame.columns}
-    if mistakes:
-        raise SpecError(f"configurations of {app.name}", mistakes[:20])
-    specs = []
-    for row in range(len(frame)):
-        parameters = {name: values[row] for name, values in cells.items() if values[row] is not None}
-        counts = {name: values[row] for name, values in resources.items()}
-        base = {name: getattr(allocation, name) for name in (*_RESOURCES, "memory_bytes")}
-        specs.append(
-            RunSpec(app=app.name, parameters={**usual, **parameters}, allocation=Allocation(**{**base, **counts}))
-        )
-    return specs
+    try:
+        if path.suffix == ".csv":
+            path.write_text(render_csv(table), "utf-8", newline="")
+        elif path.suffix == ".parquet":
+            _save_parquet(table, path)
+        else:
+            raise OutputError(f"{str(path)!r}: its name must end in .csv or .parquet")
+    except ImportError as exc:
+        raise MissingExtraError("writing Parquet needs: pip install 'foretell[parquet]'") from exc
+    except OSError as exc:
+        if isinstance(exc, OutputError):
+            raise
+        raise OutputError(f"{path}: cannot be written ({exc.strerror or exc}); choose another place") from exc
 
 
-def _only_value(app: App, name: str) -> Value | None:
-    parameter = app.find_parameter(name)
-    values = parameter.full_scale.values if parameter else ()
-    return values[0] if len(values) == 1 else None
+def _save_parquet(table: Table, path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
 
-
-def _read_cells(parameter: Parameter, column: "pd.Series[Any]", mistakes: list[Mistake]) -> list[Any]:
-    values: list[Value | None] = []
-    for row, cell in enumerate(column.tolist()):
+    def build_column(cells: Sequence[Any]) -> Any:
         try:
-            values.append(None if pd.isna(cell) else _read_cell(parameter.type, cell))
-        except ValueError:
-            found = f"{cell!r} in row {row + 1}"
-            mistakes.append(
-                Mistake(place=f"column {parameter.name}", found=found, expected=f"a value of type {parameter.type}")
-            )
-            values.append(None)
-    return values
+            return pyarrow.array(cells)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):  # of several types
+            return pyarrow.array([None if cell is None else str(cell) for cell in cells])
+
+    columns = {name: build_column(cells) for name, cells in table.columns.items()}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
 
 
-def _cell_mistake(name: str, row: int, cell: Any, expected: str) -> Mistake:
-    return Mistake(place=f"column {name}", found=f"{cell!r} in row {row + 1}", expected=expected)
+def build_frame(columns: Mapping[str, Any]) -> "pd.DataFrame":
+    """Columns as a pandas DataFrame.
 
-
-def _read_cell(kind: ParameterType, cell: Any) -> Value:
-    if kind is ParameterType.TEXT:
-        return _render_text(cell)
-    if kind is ParameterType.BOOLEAN:
-        known = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
-        if str(cell).strip().lower() not in known:
-            raise ValueError(cell)
-        return known[str(cell).strip().lower()]
-    number = float(cell)
-    if not np.isfinite(number) or abs(number) > 1e300:
-        raise ValueError(cell)
-    return int(number) if number.is_integer() and abs(number) < _LARGEST else number
-
-
-def _render_text(cell: Any) -> str:
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
-
-
-def _read_counts(column: "pd.Series[Any]", mistakes: list[Mistake]) -> list[int]:
-    counts = []
-    for row, cell in enumerate(column.tolist()):
-        try:
-            count = int(float(cell))
-        except (TypeError, ValueError, OverflowError):
-            count = -1
-        if count < 0:
-            mistakes.append(_cell_mistake(str(column.name), row, cell, "a whole number"))
-        counts.append(max(count, 0))
-    return counts
-
-
-def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
-    repeated = [str(name) for name in frame.columns[frame.columns.duplicated()]]
-    if repeated:
-        raise ImportDataError(f"columns named twice: {_listed(repeated)}; give each its own name")
-    unknown = [name for name in columns.named() if name not in frame.columns]
-    if unknown:
-        near = [match for name in unknown if (match := find_near(name, map(str, frame.columns)))]
-        meant = f"; did you mean {_listed(near)}?" if near else ""
-        raise ImportDataError(f"no column {_listed(unknown)}; the table has {_listed(frame.columns)}{meant}")
-    taken = [columns.elapsed, *([columns.memory] if columns.memory else [])]
-    if len(set(taken)) < len(taken):
-        raise ImportDataError(f"column {columns.elapsed!r} cannot be both the time and the memory")
-
-
-def _check_app_name(app: str) -> None:
-    if not app or any(character.isspace() or character in "/\\\0" for character in app):
-        expected = "letters, digits, dots, underscores or hyphens"
-        raise SpecError("--app", [Mistake(place="name", found=repr(app), expected=expected)])
-
-
-@dataclass
-class _RunReader:
-    """The usable rows of a table, one run each."""
-
-    app: str
-    frame: pd.DataFrame
-    columns: Columns
-    skipped: dict[str, list[int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        aside = {*self.columns.named(), *_RESOURCES}
-        names = [name for name in self.frame.columns if name not in aside]
-        self.parameters = [_find_type(str(name), self.frame[name]) for name in names]
-        self._seen: Counter[str] = Counter()
-
-    def __iter__(self) -> Iterator[Run]:
-        elapsed = _measures(self.frame[self.columns.elapsed], unit=self.columns.elapsed_unit_s, parse=parse_duration)
-        memory = self._read_memory()
-        cells = {parameter.name: self.frame[parameter.name].tolist() for parameter in self.parameters}
-        resources = {name: _numbers(self.frame[name]) for name in _RESOURCES if name in self.frame.columns}
-        scales, states = self._words(self.columns.scale), self._words(self.columns.state)
-        for row in range(len(self.frame)):
-            try:
-                yield self._read(row, elapsed[row], memory[row], cells, resources, scales[row], states[row])
-            except _Unusable as exc:
-                self.skipped.setdefault(str(exc), []).append(row + 1)
-
-    def _read_memory(self) -> Any:
-        if self.columns.memory is None:
-            return np.full(len(self.frame), np.nan)
-        return _measures(self.frame[self.columns.memory], unit=self.columns.memory_unit_bytes, parse=parse_bytes)
-
-    def _words(self, name: str | None) -> list[str | None]:
-        if name is None:
-            return [None] * len(self.frame)
-        return [str(cell).strip().lower() for cell in self.frame[name].tolist()]
-
-    def _read(
-        self,
-        row: int,
-        elapsed: float,
-        memory: float,
-        cells: Mapping[str, Sequence[Any]],
-        resources: Mapping[str, Any],
-        scale: str | None,
-        state: str | None,
-    ) -> Run:
-        if not (np.isfinite(elapsed) and 0 < elapsed < _LARGEST):
-            raise _Unusable(
-                f"{self.columns.elapsed} is not a positive number or a time such as 90s, 1.5h or 1-02:30:00"
-            )
-        if memory == _UNREADABLE:
-            raise _Unusable(f"{self.columns.memory} is not a number or a size such as 512M or 4GB")
-        spec = RunSpec(
-            app=self.app,
-            parameters=self._parameters(row, cells),
-            allocation=_read_allocation(resources, row),
-            scale=_look_up(_SCALES, scale, self.columns.scale, Scale.FULL_SCALE),
-        )
-        peak = int(memory) if np.isfinite(memory) and 0 < memory < 2**62 else None
-        return Run(
-            spec=RunSpec(
-                app=spec.app,
-                parameters=spec.parameters,
-                allocation=spec.allocation,
-                scale=spec.scale,
-                repetition=self._repetition(spec, elapsed, peak),
-            ),
-            state=_look_up(_STATES, state, self.columns.state, State.COMPLETED),
-            usage=Usage(elapsed_s=float(elapsed), peak_memory_bytes=peak),
-            source="import",
-        )
-
-    def _parameters(self, row: int, cells: Mapping[str, Sequence[Any]]) -> dict[str, Value]:
-        values: dict[str, Value] = {}
-        for parameter in self.parameters:
-            cell = cells[parameter.name][row]
-            if pd.isna(cell):
-                continue
-            try:
-                values[parameter.name] = _read_cell(parameter.type, cell)
-            except (ValueError, OverflowError):
-                raise _Unusable(f"{parameter.name} is not a finite {parameter.type}") from None
-        return values
-
-    def _repetition(self, spec: RunSpec, elapsed: float, peak: int | None) -> int:
-        """A number made of what was measured, so that the same row is the same run in every file."""
-        key = f"{spec.configuration} {elapsed!r} {peak!r}"
-        self._seen[key] += 1
-        return int(hashlib.sha256(f"{key} {self._seen[key]}".encode()).hexdigest()[:7], 16)
-
-
-class _Unusable(Exception):  # noqa: N818  # a reason to skip a row, not an error of the whole
-    pass
-
-
-def _look_up(table: Mapping[str, Any], word: str | None, column: str | None, default: Any) -> Any:
-    if word is None:
-        return default
+    Raises:
+        MissingExtraError: if pandas is not installed.
+    """
     try:
-        return table[word]
-    except KeyError:
-        raise _Unusable(f"{column} is {word!r}, not one of {', '.join(table)}") from None
-
-
-def _read_allocation(resources: Mapping[str, Any], row: int) -> Allocation:
-    counts = {name: _count(values[row], name) for name, values in resources.items()}
-    return Allocation(cores=counts.get("cores", 1), gpus=counts.get("gpus", 0), nodes=counts.get("nodes", 1))
-
-
-def _count(value: float, name: str) -> int:
-    if not np.isfinite(value) or value < (0 if name == "gpus" else 1) or value > 1e9:
-        raise _Unusable(f"{name} is not a count")
-    return int(value)
-
-
-def _measures(column: "pd.Series[Any]", *, unit: float, parse: Callable[[str], float]) -> Any:
-    """Numbers in a unit, or texts with their own; ``nan`` for empty cells."""
-    if pd.api.types.is_timedelta64_dtype(column):
-        return column.dt.total_seconds().to_numpy(dtype=float)
-    values = _numbers(column) * unit
-    for place in np.flatnonzero(np.isnan(values) & column.notna().to_numpy()):
-        values[place] = _parse_measure(str(column.iloc[place]), parse)
-    return values
-
-
-def _parse_measure(text: str, parse: Callable[[str], float]) -> float:
-    try:
-        return parse(text) if text.strip() else np.nan
-    except ValueError:
-        return _UNREADABLE
-
-
-def _numbers(column: "pd.Series[Any]") -> Any:
-    return pd.to_numeric(column, errors="coerce").to_numpy(dtype=float)
-
-
-def _find_type(name: str, column: "pd.Series[Any]") -> Parameter:
-    known = column.dropna()
-    if len(known) and known.map(lambda cell: isinstance(cell, bool | np.bool_)).all():
-        kind = ParameterType.BOOLEAN
-    elif pd.api.types.is_numeric_dtype(column):
-        whole = bool((known == known.round()).all()) if len(known) else True
-        kind = ParameterType.INTEGER if whole else ParameterType.NUMBER
-    else:
-        kind = ParameterType.TEXT
-    distinct = known.unique()[: _MOST_VALUES + 1]
-    values = tuple(_read_cell(kind, cell) for cell in distinct if _is_readable(kind, cell))
-    return Parameter(name=name, type=kind, full_scale=Domain(values=values if len(values) <= _MOST_VALUES else ()))
-
-
-def _is_readable(kind: ParameterType, cell: Any) -> bool:
-    try:
-        _read_cell(kind, cell)
-    except (ValueError, OverflowError):
-        return False
-    return True
-
-
-def _listed(names: Collection[Any]) -> str:
-    shown = [repr(str(name)) for name in names]
-    more = f" and {len(shown) - 20} more" if len(shown) > 20 else ""
-    return ", ".join(shown[:20]) + more
-
-
-def _render_skipped(skipped: Mapping[str, Sequence[int]]) -> str:
-    parts = [f"{reason} (rows {', '.join(map(str, rows[:_MOST_SHOWN]))})" for reason, rows in skipped.items()]
-    return "; ".join(parts) or "it is empty"
+        import pandas as pd
+    except ImportError as exc:
+        raise MissingExtraError("a DataFrame needs: pip install 'foretell[pandas]'") from exc
+    return pd.DataFrame(dict(columns))

@@ -104,8 +104,8 @@ def export_runs(
 ) -> None:
     """Write stored runs as a table."""
     from foretell.apps import api
-    from foretell.apps.render import build_run_record, build_runs_frame
-    from foretell.render.tables import save_frame
+    from foretell.apps.render import build_run_record, build_runs_table
+    from foretell.apps.table_files import render_csv, save_table
 
     app_name = find_app(app)
     page = api.list_runs(
@@ -114,12 +114,12 @@ def export_runs(
     if as_json:
         show_json([build_run_record(run) for run in page.runs])
         return
-    frame = build_runs_frame(page.runs)
+    table = build_runs_table(page.runs)
     if output is None:
-        click.echo(frame.to_csv(index=False), nl=False)
+        click.echo(render_csv(table), nl=False)
         return
-    save_frame(frame, output)
-    note(f"Wrote {len(frame)} runs to {output}.")
+    save_table(table, output)
+    note(f"Wrote {len(table)} runs to {output}.")
 
 
 @runs.command(
@@ -152,11 +152,11 @@ def import_runs(
 ) -> None:
     """Store runs from a table. Columns cores, gpus and nodes are resources; every other one is a parameter."""
     from foretell.apps import api as api_exchange
-    from foretell.apps import table_files as apps_tables
+    from foretell.apps.imported_runs import Columns
     from foretell.apps.render import render_import
     from foretell.core.units import parse_bytes, parse_duration
 
-    columns = apps_tables.Columns(
+    columns = Columns(
         elapsed=elapsed,
         memory=memory,
         scale=scale,

@@ -26,8 +26,7 @@ from foretell.cli._places import find_app, find_store, find_work_folder
 from foretell.core.errors import Mistake, SpecError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from foretell.apps.table_files import Table
     from foretell.core.model_card import ModelCard
 
 
@@ -138,7 +137,7 @@ def predict(
     as_json: bool,
 ) -> None:
     """Say how long a configuration would take and how much memory, without running anything."""
-    from foretell.apps import table_files as apps_tables
+    from foretell.apps.table_files import read_table
     from foretell.core.units import parse_share
     from foretell.runtimes import api as api_learning
     from foretell.runtimes.render import build_prediction_record, render_predictions
@@ -147,8 +146,8 @@ def predict(
         mistake = Mistake(place="--set", found="together with --from", expected="one of the two")
         raise SpecError("options", [mistake])
     name = find_app(app)
-    configurations: pd.DataFrame | dict[str, str]
-    configurations = apps_tables.read_table(source) if source is not None else parse_settings(settings)
+    configurations: Table | dict[str, str]
+    configurations = read_table(source) if source is not None else parse_settings(settings)
     predictions = api_learning.predict(
         name,
         configurations,

@@ -215,14 +215,14 @@ def _save(workload: "Workload", path: Path) -> None:
     Raises:
         OutputError: if the file's name ends otherwise, or it cannot be written.
     """
+    from foretell.apps.table_files import save_table
     from foretell.render.records import render_json
-    from foretell.render.tables import save_frame
-    from foretell.steps.step_records import build_operator_frame, build_workload_record
+    from foretell.steps.step_records import build_operator_table, build_workload_record
 
     if path.suffix == ".json":
         write_text(path, f"{render_json(build_workload_record(workload))}\n")
     elif path.suffix in (".csv", ".parquet"):
         make_folder(path.parent)
-        save_frame(build_operator_frame(workload), path)
+        save_table(build_operator_table(workload), path)
     else:
         raise OutputError(f"{str(path)!r}: its name must end in .parquet, .csv or .json")

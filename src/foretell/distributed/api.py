@@ -8,9 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from foretell.apps.table_files import read_table
+from foretell.apps.table_files import TableLike
 from foretell.core import devices
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, NotFoundError, SpecError, WorkloadError
@@ -28,7 +26,7 @@ _BEYOND = 2  # times the GPUs that were measured: what is told where nobody says
 
 
 def predict_placements(
-    source: str | Path | pd.DataFrame,
+    source: TableLike,
     *,
     placements: Sequence[Placement] = (),
     workload: str | None = None,
@@ -51,9 +49,7 @@ def predict_placements(
     """
     from foretell.distributed.placement_predictor import PlacedPredictor
 
-    rows = read_steps(
-        source if isinstance(source, pd.DataFrame) else read_table(Path(source)), find_device=devices.find_device
-    )
+    rows = read_steps(source, find_device=devices.find_device)
     named = _choose_name("workload", workload, [row.placed.workload for row in rows])
     where = _choose_name("cluster", cluster, [row.placed.cluster for row in rows])
     own = _list_own(rows, named, where)

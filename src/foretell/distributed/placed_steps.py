@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from foretell.apps.table_files import TableLike, get_table, is_missing
 from foretell.core.devices import Device
 from foretell.core.errors import ImportDataError, NotFoundError
 from foretell.core.prediction import Estimate
@@ -109,32 +109,33 @@ TRAINING, HERE = "the training", "this cluster"  # a workload and a cluster that
 FindDevice = Callable[[str], Device | None]
 
 
-def read_steps(frame: pd.DataFrame, *, find_device: FindDevice) -> list[TimedStep]:
+def read_steps(source: TableLike, *, find_device: FindDevice) -> list[TimedStep]:
     """A step for each row: ``batch`` of a GPU, ``gpus`` on each node, ``step_s``; other columns where they are known.
 
     Raises:
         ImportDataError: if a column is missing, or a cell cannot be read.
     """
-    missing = [name for name in NEEDED if name not in frame.columns]
+    table = get_table(source)
+    missing = [name for name in NEEDED if name not in table]
     if missing:
         raise ImportDataError(
-            f"no column named {missing[0]!r} among {', '.join(map(str, frame.columns))}; "
+            f"no column named {missing[0]!r} among {', '.join(table.columns)}; "
             f"expected {', '.join(NEEDED)} and, where they are known, {', '.join(KNOWN)}"
         )
-    twice = [name for name in (*NEEDED, *KNOWN) if list(frame.columns).count(name) > 1 or f"{name}.1" in frame.columns]
+    twice = [name for name in (*NEEDED, *KNOWN) if f"{name}.1" in table]
     if twice:
         raise ImportDataError(f"two columns named {twice[0]!r}; give each its own name")
-    if frame.empty:
+    if not len(table):
         raise ImportDataError("the table has no rows; expected one for each measured step")
-    return [_read_row(number, row, find_device) for number, row in enumerate(frame.to_dict("records"), start=1)]
+    return [_read_row(number, row, find_device) for number, row in enumerate(table.rows(), start=1)]
 
 
 def _read_row(number: int, row: Mapping[Any, Any], find_device: FindDevice) -> TimedStep:
     def read(name: str, parse: Callable[[str], Any], usual: Any = None) -> Any:
         cell = row.get(name)
-        if not pd.api.types.is_scalar(cell):
+        if isinstance(cell, Mapping | list | tuple | set):
             raise ImportDataError(f"row {number}, column {name}: {cell!r}; expected one value")
-        if cell is None or pd.isna(cell) or not str(cell).strip():
+        if is_missing(cell) or not str(cell).strip():
             if name in NEEDED:
                 raise ImportDataError(f"row {number}: no {name}; leave the row out if it is not known")
             return usual

@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-import pandas as pd
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-from foretell.core.errors import MissingExtraError, OutputError, SiteError, SpecError
+from foretell.core.errors import SiteError, SpecError
 from foretell.core.warning import PredictionWarning
 from foretell.render.phrases import clean_line, count
 
@@ -143,25 +141,3 @@ def render_mistakes(error: SpecError | SiteError) -> Group:
         line = "" if mistake.line is None else str(mistake.line)
         add_cells(table, line, mistake.place, mistake.found, mistake.expected)
     return stack(build_line(f"{error.source}: {count(len(error.mistakes), 'mistake')}", BAD), table)
-
-
-def save_frame(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV or Parquet, by the file's ending.
-
-    Raises:
-        OutputError: if it ends otherwise, or cannot be written.
-        MissingExtraError: if Parquet is wanted and its library is not there.
-    """
-    try:
-        if path.suffix == ".csv":
-            frame.to_csv(path, index=False)
-        elif path.suffix == ".parquet":
-            frame.to_parquet(path, index=False)
-        else:
-            raise OutputError(f"{str(path)!r}: its name must end in .csv or .parquet")
-    except ImportError as exc:
-        raise MissingExtraError("writing Parquet needs: pip install 'foretell[parquet]'") from exc
-    except OSError as exc:
-        if isinstance(exc, OutputError):
-            raise
-        raise OutputError(f"{path}: cannot be written ({exc.strerror or exc}); choose another place") from exc

@@ -6,15 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from foretell.apps.api import make_known
 from foretell.apps.command import build_spec
 from foretell.apps.program_version import warn_of_changes
-from foretell.apps.table_files import build_specs
 from foretell.apps.where import Where
 from foretell.apps.workspace import StoreLike, directory_of, looks_like_a_file, reading_store, resolve_app, using_store
 from foretell.core.app import App, ParameterType, Value
@@ -33,8 +31,13 @@ from foretell.runtimes.selection import DEFAULT_POLICY
 from foretell.runtimes.transfer import Lender, is_similar, learn_borrowing, shortlist
 from foretell.stores import RunReader, RunStore
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from foretell.apps.table_files import Table
+
 Configuration: TypeAlias = Mapping[str, str | Value]
-Configurations: TypeAlias = Configuration | Sequence[Configuration] | pd.DataFrame
+Configurations: TypeAlias = "Configuration | Sequence[Configuration] | Table | pd.DataFrame"
 
 _FORMAT = "2"
 
@@ -187,7 +190,9 @@ def predict(
 
 def specify(app: App, configurations: Configurations, *, allocation: Allocation) -> list[RunSpec]:
     """Configurations as specifications, checked against the app's parameters."""
-    if isinstance(configurations, pd.DataFrame):
+    if not isinstance(configurations, Mapping | Sequence):
+        from foretell.apps.imported_runs import build_specs  # with what reads tables, which a single one does not need
+
         return build_specs(app, configurations, allocation=allocation)
     single = isinstance(configurations, Mapping)
     rows: Sequence[Configuration] = [configurations] if single else configurations  # type: ignore[list-item,assignment]

@@ -4,11 +4,8 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from foretell.apps.table_files import Columns, read_runs
 from foretell.core.app import App, Value
 from foretell.core.errors import NotFoundError
 from foretell.core.prediction import Prediction
@@ -16,13 +13,18 @@ from foretell.core.run import RESOURCE_COLUMNS, TEACHING, USAGE_COLUMNS, Run, St
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.stores import RunReader, RunStore
 
+if TYPE_CHECKING:
+    from foretell.apps.table_files import Table
+
 _TAKEN = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, "state"} - {"partition"})
 _FEW_TEXTS = 20
 _LIKE_IDS = 0.5  # texts of which more than this share of the jobs have one of their own say nothing of the next job
 
 
-def build_frame(rows: Sequence[Mapping[str, Any]], described: Collection[str] | None) -> pd.DataFrame:
+def build_job_table(rows: Sequence[Mapping[str, Any]], described: Collection[str] | None) -> "Table":
     """A job a row, with the resources of one of its nodes; of an app that is described, only its own parameters."""
+    from foretell.apps.table_files import Table
+
     nodes = [max(row["nodes"], 1) for row in rows]
     columns: dict[str, list[Any]] = {
         "elapsed_s": [row["elapsed_s"] for row in rows],
@@ -35,7 +37,7 @@ def build_frame(rows: Sequence[Mapping[str, Any]], described: Collection[str] | 
     for name, values in _list_parameters(rows).items():
         if described is None or name in described:
             columns[name] = values
-    return pd.DataFrame(columns)
+    return Table(columns)
 
 
 def _list_parameters(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -57,7 +59,6 @@ def _tells(values: Sequence[Any]) -> bool:
 
 
 MOST_JOBS = 3000  # of an application: what ran last tells most of what will run next, and building stays quick
-_COLUMNS = Columns(elapsed="elapsed_s", memory="peak_memory_bytes", state="state")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,9 @@ class Past:
 
 def find_past(app: str | App, store: RunStore) -> Past:
     """The jobs that teach of an application; none if the history has none of that name."""
-    from foretell.stores.job_history import find_history  # with SQLAlchemy, which predicting does without
+    # Imported here: predicting needs neither tables nor SQLAlchemy.
+    from foretell.apps.imported_runs import Columns, read_runs
+    from foretell.stores.job_history import find_history
 
     name = app.name if isinstance(app, App) else app
     described = _find_described(app, store)
@@ -87,7 +90,8 @@ def find_past(app: str | App, store: RunStore) -> Past:
     rows = history.newest(name, states=TEACHING, most=MOST_JOBS) if history and history.has_app(name) else []
     if history is None or not rows:
         return Past()
-    read = read_runs(build_frame(rows, described), app=name, columns=_COLUMNS)
+    columns = Columns(elapsed="elapsed_s", memory="peak_memory_bytes", state="state")
+    read = read_runs(build_job_table(rows, described), app=name, columns=columns)
     return Past(runs=read.runs, jobs=history.count(name, states=TEACHING), app=read.app)
 
 

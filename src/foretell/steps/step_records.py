@@ -1,8 +1,9 @@
 """Training steps for programs: what ``--json`` prints, and tables of operators."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from foretell.apps.table_files import Table
 from foretell.core.serialization import to_record
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 from foretell.steps.step_results import (
@@ -13,9 +14,6 @@ from foretell.steps.step_results import (
     group_operators,
     list_layers,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Record = dict[str, Any]
 
@@ -48,10 +46,8 @@ def build_workload_record(workload: Workload) -> Record:
     }
 
 
-def build_operator_frame(workload: Workload) -> "pd.DataFrame":
+def build_operator_table(workload: Workload) -> Table:
     """A row for each operator in the order in which they run; shapes as text."""
-    import pandas as pd  # most records need no tables
-
     rows = [
         {
             "layer": layer,
@@ -63,7 +59,7 @@ def build_operator_frame(workload: Workload) -> "pd.DataFrame":
         for layer, operator in _with_layers(workload)
     ]
     columns = ("phase", "layer", "kind", "inputs", "output", *_FLAT[2:], "attributes")
-    return pd.DataFrame(rows, columns=list(columns))
+    return Table.from_rows(rows, columns)
 
 
 def build_step_record(prediction: StepPrediction, *, rows: int) -> Record:
