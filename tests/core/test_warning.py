@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import foretell
 from foretell.core.model_card import ModelCard
 from foretell.core.observation import Load
 from foretell.core.run import Bench
 from foretell.core.serialization import from_record, read_warnings, to_record
-from foretell.core.warning import WARNING_CODES, PredictionWarning, build_warning
+from foretell.core.warning import WARNING_CODES, ExperimentalWarning, PredictionWarning, build_warning, experimental
 
 _ROOT = Path(__file__).parents[2]
 WARNING = build_warning("outside-measured-range", "n = 9 lies outside the runs", name="n", value=9.0, low=1, high=4)
@@ -80,3 +81,25 @@ def test_what_is_no_warning_is_refused() -> None:
     with pytest.raises(TypeError):
         read_warnings({"warnings": [3]})
     assert from_record(Load, {"notes": ["of no field"]}) == Load()
+
+
+def test_an_experimental_function_warns_and_works() -> None:
+    @experimental
+    def add(one: int, *, other: int) -> int:
+        """The sum."""
+        return one + other
+
+    with pytest.warns(ExperimentalWarning, match=r"foretell\.add may still change") as caught:
+        assert add(1, other=2) == 3
+    assert caught[0].filename == __file__
+    assert add.__doc__ == "The sum."
+
+
+@pytest.mark.parametrize(
+    "name", ["explore_consumption", "learn_consumption", "observe", "predict_consumption", "predict_placements"]
+)
+def test_what_the_docs_call_experimental_is(name: str) -> None:
+    text = (_ROOT / "docs/python.md").read_text("utf-8")
+    assert f"`{name}`" in text.partition("are experimental")[0].rpartition("\n\n")[2]
+    with pytest.warns(ExperimentalWarning), pytest.raises(TypeError):
+        getattr(foretell, name)(unknown_argument=1)

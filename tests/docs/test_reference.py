@@ -10,6 +10,7 @@ import pytest
 
 import foretell
 from foretell.cli.main import app
+from foretell.core.warning import WARNING_CODES
 
 _ROOT = Path(__file__).parents[2]
 _PAGES = [_ROOT / "README.md", _ROOT / "CHANGELOG.md", *sorted((_ROOT / "docs").glob("*.md"))]
@@ -48,8 +49,8 @@ def test_every_option_is_in_its_commands_chapter(chapters: dict[str, str], name:
 
 
 def test_every_public_name_is_described() -> None:
-    described = re.findall(r"^\| `(\w+)\(", (_ROOT / "docs/python.md").read_text("utf-8"), re.M)
-    assert sorted(described) == sorted(foretell.__all__)
+    described = re.findall(r"^\| `(\w+)[(`]", (_ROOT / "docs/python.md").read_text("utf-8"), re.M)
+    assert sorted(set(described) - set(WARNING_CODES)) == sorted(foretell.__all__)
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from typing import NoReturn
 
 import click
@@ -10,6 +11,7 @@ from foretell.cli._click import Entry, LazyGroup
 from foretell.cli._completion import install_completion, show_completion
 from foretell.cli._output import clean_text
 from foretell.core.errors import ForetellError
+from foretell.core.warning import ExperimentalWarning
 
 _INTERRUPTED = 130
 
@@ -125,6 +127,7 @@ def app() -> None:
 
 def main() -> None:
     """Run the command line; what a user can cause ends in one clear message and exit code 1, never a traceback."""
+    warnings.simplefilter("ignore", ExperimentalWarning)  # it is for programs that call these functions
     try:
         sys.exit(app.main(prog_name="foretell", standalone_mode=False))
     except click.ClickException as exc:

@@ -1,11 +1,17 @@
 """Warnings of results as values: a code for programs, a sentence for people, and its numbers.
 
 Text, JSON and pages are all rendered from :class:`PredictionWarning`; :data:`WARNING_CODES` lists every code.
+:func:`experimental` marks functions that may still change.
 """
 
-from collections.abc import Mapping
+import functools
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 UNCLASSIFIED = "unclassified"
 
@@ -84,3 +90,19 @@ def upgrade_warnings(record: Mapping[str, Any]) -> list[Any]:
     """The warnings of a stored record; earlier versions kept plain sentences as ``doubts`` or ``notes``."""
     kept = [item for name in ("warnings", "doubts", "notes") for item in record.get(name) or ()]
     return [{"code": UNCLASSIFIED, "text": item} if isinstance(item, str) else item for item in kept]
+
+
+class ExperimentalWarning(FutureWarning):
+    """A function may still change, in its arguments or in its result, with the next version."""
+
+
+def experimental(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which warns when it is called that it may still change."""
+
+    @functools.wraps(function)
+    def warn(*args: P.args, **kwargs: P.kwargs) -> R:
+        text = f"foretell.{function.__name__} may still change with the next version"
+        warnings.warn(text, ExperimentalWarning, stacklevel=2)
+        return function(*args, **kwargs)
+
+    return warn

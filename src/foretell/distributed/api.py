@@ -12,7 +12,7 @@ from foretell.apps.table_files import TableLike
 from foretell.core import devices
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, NotFoundError, SpecError, WorkloadError
-from foretell.core.warning import PredictionWarning, build_warning
+from foretell.core.warning import PredictionWarning, build_warning, experimental
 from foretell.core.workload import Workload
 from foretell.distributed.consumption import Change, ConsumptionPrediction, Outlook, Setting, Strategy
 from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep, Placement, TimedStep, read_steps
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _BEYOND = 2  # times the GPUs that were measured: what is told where nobody says which
 
 
+@experimental
 def predict_placements(
     source: TableLike,
     *,
@@ -140,6 +141,7 @@ CONSUMPTION = "consumption"  # what was learned and measured is kept there
 FASTER, SLOWER = (2.0, 4.0), (0.5,)  # links that a user may think of beside the one asked for
 
 
+@experimental
 def predict_consumption(
     source: str,
     inputs: Sequence[Input] = (),
@@ -166,6 +168,7 @@ def predict_consumption(
     return [teller.tell(setting, batch) for batch in batches or (None,) for setting in settings]
 
 
+@experimental
 def explore_consumption(
     source: str,
     inputs: Sequence[Input] = (),

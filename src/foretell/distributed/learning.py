@@ -13,6 +13,7 @@ from foretell.core import devices
 from foretell.core.cycles import Cycle, Resource, Series
 from foretell.core.errors import Mistake, NotFoundError, RunnerError, SpecError
 from foretell.core.observation import Recorded
+from foretell.core.warning import experimental
 from foretell.core.workload import Floats
 from foretell.distributed.api import CONSUMPTION, check_setting, name_device, tell_times
 from foretell.distributed.consumption import Case, MeasuredJob, Setting
@@ -208,6 +209,7 @@ class LearnedConsumption:
     measured: Path
 
 
+@experimental
 def learn_consumption(
     setting: Setting,
     *,

@@ -17,7 +17,7 @@ from foretell.core.observation import CycleSearch, Observation, Recorded
 from foretell.core.run import Allocation, Run, RunSpec, State
 from foretell.core.serialization import to_record
 from foretell.core.units import render_duration
-from foretell.core.warning import PredictionWarning, build_warning
+from foretell.core.warning import PredictionWarning, build_warning, experimental
 from foretell.measure.consumption_sampler import INTERVAL_S, TICK_S, require_processes
 from foretell.measure.machine import detect_machine
 from foretell.measure.recording import build_recorded_record
@@ -37,6 +37,7 @@ _NO_REST = 0.2  # of what is used in bursts
 _MOST_LATE = 1.5  # samples: the middle one of those that took longest
 
 
+@experimental
 def observe(
     command: Sequence[str] = (),
     *,
