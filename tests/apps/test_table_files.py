@@ -68,7 +68,7 @@ def test_a_compressed_table_and_one_with_tabs(tmp_path: Path) -> None:
         (b"x,y\n1,2\n3,4,5\n", "line 3 has 3 cells, the header has 2"),
         (b"x\n\xff\n", "decode"),
         (b'x\n"open\n', "unexpected end of data"),
-        (b"x" * 200_000, "larger than limit"),
+        (b"x" * 200_000, "larger than field limit"),
     ],
 )
 def test_what_is_not_a_table_is_refused_with_its_name(data: bytes, reason: str, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_column_that_is_missing_is_named() -> None:
 
 def test_a_column_that_is_there_twice_is_named() -> None:
     for frame in (read(**{"step_s.1": 1.0}), pd.concat([read(), read()[["step_s"]]], axis=1)):
-        with pytest.raises(ImportDataError, match="two columns named 'step_s'; give each its own name"):
+        with pytest.raises(ImportDataError, match="columns named twice: 'step_s'; give each its own name"):
             read_steps(frame, find_device=find_device)
 
 

@@ -3,22 +3,29 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from foretell.apps.imported_runs import Columns, read_runs
-from foretell.apps.table_files import TableLike, get_table
 from foretell.apps.workspace import StoreLike, directory_of, reading_store, resolve_app, using_store
 from foretell.core.app import App, Parameter, ParameterType
 from foretell.core.errors import NotFoundError
 from foretell.core.run import ImportResult, Run, State, find_repetition
 from foretell.stores import RunReader, RunStore
 
+if TYPE_CHECKING:
+    from foretell.apps.imported_runs import Columns
+    from foretell.apps.table_files import TableLike
 
-def import_runs(source: TableLike, *, app: str, columns: Columns, store: StoreLike = None) -> ImportResult:
+
+def import_runs(source: "TableLike", *, app: str, columns: "Columns", store: StoreLike = None) -> ImportResult:
     """Store the runs of a table; the app need not exist before. Importing twice adds nothing.
 
     Raises:
         ImportDataError: if the table cannot be read, lacks a column, or has no usable row.
     """
+    # Imported here: whoever lists runs need not wait for what reads tables.
+    from foretell.apps.imported_runs import read_runs
+    from foretell.apps.table_files import get_table
+
     rows = get_table(source)
     table = read_runs(rows, app=app, columns=columns)
     with using_store(store, create=True) as opened:

@@ -1,12 +1,11 @@
 """Campaigns and runs, for the terminal."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.text import Text
 
-from foretell.apps.table_files import Table
 from foretell.core.run import (
     JOB_COLUMNS,
     LAST_COLUMNS,
@@ -46,6 +45,9 @@ from foretell.render.tables import (
     stack,
 )
 
+if TYPE_CHECKING:
+    from foretell.apps.table_files import Table
+
 _MACHINE = tuple(name for name in Machine.__dataclass_fields__ if name != "extra")
 _OWN_COLUMNS = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, *JOB_COLUMNS, *LAST_COLUMNS})
 
@@ -68,8 +70,10 @@ def build_run_record(run: Run) -> Record:
     return {_encodable(str(name)): _encodable(to_record(value)) for name, value in row.items()}
 
 
-def build_runs_table(runs: Iterable[Run]) -> Table:
+def build_runs_table(runs: Iterable[Run]) -> "Table":
     """Runs as a table for export: parameters, resources, usage, ``phase_`` and ``machine_`` columns, then the rest."""
+    from foretell.apps.table_files import Table  # most records need no tables
+
     rows = [build_run_record(run) for run in runs]
     return Table.from_rows(rows, _order_columns(name for row in rows for name in row))
 

@@ -124,7 +124,7 @@ def read_steps(source: TableLike, *, find_device: FindDevice) -> list[TimedStep]
         )
     twice = [name for name in (*NEEDED, *KNOWN) if f"{name}.1" in table]
     if twice:
-        raise ImportDataError(f"two columns named {twice[0]!r}; give each its own name")
+        raise ImportDataError(f"columns named twice: {twice[0]!r}; give each its own name")
     if not len(table):
         raise ImportDataError("the table has no rows; expected one for each measured step")
     return [_read_row(number, row, find_device) for number, row in enumerate(table.rows(), start=1)]
