@@ -19,9 +19,8 @@ from unittest import mock
 
 import pytest
 from hypothesis import settings
+from lab.links import can_shape
 from tests.packages import announce_through, install_packages
-
-from foretell.distributed.links import can_shape
 
 pytest_plugins = ["tests.slurm.fixtures"]
 

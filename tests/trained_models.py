@@ -1,21 +1,22 @@
-"""Distributed training for tests: models that learned a law, and trainings that nobody ran."""
+"""Distributed training for tests: models fitted to a law, files of jobs, and trainings that only pretend to run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from lab.links import Links
+from lab.training_jobs import Trained, TrainingJob
 from tests.contracts.consumption import build_jobs
 
-from foretell.core.cycles import Resource, Series
+from foretell.core.cycles import Cycle, Resource, Series
 from foretell.core.devices import Device
 from foretell.core.observation import Recorded
-from foretell.distributed.consumption import Case, MeasuredJob
+from foretell.distributed.consumption import Case, MeasuredJob, Setting
 from foretell.distributed.consumption_predictor import ConsumptionPredictor, learn_consumption_model
-from foretell.distributed.links import Links
-from foretell.distributed.training_jobs import Trained, TrainingJob
+from foretell.distributed.measured_jobs import JobFile, JobRow
 
 CORE = Device(name="core", kind="cpu", peak_flops=5e10, bandwidth_bytes=1e10, units=1, memory_bytes=2**33)
 BEGAN_S, PERIOD_S, ITERATIONS = 100.0, 0.1, 20
@@ -29,9 +30,42 @@ def learn_law() -> tuple[list[Case], list[MeasuredJob], ConsumptionPredictor]:
 
 
 def save_law(folder: Path, name: str = "shared") -> Path:
-    """That predictor, kept in a project's folder as if it had been learned there."""
+    """That predictor, in a project's folder as if it had been fitted there."""
     path = folder / "consumption" / f"{name}.safetensors"
     learn_law()[2].save(path)
+    return path
+
+
+def save_jobs(path: Path, settings: Sequence[Setting] = (Setting(device="core"),), *, jobs: int = 4) -> Path:
+    """A file of measured trainings, as the lab writes it: small random networks, by turns in each setting."""
+    file = JobFile(path)
+    file.start()
+    for number in range(jobs):
+        scale = 1.0 + 0.1 * number
+        cycle = Cycle(
+            burst_s=0.06 * scale,
+            idle_s=0.04 * scale,
+            burst_amount=1.0,
+            idle_amount=0.0,
+            period_s=0.1 * scale,
+            bursts=30,
+            chance=0.01,
+        )
+        sent = replace(cycle, burst_amount=2.4e7)
+        file.add(
+            JobRow(
+                number=number,
+                repetition=0,
+                network=number,
+                seed=7,
+                batch=2,
+                setting=settings[number % len(settings)],
+                iteration_s=0.1 * scale,
+                alone_s=0.05 * scale,
+                used_s=0.06 * scale,
+                cycles={Resource.COMPUTE: cycle, Resource.TRANSMIT: sent, Resource.RECEIVE: sent},
+            )
+        )
     return path
 
 
@@ -68,23 +102,23 @@ def record() -> Recorded:
 
 
 def pretend(
-    monkeypatch: pytest.MonkeyPatch, group: PretendedGroup | None = None, *, apart: bool = True
+    monkeypatch: pytest.MonkeyPatch, group: PretendedGroup | None = None, *, isolated: bool = True
 ) -> PretendedGroup:
-    """Let trainings be pretended, on a machine whose cores are known by their figures."""
+    """Replace trainings by pretended ones, on a machine whose cores are known by their figures."""
     pretended = group or PretendedGroup()
 
     @contextmanager
     def open_links(count: int) -> Iterator[Links]:
-        yield _PretendedLinks(apart=apart)
+        yield _PretendedLinks(isolated=isolated)
 
     @contextmanager
     def open_group(_links: Links) -> Iterator[PretendedGroup]:
         yield pretended
 
-    monkeypatch.setattr("foretell.distributed.learning.open_links", open_links)
-    monkeypatch.setattr("foretell.distributed.learning.open_group", open_group)
-    monkeypatch.setattr("foretell.distributed.learning.sample", lambda _pids, interval_s: record())
-    monkeypatch.setattr("foretell.distributed.job_draws._measure_core", lambda: 2.0**30)
+    monkeypatch.setattr("lab.measuring.open_links", open_links)
+    monkeypatch.setattr("lab.measuring.open_group", open_group)
+    monkeypatch.setattr("lab.measuring.sample", lambda _pids, interval_s: record())
+    monkeypatch.setattr("lab.training_jobs._measure_core", lambda: 2.0**30)
     know_core(monkeypatch)
     return pretended
 
@@ -98,5 +132,5 @@ def know_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class _PretendedLinks(Links):
-    def __init__(self, *, apart: bool) -> None:
-        super().__init__([], "switch" if apart else "")
+    def __init__(self, *, isolated: bool) -> None:
+        super().__init__([], "switch" if isolated else "")

@@ -134,7 +134,7 @@ def answer(train: Sequence[TimedStep], test: Sequence[TimedStep], growth: str, *
     """A row for each step that was asked, with its time and what was told."""
     model = ParallelModel(growth).fit(train)
     if bounds:
-        model.learn_bounds(train)
+        model.calibrate(train)
     told = model.predict([row.placed for row in test])
     estimates = [Estimate(value=each.step_s, low=each.low_s, high=each.high_s, level=LEVEL) for each in told]
     return pd.DataFrame([_record(row, each) for row, each in zip(test, estimates, strict=True)])

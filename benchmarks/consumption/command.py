@@ -1,4 +1,4 @@
-"""``python -m benchmarks consumption``: what is asked for, who does it, what is printed."""
+"""The command ``python -m benchmarks consumption``: compares methods on measured trainings."""
 
 import argparse
 import importlib
@@ -14,10 +14,10 @@ from foretell.core.errors import ForetellError
 
 EXAMPLES = """examples:
   python -m benchmarks consumption                             each family in turn, every method
-  python -m benchmarks consumption --methods physics,bandwidth --json
+  python -m benchmarks consumption --methods timeline,bandwidth --json
   python -m benchmarks consumption --transfer                  each setting in turn: a few jobs there, or from scratch
-  python -m benchmarks consumption --end-to-end --plot told.png  four networks, told and then trained here (root)
-  python -m benchmarks consumption --jobs .foretell/consumption/here.jsonl
+  python -m benchmarks consumption --end-to-end --plot FILE   four networks, predicted and then trained here (root)
+  python -m benchmarks consumption --jobs jobs.jsonl          trainings of 'python -m lab measure --out jobs.jsonl'
 """
 
 
@@ -25,30 +25,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "--methods", metavar="M,N", help="which methods: physics, driple, totals, bandwidth; all unless said"
+        "--methods", metavar="M,N", help="which methods: timeline, driple, totals, bandwidth; default: all"
     )
     parser.add_argument("--epochs", type=int, default=300, help="of the published method (%(default)s)")
-    parser.add_argument("--transfer", action="store_true", help="carry what was learned to a setting never seen")
-    parser.add_argument("--end-to-end", action="store_true", help="tell four networks on a new link, then train them")
+    parser.add_argument("--transfer", action="store_true", help="hold back each setting, and transfer to it")
     parser.add_argument(
-        "--device", metavar="NAME", help="with --end-to-end: tell as if on it; the core at hand is learned unless said"
+        "--end-to-end", action="store_true", help="predict four networks on a new link, then train them"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="with --end-to-end: a picture of both")
     parser.add_argument(
-        "--jobs", type=Path, metavar="FILE", help="other measured jobs, of 'foretell consumption learn'"
+        "--device",
+        metavar="NAME",
+        help="with --end-to-end: predict for it; default: this machine's core, learned first",
     )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="with --end-to-end: a plot of both")
+    parser.add_argument("--jobs", type=Path, metavar="FILE", help="other measured jobs, of 'python -m lab measure'")
 
 
 def run_command(arguments: argparse.Namespace) -> None:
-    """Compare as asked, and print tables or an object.
+    """Run the comparison, and print tables or JSON.
 
     Raises:
-        SystemExit: if what was asked for cannot be done.
+        SystemExit: The comparison is not possible.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    way = _hold if arguments.end_to_end else _transfer if arguments.transfer else _compare
+    compare = _test_end_to_end if arguments.end_to_end else _transfer if arguments.transfer else _compare
     try:
-        found, show = way(arguments)
+        found, show = compare(arguments)
     except (OSError, ValueError, ForetellError) as exc:
         raise SystemExit(f"error: {exc}") from exc
     if arguments.json:
@@ -58,11 +60,11 @@ def run_command(arguments: argparse.Namespace) -> None:
         show()
 
 
-Result = tuple[dict[str, Any], Callable[[], None]]  # for programs, and what prints it for people
+Result = tuple[dict[str, Any], Callable[[], None]]  # as JSON, and what prints the tables
 
 
 def _import(name: str) -> Any:
-    """Late, so that --help does not wait for what computes."""
+    """Late, so that --help is quick."""
     return importlib.import_module(f"benchmarks.consumption.{name}")
 
 
@@ -81,14 +83,14 @@ def _transfer(arguments: argparse.Namespace) -> Result:
     return transfer.record_transfer(points, about), partial(_import("table").print_transfer, points, about)
 
 
-def _hold(arguments: argparse.Namespace) -> Result:
-    held = _import("end_to_end")
-    tried = held.try_networks(arguments.device)
-    rows = held.hold(tried)
-    about = held.summarise(rows, tried)
+def _test_end_to_end(arguments: argparse.Namespace) -> Result:
+    end_to_end = _import("end_to_end")
+    trained = end_to_end.train_networks(arguments.device)
+    rows = end_to_end.compare(trained)
+    about = end_to_end.summarise(rows, trained)
     if arguments.plot:
-        held.plot(tried, arguments.plot)
-    return held.record(rows, about), partial(_import("table").print_held, rows, about)
+        end_to_end.plot(trained, arguments.plot)
+    return end_to_end.record(rows, about), partial(_import("table").print_compared, rows, about)
 
 
 def _split(text: str | None) -> tuple[str, ...] | None:

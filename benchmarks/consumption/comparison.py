@@ -1,4 +1,4 @@
-"""Every method on the same jobs: learn from all families but one, answer for that one; each family in turn."""
+"""Compares methods on the same jobs: fitted to all families but one, tested on that one, for each family."""
 
 import logging
 import time
@@ -13,17 +13,16 @@ import numpy as np
 from benchmarks.consumption.data import JOBS, PROFILES, Profiled, build_cases, read_jobs, read_profiles, read_rows
 from foretell.core.cycles import Metric, Resource
 from foretell.core.workload import Floats
-from foretell.distributed._base import ConsumptionModel
+from foretell.distributed._base import TARGETS, ConsumptionModel, Target, read_targets
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob
 from foretell.distributed.consumption_baselines import BandwidthModel, TotalsModel
 from foretell.distributed.consumption_predictor import learn_consumption_model
-from foretell.distributed.consumption_targets import TARGETS, Target, read_targets
 from foretell.distributed.driple import DripleModel
-from foretell.distributed.timeline_model import PhysicsModel
+from foretell.distributed.timeline_model import TimelineModel
 from foretell.runtimes.metrics import nrmse
 
 METHODS: dict[str, Callable[[], ConsumptionModel]] = {
-    "physics": PhysicsModel,
+    "timeline": TimelineModel,
     "driple": DripleModel,
     "totals": TotalsModel,
     "bandwidth": BandwidthModel,
@@ -34,13 +33,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """How far a method is off on one metric of one resource; errors in per cent."""
+    """The errors of a method on one metric of one resource, in per cent."""
 
     method: str
     resource: str
     metric: str
     jobs: int
-    error: float  # mean of |told - measured| / measured
+    error: float  # mean of |predicted - measured| / measured
     spread: float  # standard deviation of that over families
     median: float
     nrmse: float  # in per cent of the mean
@@ -48,7 +47,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """A family that is held back."""
+    """A family that is held back, and the indices of the other jobs and of its own."""
 
     family: str
     cases: Sequence[Case]  # of all jobs
@@ -57,10 +56,10 @@ class Fold:
 
 
 def build_folds(jobs: Sequence[MeasuredJob], profiles: Sequence[Profiled]) -> list[Fold]:
-    """Each family in turn; operators are told without it, too."""
+    """One fold for each family; operator times are predicted without it too."""
     folds = []
     for family in sorted({job.family for job in jobs}):
-        _log.info("%s: learning the core's times from other families", family)
+        _log.info("%s: fitting the core's times to other families", family)
         folds.append(
             Fold(
                 family=family,
@@ -75,10 +74,10 @@ def build_folds(jobs: Sequence[MeasuredJob], profiles: Sequence[Profiled]) -> li
 def compare(
     methods: Sequence[str], *, jobs_path: Path = JOBS, profiles_path: Path = PROFILES, epochs: int | None = None
 ) -> tuple[list[Figure], dict[str, Any]]:
-    """Figures of each method, and facts about the comparison; ``epochs`` are the published method's.
+    """Figures of each method, and facts about the comparison; ``epochs`` are for driple.
 
     Raises:
-        ValueError: A method is not known.
+        ValueError: A method is unknown.
     """
     unknown = [name for name in methods if name not in METHODS]
     if unknown:
@@ -90,34 +89,34 @@ def compare(
     for name in methods:
         begin = time.perf_counter()
         build = partial(DripleModel, epochs=epochs) if name == "driple" and epochs else METHODS[name]
-        told = _answer(build, folds, jobs)
+        predicted = _predict(build, folds, jobs)
         about["fit_s"][name] = round((time.perf_counter() - begin) / len(folds), 2)
-        figures += judge(name, told, jobs)
-    if "physics" in methods:
+        figures += judge(name, predicted, jobs)
+    if "timeline" in methods:
         about["bounds"] = _judge_bounds(folds, jobs)
     return figures, about
 
 
-def _answer(
+def _predict(
     build: Callable[[], ConsumptionModel], folds: Sequence[Fold], jobs: Sequence[MeasuredJob]
 ) -> list[Consumed]:
-    told: dict[int, Consumed] = {}
+    predicted: dict[int, Consumed] = {}
     for fold in folds:
         model = build().fit([fold.cases[n] for n in fold.inside], [jobs[n] for n in fold.inside])
-        told |= dict(zip(fold.held, model.predict([fold.cases[n] for n in fold.held]), strict=True))
-    return [told[n] for n in range(len(jobs))]
+        predicted |= dict(zip(fold.held, model.predict([fold.cases[n] for n in fold.held]), strict=True))
+    return [predicted[n] for n in range(len(jobs))]
 
 
-def judge(method: str, told: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> list[Figure]:
+def judge(method: str, predicted: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> list[Figure]:
     """Figures of the iteration and of each metric that was measured."""
-    actual, said = _tabulate(told, jobs)
+    actual, values = _tabulate(predicted, jobs)
     families = np.array([job.family for job in jobs])
     figures = []
     for column, (resource, metric) in enumerate((("iteration", "s"), *TARGETS)):
-        known = np.isfinite(actual[:, column]) & np.isfinite(said[:, column])
+        known = np.isfinite(actual[:, column]) & np.isfinite(values[:, column])
         if not known.any():
             continue
-        a, p = actual[known, column], said[known, column]
+        a, p = actual[known, column], values[known, column]
         errors = 100 * np.abs(p - a) / a
         each = [float(errors[families[known] == family].mean()) for family in sorted(set(families[known]))]
         figures.append(
@@ -135,10 +134,10 @@ def judge(method: str, told: Sequence[Consumed], jobs: Sequence[MeasuredJob]) ->
     return figures
 
 
-def _tabulate(told: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> tuple[Floats, Floats]:
+def _tabulate(predicted: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> tuple[Floats, Floats]:
     actual = np.column_stack([[job.iteration_s for job in jobs], read_targets(jobs)])
-    said = np.array([[each.iteration_s, *(each.metrics.get(target, np.nan) for target in TARGETS)] for each in told])
-    return actual, said
+    rows = [[each.iteration_s, *(each.metrics.get(target, np.nan) for target in TARGETS)] for each in predicted]
+    return actual, np.array(rows)
 
 
 def _describe(jobs: Sequence[MeasuredJob]) -> dict[str, Any]:
@@ -151,7 +150,7 @@ def _describe(jobs: Sequence[MeasuredJob]) -> dict[str, Any]:
 
 
 def measure_noise(path: Path = JOBS) -> dict[str, float]:
-    """How far a job measured again is from the first time, in per cent: the median over such jobs, both times quiet."""
+    """The median difference between two undisturbed measurements of a job, in per cent."""
     times: dict[tuple[int, int], list[Any]] = {}
     for row in read_rows(path):
         if not row.disturbed:
@@ -177,20 +176,20 @@ def _differ(one: float, other: float) -> float:
 
 
 def _judge_bounds(folds: Sequence[Fold], jobs: Sequence[MeasuredJob]) -> dict[str, float]:
-    """Share of measured values inside 90 % bounds that other families set, and the bounds' mean width."""
+    """The share of measured values inside 90 % intervals fitted to other families, and their mean width."""
     inside, widths = [], []
     for fold in folds:
-        unseen = {other.family: [other.cases[n] for n in fold.inside] for other in folds if other is not fold}
+        held_back = {other.family: [other.cases[n] for n in fold.inside] for other in folds if other is not fold}
         some = [fold.cases[n] for n in fold.inside], [jobs[n] for n in fold.inside]
-        model = learn_consumption_model(*some, unseen=unseen)
+        model = learn_consumption_model(*some, held_back=held_back)
         for n in fold.held:
             case = fold.cases[n]
-            told = model.predict(case.workload, case.setting, case.operator_s, level=LEVEL)
+            prediction = model.predict(case.workload, case.setting, case.operator_s, level=LEVEL)
             for resource, cycle in jobs[n].cycles.items():
-                if resource not in told.cycles:
+                if resource not in prediction.cycles:
                     continue
                 for metric in Metric:
-                    estimate = getattr(told.cycles[resource], metric)
+                    estimate = getattr(prediction.cycles[resource], metric)
                     actual = getattr(cycle, metric)
                     inside.append(estimate.low <= actual <= estimate.high)
                     widths.append((estimate.high - estimate.low) / estimate.value)
@@ -210,7 +209,7 @@ def summarise(figures: Sequence[Figure]) -> dict[str, dict[str, float]]:
 
 
 def record(figures: Sequence[Figure], about: Mapping[str, Any]) -> dict[str, Any]:
-    """For programs."""
+    """As JSON."""
     return {**about, "means": summarise(figures), "figures": [asdict(figure) for figure in figures]}
 
 

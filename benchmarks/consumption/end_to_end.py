@@ -1,4 +1,4 @@
-"""Four networks and a link that nothing was learned from: told first, then trained for real and observed."""
+"""Predicts four networks on a link that was not measured, then trains and observes them."""
 
 import tempfile
 from collections.abc import Sequence
@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lab.links import open_links
+from lab.training_group import TrainingGroup, open_group
+from lab.training_jobs import TrainedNetwork, TrainingJob
 from matplotlib.figure import Figure as Canvas
 
 import benchmarks.step_networks as networks
@@ -15,29 +18,26 @@ from foretell.core.cycles import Metric, Resource, Series
 from foretell.core.observation import Observation
 from foretell.core.units import parse_rate
 from foretell.distributed.consumption import ConsumptionPrediction, Setting
-from foretell.distributed.links import open_links
-from foretell.distributed.training_group import TrainingGroup, open_group
-from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
 
 SETTING = Setting(workers=2, link_bytes_per_s=parse_rate("350Mb"))
-HERE = "core"  # the one at hand
-LEARNING_S = 240.0  # for which it is learned, from random networks
+HERE = "core"  # of this machine
+LEARNING_S = 240.0  # to learn it from random networks
 BATCHES = {"small ResNet": 32, "VGG-like": 16, "tiny ViT": 32, "tiny GPT": 16}
 RESOURCES = (Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE)
 SECONDS = 8.0
-ROUNDS = 3  # times that each network is trained; what counts is the median
+ROUNDS = 3  # trainings of each network, of which the median counts
 SAMPLED_S = 0.01
-SHOWN = 5  # iterations in the picture
+SHOWN = 5  # iterations in the plot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """One figure of one network: told, and observed; nothing where most rounds showed no cycle."""
+class Compared:
+    """One figure of one network, predicted and observed; ``None`` where most rounds have no cycle."""
 
     network: str
     resource: str
     metric: str
-    told: float
+    predicted: float
     low: float
     high: float
     observed: float | None
@@ -45,28 +45,31 @@ class Held:
     @property
     def error(self) -> float | None:
         """In per cent."""
-        return None if self.observed is None else 100 * abs(self.told - self.observed) / self.observed
+        return None if self.observed is None else 100 * abs(self.predicted - self.observed) / self.observed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """A network: what was told, and what was seen in each round."""
+class Trained:
+    """The prediction of a network, and the observation of each round."""
 
     name: str
-    told: ConsumptionPrediction
-    seen: tuple[Observation, ...]
+    prediction: ConsumptionPrediction
+    observations: tuple[Observation, ...]
 
 
-def try_networks(device: str | None = None) -> list[Tried]:
-    """All are told before the first is trained; as if on a device, or on the core at hand, which is learned first."""
+def train_networks(device: str | None = None) -> list[Trained]:
+    """Predict all networks on a device, by default this machine's core, which is learned first; then train them."""
     with tempfile.TemporaryDirectory() as folder:
         if device is None:
             learn_device(name=HERE, budget_s=LEARNING_S, folder=Path(folder))
         setting = replace(SETTING, device=device or HERE)
-        told = {name: _predict(name, setting, Path(folder)) for name in BATCHES}
+        predictions = {name: _predict(name, setting, Path(folder)) for name in BATCHES}
     with open_links(SETTING.workers) as links, open_group(links) as group:
         rounds = [{name: _train(name, group) for name in BATCHES} for _ in range(ROUNDS)]
-    return [Tried(name=name, told=told[name], seen=tuple(each[name] for each in rounds)) for name in BATCHES]
+    return [
+        Trained(name=name, prediction=predictions[name], observations=tuple(each[name] for each in rounds))
+        for name in BATCHES
+    ]
 
 
 def _predict(name: str, setting: Setting, folder: Path) -> ConsumptionPrediction:
@@ -87,11 +90,11 @@ def _train(name: str, group: TrainingGroup) -> Observation:
     job = TrainingJob(network=network, batch=BATCHES[name], setting=SETTING, seconds=SECONDS)
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder)
-        seen = observe(pids=[group.start(job)], interval_s=SAMPLED_S, store=kept / "store.db", folder=kept)
+        observed = observe(pids=[group.start(job)], interval_s=SAMPLED_S, store=kept / "store.db", folder=kept)
         trained = group.finish(job)
-    begin = trained.began_s[0] - seen.recorded.started_s
-    series = {name: _after(each, begin) for name, each in seen.recorded.series.items()}
-    return replace(seen, recorded=replace(seen.recorded, series=series))
+    begin = trained.began_s[0] - observed.recorded.started_s
+    series = {name: _after(each, begin) for name, each in observed.recorded.series.items()}
+    return replace(observed, recorded=replace(observed.recorded, series=series))
 
 
 def _after(series: Series, begin: float) -> Series:
@@ -103,36 +106,37 @@ def _find_source(name: str) -> str:
     return f"{networks.__file__}:{networks.CASES[name].build.__name__}"
 
 
-def hold(tried: Sequence[Tried]) -> list[Held]:
+def compare(trained: Sequence[Trained]) -> list[Compared]:
     """Every figure of every network."""
     rows = []
-    for each in tried:
-        periods = [seen.period_s for seen in each.seen]
-        rows.append(_compare(each.name, "iteration", "s", each.told.iteration, periods))
+    for each in trained:
+        periods = [observed.period_s for observed in each.observations]
+        rows.append(_compare(each.name, "iteration", "s", each.prediction.iteration, periods))
         for resource in RESOURCES:
-            cycles = [found.cycle if (found := seen.cycles.get(resource)) else None for seen in each.seen]
+            found = [observed.cycles.get(resource) for observed in each.observations]
+            cycles = [search.cycle if search else None for search in found]
             for metric in Metric:
-                estimate = getattr(each.told.cycles[resource], metric)
-                seen = [None if cycle is None else float(getattr(cycle, metric)) for cycle in cycles]
-                rows.append(_compare(each.name, resource.value, metric.value, estimate, seen))
+                estimate = getattr(each.prediction.cycles[resource], metric)
+                values = [None if cycle is None else float(getattr(cycle, metric)) for cycle in cycles]
+                rows.append(_compare(each.name, resource.value, metric.value, estimate, values))
     return rows
 
 
-def _compare(network: str, resource: str, metric: str, estimate: Any, rounds: Sequence[float | None]) -> Held:
+def _compare(network: str, resource: str, metric: str, estimate: Any, rounds: Sequence[float | None]) -> Compared:
     known = [value for value in rounds if value is not None]
-    return Held(
+    return Compared(
         network=network,
         resource=resource,
         metric=metric,
-        told=float(estimate.value),
+        predicted=float(estimate.value),
         low=float(estimate.low),
         high=float(estimate.high),
         observed=float(np.median(known)) if 2 * len(known) > len(rounds) else None,
     )
 
 
-def summarise(rows: Sequence[Held], tried: Sequence[Tried]) -> dict[str, Any]:
-    """Mean errors by resource, how many lie inside their bounds, and what the machine did meanwhile."""
+def summarise(rows: Sequence[Compared], trained: Sequence[Trained]) -> dict[str, Any]:
+    """Mean errors of each resource, the figures inside their intervals, and the load of the machine."""
     known = [row for row in rows if row.observed is not None]
     return {
         "errors": {
@@ -143,21 +147,21 @@ def summarise(rows: Sequence[Held], tried: Sequence[Tried]) -> dict[str, Any]:
         "figures": len(known),
         "without_cycle": len(rows) - len(known),
         "rounds": ROUNDS,
-        "others": {each.name: max(seen.recorded.load.others for seen in each.seen) for each in tried},
-        "stolen": {each.name: max(seen.recorded.load.stolen for seen in each.seen) for each in tried},
+        "others": {each.name: max(one.recorded.load.others for one in each.observations) for each in trained},
+        "stolen": {each.name: max(one.recorded.load.stolen for one in each.observations) for each in trained},
     }
 
 
-def record(rows: Sequence[Held], about: dict[str, Any]) -> dict[str, Any]:
-    """For programs."""
+def record(rows: Sequence[Compared], about: dict[str, Any]) -> dict[str, Any]:
+    """As JSON."""
     return {**about, "rows": [asdict(row) for row in rows]}
 
 
-def plot(tried: Sequence[Tried], path: Path) -> None:
-    """Some iterations of each network: what was observed, and the bursts that were told for it."""
-    canvas = Canvas(figsize=(12, 2.2 * len(tried)), layout="constrained")
-    axes = canvas.subplots(len(tried), 2, squeeze=False)
-    for row, each in zip(axes, tried, strict=True):
+def plot(trained: Sequence[Trained], path: Path) -> None:
+    """Some observed iterations of each network, and its predicted bursts."""
+    canvas = Canvas(figsize=(12, 2.2 * len(trained)), layout="constrained")
+    axes = canvas.subplots(len(trained), 2, squeeze=False)
+    for row, each in zip(axes, trained, strict=True):
         shown = (Resource.COMPUTE, "cores", 1.0), (Resource.TRANSMIT, "sent, MB/s", 1e6)
         for place, (resource, unit, scale) in zip(row, shown, strict=True):
             _draw(place, each, resource, unit, scale)
@@ -165,16 +169,18 @@ def plot(tried: Sequence[Tried], path: Path) -> None:
     canvas.savefig(path, dpi=130)
 
 
-def _draw(place: Any, each: Tried, resource: Resource, unit: str, scale: float) -> None:
-    series, told = each.seen[0].recorded.series[resource], each.told.cycles[resource]
-    until = SHOWN * each.told.iteration.value
+def _draw(place: Any, each: Trained, resource: Resource, unit: str, scale: float) -> None:
+    series, cycle = each.observations[0].recorded.series[resource], each.prediction.cycles[resource]
+    until = SHOWN * each.prediction.iteration.value
     kept = series.times_s[:-1] < until
     place.stairs(series.values[kept] / scale, series.times_s[: int(kept.sum()) + 1], label="observed", color="tab:blue")
-    begin = _find_begin(series, told.burst_amount.value)
-    begins = np.arange(begin, until, told.burst_s.value + told.idle_s.value)
+    begin = _find_begin(series, cycle.burst_amount.value)
+    begins = np.arange(begin, until, cycle.burst_s.value + cycle.idle_s.value)
     for number, start in enumerate(begins.tolist()):
-        ends, height = [start, start + told.burst_s.value], told.burst_amount.value / scale
-        place.fill_between(ends, height, alpha=0.3, color="tab:orange", lw=0, label="told" if number == 0 else None)
+        ends, height = [start, start + cycle.burst_s.value], cycle.burst_amount.value / scale
+        place.fill_between(
+            ends, height, alpha=0.3, color="tab:orange", lw=0, label="predicted" if number == 0 else None
+        )
     place.set_title(f"{each.name}, {resource.value}", fontsize=9, loc="left")
     place.set_ylabel(unit, fontsize=8)
     place.set_xlabel("s", fontsize=8)

@@ -1,4 +1,4 @@
-"""Figures of consumption for people."""
+"""Prints the results of ``python -m benchmarks consumption`` as tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.consumption.comparison import Figure, summarise
-from benchmarks.consumption.end_to_end import Held
+from benchmarks.consumption.end_to_end import Compared
 from benchmarks.consumption.transfer import Point
 
-_WIDTH = 130  # where there is no terminal to ask
+_WIDTH = 130  # without a terminal
 PUBLISHED = {"compute": 11.0, "memory": 9.0, "transmit": 17.0, "receive": 15.0}  # Driple's, on its own data
 
 
@@ -28,10 +28,12 @@ def print_figures(figures: Sequence[Figure], about: Mapping[str, Any]) -> None:
         table.add_row(resource, metric, *cells, _noise(about, resource, metric))
     console.print(table)
     console.print(_build_means(figures, methods))
-    console.print("time to learn, s: " + ", ".join(f"{name} {took}" for name, took in about["fit_s"].items()))
+    console.print("time to fit, s: " + ", ".join(f"{name} {took}" for name, took in about["fit_s"].items()))
     if "bounds" in about:
         bounds = about["bounds"]
-        console.print(f"{bounds['level']:.0f} % bounds hold {bounds['inside']:.1f} %, {bounds['width']:.0f} % wide")
+        console.print(
+            f"{bounds['level']:.0f} % intervals contain {bounds['inside']:.1f} %, {bounds['width']:.0f} % wide"
+        )
 
 
 def _cell(figures: Sequence[Figure], method: str, resource: str, metric: str) -> str:
@@ -56,11 +58,11 @@ def _build_means(figures: Sequence[Figure], methods: Sequence[str]) -> Table:
 
 
 def print_transfer(points: Sequence[Point], about: Mapping[str, Any]) -> None:
-    """Errors after some jobs of a new setting."""
+    """Errors after some jobs of a setting that was held back."""
     console = _console()
-    table = Table(title="A setting never seen: mean error over all metrics, %", title_justify="left")
-    for head in ("method", "learned", "jobs", "error", "± settings and draws", "nothing told", "time to learn, s"):
-        table.add_column(head, justify="left" if head in ("method", "learned") else "right")
+    table = Table(title="A setting that was held back: mean error over all metrics, %", title_justify="left")
+    for head in ("method", "fitted", "jobs", "error", "± settings and draws", "no prediction", "time to fit, s"):
+        table.add_column(head, justify="left" if head in ("method", "fitted") else "right")
     for point in points:
         cells = (f"{point.error:.1f}", f"{point.spread:.1f}", str(point.silent or ""), f"{point.fit_s:.4f}")
         table.add_row(point.method, point.how, str(point.jobs), *cells)
@@ -68,28 +70,28 @@ def print_transfer(points: Sequence[Point], about: Mapping[str, Any]) -> None:
     for name, saved in about["savings"].items():
         for each in saved:
             console.print(
-                f"{name}: {each.error:.1f} % with {each.jobs} jobs carried over, with {each.scratch_jobs:.1f} from "
-                f"scratch: {each.times:.1f} x fewer jobs, {each.scratch_times:.1f} x less time to learn"
+                f"{name}: {each.error:.1f} % with {each.jobs} transferred jobs, with {each.scratch_jobs:.1f} from "
+                f"scratch: {each.times:.1f} x fewer jobs, {each.scratch_times:.1f} x less time to fit"
             )
 
 
-def print_held(rows: Sequence[Held], about: Mapping[str, Any]) -> None:
-    """What was told of networks, beside what was observed."""
+def print_compared(rows: Sequence[Compared], about: Mapping[str, Any]) -> None:
+    """Predictions of networks and observations of their trainings."""
     console = _console()
-    table = Table(title="Told before, observed after", title_justify="left")
-    for head in ("network", "resource", "metric", "told", "90 % bounds", "observed", "error %"):
+    table = Table(title="Predicted before, observed after", title_justify="left")
+    for head in ("network", "resource", "metric", "predicted", "90 % interval", "observed", "error %"):
         table.add_column(head, justify="left" if head in ("network", "resource", "metric") else "right")
     for row in rows:
         scale = 1e6 if row.resource in ("transmit", "receive") and row.metric == "burst_amount" else 1.0
         bounds = f"{row.low / scale:.3g} to {row.high / scale:.3g}"
-        seen = "no cycle" if row.observed is None else f"{row.observed / scale:.3g}"
+        observed = "no cycle" if row.observed is None else f"{row.observed / scale:.3g}"
         error = "" if row.error is None else f"{row.error:.1f}"
         unit = f"{row.metric}, MB/s" if scale > 1 else row.metric
-        table.add_row(row.network, row.resource, unit, f"{row.told / scale:.3g}", bounds, seen, error)
+        table.add_row(row.network, row.resource, unit, f"{row.predicted / scale:.3g}", bounds, observed, error)
     console.print(table)
     means = ", ".join(f"{name} {error:.1f}" for name, error in about["errors"].items())
-    console.print(f"mean error, %: {means}; {about['inside']} of {about['figures']} inside their bounds")
-    console.print(f"cores that others used meanwhile: {about['others']}, stolen: {about['stolen']}")
+    console.print(f"mean error, %: {means}; {about['inside']} of {about['figures']} inside their intervals")
+    console.print(f"cores used by other processes: {about['others']}, by other virtual machines: {about['stolen']}")
 
 
 def _console() -> Console:

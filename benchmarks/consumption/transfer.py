@@ -1,4 +1,4 @@
-"""A setting never seen: a few jobs there with what others taught, against learning from scratch."""
+"""Holds back each setting: a few of its jobs with transfer from the others, against fitting from scratch."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,25 +13,25 @@ from benchmarks.consumption.data import JOBS, PROFILES, build_cases, read_jobs, 
 from foretell.core.workload import Floats
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob
 from foretell.distributed.driple import DripleModel
-from foretell.distributed.timeline_model import PhysicsModel
+from foretell.distributed.timeline_model import TimelineModel
 
-COUNTS = (0, 3, 5, 8, 12, 20)  # jobs of the new setting that are learned from
+COUNTS = (0, 3, 5, 8, 12, 20)  # jobs of the held-back setting to fit to
 SEEDS = 10
 HELD_FAMILIES = 3
-TRANSFERABLE = ("physics", "driple")
+TRANSFERABLE = ("timeline", "driple")
 
 
 class Transferable(Protocol):
-    """What can be carried to another setting."""
+    """A model with transfer."""
 
     def fit(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self: ...
-    def transfer(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> "PhysicsModel | DripleModel": ...
+    def transfer(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> "TimelineModel | DripleModel": ...
     def predict(self, cases: Sequence[Case]) -> list[Consumed]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """After so many jobs: the mean error over all metrics, in per cent, and the seconds that learning took."""
+    """After so many jobs: the mean error over all metrics, in per cent, and the seconds of fitting."""
 
     method: str
     how: str  # scratch or transfer
@@ -39,27 +39,27 @@ class Point:
     error: float
     spread: float  # over settings and draws
     fit_s: float
-    silent: int = 0  # draws of which nothing was told: their few jobs showed no cycle
+    silent: int = 0  # draws without a prediction: their few jobs have no cycle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """What it takes from scratch to reach the error of a few jobs carried over."""
+    """What fitting from scratch needs for the error of a few transferred jobs."""
 
     jobs: int
     error: float
     scratch_jobs: float
-    scratch_times: float  # the time to learn, in multiples
+    scratch_times: float  # the time to fit, in multiples
 
     @property
     def times(self) -> float:
-        """Fewer jobs, in multiples."""
+        """How many times fewer jobs."""
         return self.scratch_jobs / self.jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draw:
-    """A setting that is held back, with families of it to be asked about, and jobs of others to learn from."""
+    """A setting that is held back: jobs of others, jobs of it to fit to, and families of it to predict."""
 
     source: list[int]
     pool: list[int]
@@ -69,14 +69,14 @@ class _Draw:
 def compare_transfer(
     methods: Sequence[str], *, jobs_path: Path = JOBS, profiles_path: Path = PROFILES, seeds: int = SEEDS
 ) -> tuple[list[Point], dict[str, Any]]:
-    """Curves of each method from scratch and carried over, and what carrying over saves.
+    """The errors of each method from scratch and with transfer, and what transfer saves.
 
     Raises:
-        ValueError: A method cannot be carried over.
+        ValueError: A method has no transfer.
     """
     unknown = [name for name in methods if name not in TRANSFERABLE]
     if unknown:
-        raise ValueError(f"{', '.join(unknown)} cannot be carried over; those that can: {', '.join(TRANSFERABLE)}")
+        raise ValueError(f"no transfer with {', '.join(unknown)}; methods with transfer: {', '.join(TRANSFERABLE)}")
     jobs = read_jobs(jobs_path)
     cases = build_cases(read_profiles(profiles_path), jobs, without="")
     points: list[Point] = []
@@ -135,17 +135,16 @@ def _draw(jobs: Sequence[MeasuredJob], seeds: int) -> list[_Draw]:
     return draws
 
 
-def _judge(told: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> float:
-    """The mean error over all metrics; not a number where none was told."""
-    errors = [figure.error for figure in judge("", told, jobs) if figure.resource != "iteration"]
+def _judge(predicted: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> float:
+    """The mean error over all metrics; NaN without predictions."""
+    errors = [figure.error for figure in judge("", predicted, jobs) if figure.resource != "iteration"]
     return float(np.mean(errors)) if errors else float("nan")
 
 
 def find_savings(points: Sequence[Point]) -> list[Saving]:
-    """How many jobs, and how much time to learn them, it takes from scratch to be as right as carried over.
+    """How many jobs, and how much time, fitting from scratch needs for the errors of transfer.
 
-    Between counts that were tried, errors are taken to lie on straight lines. Left out are errors that scratch reaches
-    with the fewest jobs already, or with the most not yet.
+    Errors are interpolated between the counts. Errors outside the range of fitting from scratch are left out.
     """
     scratch = sorted((point for point in points if point.how == "scratch"), key=lambda point: point.jobs)
     errors = np.minimum.accumulate([point.error for point in scratch])
@@ -166,7 +165,7 @@ def _interpolate(error: float, errors: Floats, values: Sequence[float]) -> float
 
 
 def record_transfer(points: Sequence[Point], about: dict[str, Any]) -> dict[str, Any]:
-    """For programs."""
+    """As JSON."""
     savings = {
         name: [{**asdict(each), "times": each.times} for each in saved] for name, saved in about["savings"].items()
     }

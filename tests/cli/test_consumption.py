@@ -1,4 +1,4 @@
-"""What distributed training will consume, from the command line; a setting learned; and what cannot be."""
+"""``foretell consumption predict`` and ``learn``: output, JSON, plots, methods and mistakes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 from tests.cli.test_workload import assert_refused
-from tests.trained_models import PretendedGroup, pretend, save_law
+from tests.trained_models import know_core, save_jobs, save_law
+
+from foretell.distributed import METHODS
+from foretell.distributed.consumption import Setting
+from foretell.distributed.driple import DripleModel
 
 Run = Callable[..., Any]
 
@@ -22,9 +26,9 @@ SOURCE = ("net.py:build_model", "--input", "32,64", "--model", "law")
 PREDICT = ("consumption", "predict", *SOURCE)
 SAID = (
     *("Iteration", "Exposed communication", "is the limit", "compute (GPU)", "transmit", "receive"),
-    *("memory (GPU): not told", "What would change", "Notes"),
+    *("memory (GPU): not predicted", "What would change", "Warnings"),
 )
-LEARN = ("consumption", "learn", "--device", "core", "--jobs", "3", "--scratch")
+LEARN = ("consumption", "learn", "--jobs", "jobs.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +80,7 @@ def test_it_is_drawn(run: Run, folder: Path, words: str) -> None:
 
 def test_one_worker_and_no_link_are_told(run: Run) -> None:
     outcome = run(*PREDICT, "--device", "T4", "--workers", "1")
-    assert "no link named" in outcome.out
+    assert "no link" in outcome.out
     assert "no communication to wait for" in outcome.out
 
 
@@ -94,7 +98,9 @@ def test_one_worker_and_no_link_are_told(run: Run) -> None:
         ("--device T4 --workers 0", ["workers", "a whole number from 1"]),
         ("--device T4 --batch 0", ["--batch", "1"]),
         ("--device T4 --level 2", ["--level", "'2'", "5%"]),
-        ("--device T4 --model nosuch", ["'nosuch'", "law", "foretell consumption learn"]),
+        ("--device T4 --model nosuch", ["'nosuch'", "law", "foretell consumption learn --jobs FILE --name nosuch"]),
+        ("--device T4 --method magic", ["'magic'", "bandwidth, driple, timeline, totals"]),
+        ("--device T4 --method driple", ["law, fitted by timeline", "--method timeline"]),
         ("--device T4 --plot curve.pdf", ["curve.pdf", ".png"]),
         ("--device T4 --input 8,17", ["Check --input"]),
     ],
@@ -105,78 +111,82 @@ def test_a_mistake_is_one_message(run: Run, words: str, expected: list[str]) -> 
 
 def test_a_file_that_is_no_model_is_told(run: Run, folder: Path) -> None:
     (folder / ".foretell/consumption/broken.safetensors").write_bytes(b"nothing")
-    assert_refused(run(*PREDICT, "--device", "T4", "--model", "broken"), "broken.safetensors", "learn it again")
+    assert_refused(run(*PREDICT, "--device", "T4", "--model", "broken"), "broken.safetensors", "fit it again")
 
 
-# Learning, with trainings that are pretended
+def test_a_method_without_a_shipped_model_says_how_to_fit_one(run: Run) -> None:
+    words = ("consumption", "predict", "net.py:build_model", "--input", "32,64", "--device", "T4")
+    learn = "foretell consumption learn --jobs FILE --method driple --name NAME"
+    assert_refused(run(*words, "--method", "driple"), "'driple'", learn, "then pass --model NAME")
+
+
+# Models fitted to measured trainings
 
 
 @pytest.fixture
 def learn(tmp_path: Path, foretell: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    pretend(monkeypatch)
+    """``consumption learn`` in a folder with four small trainings."""
+    know_core(monkeypatch)
+    monkeypatch.setattr(DripleModel.__init__, "__defaults__", (2, 2, 8, "proportional", 100, 32, 0.003, 1, 0))
     (tmp_path / "net.py").write_text(NET)
+    save_jobs(tmp_path / "jobs.jsonl", [Setting(device="core", link_bytes_per_s=2.5e7)])
     return partial(foretell, *LEARN, folder=tmp_path)
 
 
-def test_a_setting_is_learned_and_used(learn: Run, tmp_path: Path, foretell: Run) -> None:
-    outcome = learn("--link", "200Mb", "--name", "lab")
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_fitted_and_predicts(learn: Run, tmp_path: Path, foretell: Run, method: str) -> None:
+    outcome = learn("--method", method, "--scratch", "--name", "lab")
     assert outcome.code == 0, outcome.err
-    assert "learned from scratch, with 3 measured trainings" in outcome.out
+    assert f"{method}, fitted from scratch, with 4 measured trainings" in " ".join(outcome.out.split())
+    assert "2 workers, all-reduce, links of 200 Mb/s, core" in outcome.out
     assert "--model lab" in outcome.out
-    assert outcome.err.count("an iteration, quiet") == 3
-    assert "3/3" in outcome.err
     words = ("net.py:build_model", "--input", "32,64", "--device", "core", "--link", "200Mb", "--model", "lab")
-    told = foretell("consumption", "predict", *words, "--json", folder=tmp_path)
-    assert told.code == 0, told.err
-    assert told.record["resources"]["compute"]["cycle"] is not None
+    predicted = foretell("consumption", "predict", *words, "--method", method, "--json", folder=tmp_path)
+    assert predicted.code == 0, predicted.err
+    assert predicted.record["resources"]["compute"]["cycle"] is not None
+    assert predicted.record["limited_by"] in ("compute", "communication", "link")
 
 
-def test_again_with_more_jobs_it_goes_on(learn: Run) -> None:
-    first = learn("--json").record
-    again = learn("--jobs", "5", "--repetitions", "2", "--json")
-    assert (first["jobs"], again.record["jobs"]) == (3, 5)
-    assert again.err.count("an iteration") == 7
+def test_driple_is_transferred_from_a_model(learn: Run) -> None:
+    assert learn("--method", "driple", "--name", "first").code == 0
+    record = learn("--method", "driple", "--from", "first", "--name", "second", "--json").record
+    assert (record["method"], record["transferred_from"], record["jobs"]) == ("driple", "first", 4)
 
 
-def test_interrupted_it_says_how_to_go_on(learn: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_args: object, **_options: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("foretell.distributed.learning.sample", interrupt)
-    outcome = learn()
-    assert outcome.code == 130
-    assert "the same command goes on" in outcome.err
-    assert "Traceback" not in outcome.err
+def test_the_default_is_transferred_from_the_model_that_ships(learn: Run) -> None:
+    record = learn("--json").record
+    assert (record["name"], record["method"], record["transferred_from"]) == ("here", "timeline", "shared")
 
 
-def test_without_root_a_link_is_refused_and_none_is_taken(
-    tmp_path: Path, foretell: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(monkeypatch, apart=False)
-    learn = partial(foretell, *LEARN, folder=tmp_path)
-    assert_refused(learn("--link", "1Gb"), "cannot be held to 1 Gb/s", "as root on Linux", "name no link")
-    outcome = learn()
-    assert outcome.code == 0, outcome.err
-    assert "needs network namespaces" in " ".join(outcome.out.split())
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--workers 2 --link 1Gb --device cpu --name lab",
+        "--jobs 20 --device cpu",
+        "--jobs 20",
+        "--strategy ps --asynchronous",
+        "--repetitions 2",
+    ],
+)
+def test_options_that_measured_say_where_they_are_now(foretell: Run, tmp_path: Path, words: str) -> None:
+    outcome = foretell("consumption", "learn", *words.split(), folder=tmp_path)
+    assert_refused(outcome, "options that measure trainings", "python -m lab measure --out FILE", "--jobs FILE")
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("--jobs 2", ["jobs", "3 or more"]),
-        ("--repetitions 0", ["repetitions", "1 or more"]),
+        ("--jobs nowhere.jsonl", ["nowhere.jsonl", "no such file", "python -m lab measure"]),
+        ("--jobs net.py", ["net.py", "no file of measured trainings"]),
         ("--name a/b", ["name", "'a/b'", "letters"]),
-        ("--device T4", ["T4, a GPU", "foretell device learn"]),
-        ("--device T9", ["'T9'", "foretell device learn"]),
-        ("--link 10apples", ["--link", "'10apples'", "10Gb"]),
-        ("--servers 1", ["servers", "--strategy ps"]),
+        ("--method magic", ["'magic'", "bandwidth, driple, timeline, totals"]),
+        ("--from nosuch", ["'nosuch'", "shared"]),
+        ("--from shared --scratch", ["from", "--scratch"]),
     ],
 )
 def test_a_mistake_of_learning_is_one_message(learn: Run, words: str, expected: list[str]) -> None:
     assert_refused(learn(*words.split()), *expected)
 
 
-def test_trainings_that_fail_are_told(tmp_path: Path, foretell: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend(monkeypatch, PretendedGroup(failing=frozenset({0, 1, 2})))
-    outcome = foretell(*LEARN, folder=tmp_path)
-    assert_refused(outcome, "1/3 number 0: failed", "no luck", "0 of 3 trainings could be measured")
+def test_without_a_file_it_says_what_to_pass(foretell: Run, tmp_path: Path) -> None:
+    assert_refused(foretell("consumption", "learn", folder=tmp_path), "--jobs", "python -m lab measure --out FILE")

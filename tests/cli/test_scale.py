@@ -1,4 +1,4 @@
-"""How many GPUs are worth asking for, from the command line; and what cannot be told."""
+"""``foretell consumption scale``: how many GPUs are worth requesting, and mistakes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, foretell: Run) -> Run:
 def test_what_to_ask_for_is_told_to_people(run: Run) -> None:
     outcome = run(*SCALE)
     assert outcome.code == 0, outcome.err
-    words = "net on lab, batch 32 for each GPU", "Ask for", "Examples/s", "GPU h/M", "2x4", "4x4"
+    words = "net on lab, batch 32 for each GPU", "Request", "Examples/s", "GPU h/M", "2x4", "4x4"
     for word in words:
         assert word in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 100
@@ -83,8 +83,8 @@ def test_a_cluster_that_the_table_has_not_is_told_by_its_figures(run: Run) -> No
         ("steps.csv --gpus 4,4", ["--gpus", "'4,4'", "2x8"]),
         ("steps.csv --batch 0", ["batch", "above 0"]),
         ("steps.csv --batch inf", ["batch", "finite"]),
-        ("steps.csv --cluster typo", ["'typo'", "lab", "Name the device or the link"]),
-        ("steps.csv --cluster lab --device T4", ["device and link", "none for lab"]),
+        ("steps.csv --cluster typo", ["'typo'", "lab", "pass its device or link"]),
+        ("steps.csv --cluster lab --device T4", ["device and link", "neither for lab"]),
         ("steps.csv --cluster away --device abacus", ["'abacus'", "T4"]),
         ("steps.csv --link fast", ["--link", "'fast'", "10Gb"]),
         ("steps.csv --efficiency 2", ["--efficiency", "'2'"]),

@@ -1,4 +1,4 @@
-"""Consumption from Python: settings, what changes with them, trainings that are measured, and what is learned."""
+"""Consumption from Python: predictions, what would change, methods, and models fitted to measured trainings."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,18 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.trained_models import PERIOD_S, PretendedGroup, know_core, pretend, record, save_law
+from tests.trained_models import know_core, save_jobs, save_law
 
 import foretell
 from foretell.core.cycles import Resource
-from foretell.core.errors import NotFoundError, RunnerError, SpecError, WorkloadError
-from foretell.core.observation import Recorded
-from foretell.distributed import job_draws as jobs_module
-from foretell.distributed.api import vary
+from foretell.core.errors import ImportDataError, NotEnoughRunsError, NotFoundError, SpecError, WorkloadError
+from foretell.distributed import METHODS
+from foretell.distributed.api import list_changes
 from foretell.distributed.consumption import Change, ConsumptionPrediction, Setting, Strategy
-from foretell.distributed.learning import measure_jobs
-from foretell.distributed.render import describe_limit
-from foretell.distributed.training_jobs import JobProgress
+from foretell.distributed.driple import DripleModel
 
 NET = """
 from torch import nn
@@ -33,6 +30,7 @@ SERVED = replace(REDUCED, strategy=Strategy.SERVERS, servers=1)
 Predict = Callable[..., list[ConsumptionPrediction]]
 
 HERE = Setting(workers=2, device="core")
+QUICK = (2, 2, 8, "proportional", 100, 32, 0.003, 1, 0)  # epochs and hidden units of a quick driple
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +81,7 @@ def test_a_device_known_by_its_figures_only_is_told_so(predict: Predict) -> None
 def test_one_worker_and_no_link_are_told(predict: Predict) -> None:
     (told,) = predict(settings=[Setting(workers=1, device="T4")])
     assert set(told.cycles) <= {Resource.COMPUTE}
-    assert any("nobody to talk to" in warning.text for warning in told.warnings)
+    assert any("no communication" in warning.text for warning in told.warnings)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +112,7 @@ def test_names_nobody_knows_are_refused(predict: Predict) -> None:
 
 
 def test_one_thing_changes_at_a_time_and_what_is_asked_is_among_it() -> None:
-    changes = vary(SERVED, 64)
+    changes = list_changes(SERVED, 64)
     assert list(changes) == [Change.LINK, Change.WORKERS, Change.SERVERS, Change.BATCH]
     for pairs in changes.values():
         assert pairs.count((SERVED, 64)) == 1
@@ -125,7 +123,7 @@ def test_one_thing_changes_at_a_time_and_what_is_asked_is_among_it() -> None:
 
 
 def test_a_link_that_nobody_named_has_no_other() -> None:
-    assert list(vary(Setting(workers=2), 1)) == [Change.WORKERS, Change.BATCH]
+    assert list(list_changes(Setting(workers=2), 1)) == [Change.WORKERS, Change.BATCH]
 
 
 def test_a_faster_link_never_makes_it_slower(folder: Path) -> None:
@@ -136,7 +134,7 @@ def test_a_faster_link_never_makes_it_slower(folder: Path) -> None:
     assert outlook.asked in outlook.others[Change.LINK]
     without = foretell.explore_consumption(source, ["32,64"], setting=REDUCED, curves=False, folder=folder)
     assert not without.shown
-    assert describe_limit(without) == describe_limit(outlook)
+    assert without.limit == outlook.limit
 
 
 GRID = [
@@ -182,197 +180,106 @@ def test_a_model_of_one_batch_only_is_told_without_others(folder: Path) -> None:
         foretell.explore_consumption(source, ["32,64"], setting=REDUCED, batch=16, folder=folder)
 
 
-# Measuring and learning, with trainings that are pretended
+# Models fitted to measured trainings
 
 
 @pytest.fixture
-def pretended(monkeypatch: pytest.MonkeyPatch) -> PretendedGroup:
-    return pretend(monkeypatch)
-
-
-def test_what_is_measured_is_kept_at_once(pretended: PretendedGroup, tmp_path: Path) -> None:
-    told: list[JobProgress] = []
-    rows = measure_jobs(tmp_path / "jobs.jsonl", [HERE], jobs=3, on_progress=told.append)
-    assert [one.done for one in told] == [1, 2, 3]
-    assert all(one.asked == 3 and one.family and not one.disturbed for one in told)
-    assert len({one.family for one in told}) == 3
-    (row, *_) = rows
-    assert row.iteration_s == pytest.approx(PERIOD_S)
-    assert row.cycles[Resource.COMPUTE].burst_s == pytest.approx(0.05, rel=0.2)
-    assert row.cycles[Resource.TRANSMIT].burst_amount == pytest.approx(2e7, rel=0.2)
-
-
-def test_it_goes_on_where_it_was(pretended: PretendedGroup, tmp_path: Path) -> None:
-    path = tmp_path / "jobs.jsonl"
-    first = measure_jobs(path, [HERE], jobs=3)
-    told: list[JobProgress] = []
-    again = measure_jobs(path, [HERE], jobs=4, repetitions=2, on_progress=told.append)
-    assert len(pretended.started) == 8
-    assert [row.number for row in again[:3]] == [row.number for row in first]
-    assert told[0].done == 4
-    assert len({(row.number, row.repetition) for row in again}) == 8
-    assert {row.batch for row in again if row.number == 0} == {first[0].batch}
-    assert len(measure_jobs(path, [HERE], jobs=4, repetitions=2)) == 8
-
-
-def test_another_setting_is_measured_anew(pretended: PretendedGroup, tmp_path: Path) -> None:
-    path = tmp_path / "jobs.jsonl"
-    measure_jobs(path, [HERE], jobs=3)
-    rows = measure_jobs(path, [replace(HERE, workers=3)], jobs=3)
-    assert len(rows) == 6
-
-
-def test_other_networks_are_measured_anew(pretended: PretendedGroup, tmp_path: Path) -> None:
-    path = tmp_path / "jobs.jsonl"
-    measure_jobs(path, [HERE], jobs=2, seed=1)
-    rows = measure_jobs(path, [HERE], jobs=2, seed=2)
-    assert [row.seed for row in rows] == [1, 1, 2, 2]
-
-
-def test_a_worker_that_ended_before_it_was_looked_at_has_failed(
-    pretended: PretendedGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def miss(_pids: object, interval_s: float) -> Recorded:
-        raise NotFoundError("process", "1")
-
-    monkeypatch.setattr("foretell.distributed.learning.sample", miss)
-    told: list[JobProgress] = []
-    assert not measure_jobs(tmp_path / "jobs.jsonl", [HERE], jobs=1, on_progress=told.append)
-    assert "ended before it could be looked at" in told[0].failed
-
-
-def test_a_training_too_short_for_samples_has_failed(
-    pretended: PretendedGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "foretell.distributed.learning.sample", lambda _pids, interval_s: replace(record(), started_s=0.0)
-    )
-    told: list[JobProgress] = []
-    assert not measure_jobs(tmp_path / "jobs.jsonl", [HERE], jobs=1, on_progress=told.append)
-    assert "too short to be sampled" in told[0].failed
-
-
-def test_a_disturbed_one_is_tried_again_and_marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    group = pretend(monkeypatch, PretendedGroup(others=1.0))
-    told: list[JobProgress] = []
-    (row,) = measure_jobs(tmp_path / "jobs.jsonl", [HERE], jobs=1, on_progress=told.append)
-    assert len(group.started) == 3
-    assert row.disturbed
-    assert told[0].disturbed
-
-
-def test_one_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pretend(monkeypatch, PretendedGroup(failing=frozenset({1})))
-    told: list[JobProgress] = []
-    rows = measure_jobs(tmp_path / "jobs.jsonl", [HERE], jobs=3, on_progress=told.append)
-    assert [row.number for row in rows] == [0, 2]
-    assert "no luck" in told[1].failed
-
-
-def test_where_all_share_a_network_it_is_not_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pretend(monkeypatch, apart=False)
-    (row,) = measure_jobs(tmp_path / "jobs.jsonl", [HERE], jobs=1)
-    assert set(row.cycles) == {Resource.COMPUTE}
-
-
-def test_a_link_that_cannot_be_is_told_before_anything_is_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    group = pretend(monkeypatch, apart=False)
-    with pytest.raises(RunnerError, match="cannot be held to 200 Mb/s"):
-        measure_jobs(tmp_path / "jobs.jsonl", [replace(HERE, link_bytes_per_s=2.5e7)])
-    assert not group.started
-
-
-@pytest.mark.usefixtures("pretended")
-def test_a_setting_is_learned_and_used(tmp_path: Path) -> None:
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four small trainings on a core that is known by its figures."""
+    know_core(monkeypatch)
+    monkeypatch.setattr(DripleModel.__init__, "__defaults__", QUICK)
     (tmp_path / "net.py").write_text(NET)
-    learned = foretell.learn_consumption(HERE, name="lab", jobs=4, scratch=True, folder=tmp_path)
-    assert (learned.jobs, learned.transferred, learned.disturbed) == (4, False, 0)
+    return save_jobs(tmp_path / "jobs.jsonl", [HERE])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_fitted_and_predicts(jobs: Path, tmp_path: Path, method: str) -> None:
+    learned = foretell.learn_consumption(jobs, name="lab", method=method, scratch=True, folder=tmp_path)
+    assert (learned.jobs, learned.method, learned.transferred_from, learned.disturbed) == (4, method, None, 0)
     assert learned.path == tmp_path / "consumption" / "lab.safetensors"
+    assert learned.settings == (HERE,)
     assert Resource.TRANSMIT in learned.resources
-    (told,) = foretell.predict_consumption(
-        f"{tmp_path / 'net.py'}:build_model", ["32,64"], settings=list(learned.settings), model="lab", folder=tmp_path
+    predict = partial(
+        foretell.predict_consumption, f"{tmp_path / 'net.py'}:build_model", ["32,64"], settings=[HERE], folder=tmp_path
     )
-    assert not [
-        each for each in told.outside if each.data.get("name") != "iteration_s"
-    ]  # pretended ones are all equally long
-    assert np.isfinite([told.iteration.low, told.iteration.high]).all()
+    (prediction,) = predict(model="lab")
+    assert predict(model="lab", method=method) == [prediction]
+    assert np.isfinite([prediction.iteration.low, prediction.iteration.high]).all()
+    assert prediction.iteration.low <= prediction.iteration.value <= prediction.iteration.high
+    other = next(name for name in METHODS if name != method)
+    with pytest.raises(SpecError, match=f"lab, fitted by {method}; expected --method {method}"):
+        predict(model="lab", method=other)
 
 
-def test_what_ships_is_carried_over(pretended: PretendedGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_transferred_from_the_model_that_ships(
+    jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_law(tmp_path)
     monkeypatch.setattr("foretell.distributed.consumption_predictor._find_shipped", lambda: tmp_path / "consumption")
-    learned = foretell.learn_consumption(HERE, jobs=3, folder=tmp_path)
-    assert learned.transferred
+    learned = foretell.learn_consumption(jobs, folder=tmp_path)
+    assert learned.transferred_from == "shared"
     assert learned.path.name == "here.safetensors"
 
 
-def test_more_workers_than_cores_share_them(
-    pretended: PretendedGroup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 1})
-    learned = foretell.learn_consumption(replace(HERE, workers=4), jobs=3, scratch=True, folder=tmp_path)
-    assert learned.settings[0].share == 0.5
+def test_driple_is_transferred_to_another_setting(jobs: Path, tmp_path: Path) -> None:
+    foretell.learn_consumption(jobs, name="first", method="driple", folder=tmp_path)
+    elsewhere = replace(HERE, workers=4)
+    source = f"{tmp_path / 'net.py'}:build_model"
+    predict = partial(foretell.predict_consumption, source, ["32,64"], settings=[elsewhere], folder=tmp_path)
+    with pytest.raises(NotFoundError, match=r"4 workers.*--method driple --from"):
+        predict(model="first")
+    others = save_jobs(tmp_path / "others.jsonl", [elsewhere])
+    learned = foretell.learn_consumption(others, name="second", method="driple", base="first", folder=tmp_path)
+    assert learned.transferred_from == "first"
+    (prediction,) = predict(model="second")
+    assert prediction.iteration.value > 0
+
+
+def test_what_driple_cannot_predict_is_left_out_of_the_changes(jobs: Path, tmp_path: Path) -> None:
+    foretell.learn_consumption(jobs, name="gnn", method="driple", folder=tmp_path)
+    source = f"{tmp_path / 'net.py'}:build_model"
+    outlook = foretell.explore_consumption(source, ["32,64"], setting=HERE, model="gnn", folder=tmp_path)
+    assert list(outlook.others) == [Change.BATCH]
+
+
+def test_a_method_without_a_model_says_how_to_fit_one(predict: Predict) -> None:
+    with pytest.raises(
+        NotFoundError, match=r"'driple'.*learn --jobs FILE --method driple --name NAME', then pass --model"
+    ):
+        predict(settings=[REDUCED], method="driple")
+    with pytest.raises(NotFoundError, match=r"'magic'\. Known: bandwidth, driple, timeline, totals"):
+        predict(settings=[REDUCED], method="magic")
 
 
 @pytest.mark.parametrize(
-    ("options", "setting", "error", "expected"),
+    ("options", "error", "expected"),
     [
-        ({"jobs": 2}, HERE, SpecError, "jobs: found 2; expected 3 or more"),
-        ({"repetitions": 0}, HERE, SpecError, "repetitions: found 0"),
-        ({"name": "a/b"}, HERE, SpecError, "name: found 'a/b'"),
-        ({}, replace(HERE, device="T9"), NotFoundError, "'T9'"),
-        ({}, replace(HERE, device="T4"), SpecError, "T4, a GPU"),
-        ({}, replace(HERE, servers=1), SpecError, "none for all-reduce"),
+        ({"name": "a/b"}, SpecError, "name: found 'a/b'"),
+        ({"method": "magic"}, NotFoundError, "'magic'"),
+        ({"base": "nosuch"}, NotFoundError, "'nosuch'"),
+        ({"base": "shared", "scratch": True}, SpecError, "with --scratch"),
+        ({"base": "shared", "method": "totals"}, SpecError, "totals, which has no transfer"),
+        ({"base": "shared", "method": "driple"}, SpecError, "shared, fitted by timeline"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_measured(
-    pretended: PretendedGroup,
-    tmp_path: Path,
-    options: dict[str, Any],
-    setting: Setting,
-    error: type[Exception],
-    expected: str,
+def test_a_mistake_is_found_before_anything_is_written(
+    jobs: Path, tmp_path: Path, options: dict[str, Any], error: type[Exception], expected: str
 ) -> None:
     with pytest.raises(error, match=expected):
-        foretell.learn_consumption(setting, scratch=True, folder=tmp_path, **options)
-    assert not pretended.started
-    assert not list(tmp_path.iterdir())
+        foretell.learn_consumption(jobs, folder=tmp_path / "kept", **options)
+    assert not (tmp_path / "kept").exists()
 
 
-def test_too_few_that_could_be_measured_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pretend(monkeypatch, PretendedGroup(failing=frozenset({0, 1})))
-    with pytest.raises(RunnerError, match="1 of 3 trainings could be measured, 3 are needed"):
-        foretell.learn_consumption(HERE, jobs=3, scratch=True, folder=tmp_path)
+def test_too_few_jobs_are_refused(jobs: Path, tmp_path: Path) -> None:
+    few = save_jobs(tmp_path / "few.jsonl", [HERE], jobs=2)
+    with pytest.raises(NotEnoughRunsError):
+        foretell.learn_consumption(few, scratch=True, folder=tmp_path)
+    none = save_jobs(tmp_path / "none.jsonl", jobs=0)
+    with pytest.raises(ImportDataError, match="no measured trainings"):
+        foretell.learn_consumption(none, scratch=True, folder=tmp_path)
 
 
-# For real
-
-
-@pytest.mark.slow
-def test_a_setting_is_learned_from_trainings_that_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Three tiny networks by two workers, over the loopback."""
-    know_core(monkeypatch)
-    monkeypatch.setattr("foretell.distributed.links.can_shape", lambda: False)
-    monkeypatch.setattr("foretell.distributed.learning.TRIES", 1)
-    real = jobs_module.draw_job
-    monkeypatch.setattr(
-        jobs_module,
-        "draw_job",
-        lambda number, setting, seed: replace(
-            real(number, setting, seed=seed, flops_per_s=2.0**28), batch=2, seconds=0.2
-        ),
-    )
-    told: list[JobProgress] = []
-    learned = foretell.learn_consumption(HERE, jobs=3, scratch=True, folder=tmp_path, on_progress=told.append)
-    assert [one.failed for one in told] == ["", "", ""]
-    assert learned.jobs == 3
-    assert learned.resources <= {Resource.COMPUTE}
-    assert all(one.iteration_s is not None and one.iteration_s > 0 for one in told)
-
-
-def test_measuring_in_no_setting_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"settings: found none; expected at least one"):
-        measure_jobs(tmp_path / "jobs.jsonl", [])
-    assert not list(tmp_path.iterdir())
+def test_jobs_of_an_unknown_device_are_refused(jobs: Path, tmp_path: Path) -> None:
+    strange = save_jobs(tmp_path / "strange.jsonl", [replace(HERE, device="T9")])
+    with pytest.raises(NotFoundError, match="'T9'"):
+        foretell.learn_consumption(strange, scratch=True, folder=tmp_path)

@@ -15,10 +15,10 @@ from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strateg
 from foretell.distributed.consumption_predictor import (
     ConsumptionPredictor,
     find_consumption_model,
-    find_kind,
+    find_device_kind,
     learn_consumption_model,
     load_consumption_model,
-    tell_operators,
+    predict_operator_times,
 )
 
 Law = tuple[list[Case], list[MeasuredJob], ConsumptionPredictor]
@@ -64,7 +64,7 @@ def test_a_higher_level_has_wider_bounds(law: Law) -> None:
             replace(SETTINGS[0], link_bytes_per_s=1e10),
             "A link of 80 Gb/s with allreduce; measured: 200 Mb/s.",
         ),
-        (replace(SETTINGS[0], link_bytes_per_s=None), "No link was named, and no training without one was measured"),
+        (replace(SETTINGS[0], link_bytes_per_s=None), "No link was given, and no training without a link was measured"),
         (replace(SETTINGS[1], synchronous=False), "No asynchronous ps training was measured, only allreduce, ps"),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_predictor_is_kept_and_found(law: Law, tmp_path: Path) -> None:
     assert told.iteration.value == pytest.approx(
         law[2].predict(case.workload, case.setting, case.operator_s).iteration.value
     )
-    assert found.known == law[2].known
+    assert found.measured == law[2].measured
 
 
 def test_a_name_nobody_learned_is_told(tmp_path: Path) -> None:
@@ -109,34 +109,34 @@ def test_carried_over_the_new_setting_is_known(law: Law) -> None:
     moved = predictor.transfer(
         [replace(case, setting=setting) for case in cases[:4]], [replace(job, setting=setting) for job in jobs[:4]]
     )
-    assert moved.known.devices == ("lab", "made up")
-    assert moved.known.jobs == len(jobs) + 4
-    assert not list(moved.known.list_warnings(setting))
-    assert list(predictor.known.list_warnings(setting))
-    assert not list(predictor.known.join(moved.known).list_warnings(setting))
+    assert moved.measured.devices == ("lab", "made up")
+    assert moved.measured.jobs == len(jobs) + 4
+    assert not list(moved.measured.list_warnings(setting))
+    assert list(predictor.measured.list_warnings(setting))
+    assert not list(predictor.measured.join(moved.measured).list_warnings(setting))
 
 
 def test_operators_are_told_by_times_or_by_figures(tmp_path: Path) -> None:
     workload = build_workload(layers=2, width=256, batch=32)
-    shipped = tell_operators(workload, "T4", figures=None, learned=tmp_path)
+    shipped = predict_operator_times(workload, "T4", figures=None, learned=tmp_path)
     assert (shipped.gpu, shipped.guess) == (True, "")
     assert shipped.busy_s is not None
     assert (shipped.busy_s <= shipped.operator_s).all()
     assert (shipped.operator_s >= 0).all()
-    told = tell_operators(workload, "core", figures=CORE, learned=tmp_path)
+    told = predict_operator_times(workload, "core", figures=CORE, learned=tmp_path)
     assert not told.gpu
-    assert "Times of core were not measured: operators are told by its figures" in told.guess
+    assert "Times of core were not measured: operator times come from its figures" in told.guess
     assert told.operator_s.sum() >= workload.flops / CORE.peak_flops
     faster = replace(CORE, name="X1", kind="gpu", peak_flops=1e14, bandwidth_bytes=2e12)
-    alike = tell_operators(workload, "X1", figures=faster, learned=tmp_path)
+    alike = predict_operator_times(workload, "X1", figures=faster, learned=tmp_path)
     assert alike.gpu
-    assert "operators are told by those of" in alike.guess
+    assert "operator times are transferred from" in alike.guess
     assert alike.busy_s is not None
     assert alike.busy_s.sum() < shipped.busy_s.sum()
     with pytest.raises(NotFoundError, match="T9"):
-        tell_operators(workload, "T9", figures=None, learned=tmp_path)
-    assert find_kind("T4", figures=None, learned=tmp_path) == "gpu"
-    assert find_kind("core", figures=CORE, learned=tmp_path) == "cpu"
+        predict_operator_times(workload, "T9", figures=None, learned=tmp_path)
+    assert find_device_kind("T4", figures=None, learned=tmp_path) == "gpu"
+    assert find_device_kind("core", figures=CORE, learned=tmp_path) == "cpu"
 
 
 def test_the_farther_outside_the_wider_are_bounds(law: Law) -> None:
@@ -168,5 +168,5 @@ def test_a_burst_is_no_more_than_a_device_or_a_link(law: Law) -> None:
 def test_a_file_that_does_not_say_what_it_covers_is_refused(law: Law, tmp_path: Path) -> None:
     path = tmp_path / "half.safetensors"
     save_model(path, law[2].model, {})
-    with pytest.raises(StoreError, match="learn it again"):
+    with pytest.raises(StoreError, match="fit it again"):
         load_consumption_model(path)

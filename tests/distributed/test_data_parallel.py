@@ -118,7 +118,7 @@ def test_bounds_hold_what_comes_and_widen_with_distance() -> None:
     model = ParallelModel("ring").fit(rows)
     asked = make(("old", "mid", "new"), MANY)
     believed = model.predict([asked[0].placed])[0]
-    model.learn_bounds(rows)
+    model.calibrate(rows)
     told = model.predict([row.placed for row in asked])
     within = [each.low_s <= row.step_s <= each.high_s for each, row in zip(told, asked, strict=True)]
     assert np.mean(within) >= 0.85
@@ -156,5 +156,5 @@ def test_rows_that_teach_nothing_are_refused() -> None:
         ParallelModel().fit([])
     with pytest.raises(ImportDataError, match=r"a step of 0.0 s.*Leave such rows out"):
         ParallelModel().fit([replace(row, step_s=0.0)])
-    with pytest.raises(ImportDataError, match="no row tells what 'large' computes"):
+    with pytest.raises(ImportDataError, match="the compute time of 'large' is unknown"):
         ParallelModel().fit([replace(row, sync_s=None)])

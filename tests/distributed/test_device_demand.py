@@ -53,7 +53,7 @@ def test_a_kind_that_is_slower_than_others_gets_a_factor_of_its_own() -> None:
     cases = build_cases()
     slow = cases[0].workload.operators[0].kind
     plain, told = fit_demand(cases, run(cases)), fit_demand(cases, run(cases, slow=slow))
-    rise = {name: told.kinds[name] + told.pace - plain.kinds[name] - plain.pace for name in told.kinds}
+    rise = {name: told.kinds[name] + told.log_factor - plain.kinds[name] - plain.log_factor for name in told.kinds}
     assert max(rise, key=lambda name: rise[name]).endswith(f" {slow}")
 
 

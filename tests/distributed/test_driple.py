@@ -1,4 +1,4 @@
-"""The published inspector keeps the promises, is built as described, and transfer trains what it says."""
+"""The published driple_network keeps the promises, is built as described, and transfer trains what it says."""
 
 import sys
 from dataclasses import replace
@@ -11,15 +11,14 @@ from tests.contracts.consumption import SETTINGS, ConsumptionContract, build_job
 from foretell.core.cycles import Metric, Resource
 from foretell.core.errors import MissingExtraError, NotFoundError, StoreError
 from foretell.core.model_files import load_model, save_model
-from foretell.distributed._base import ConsumptionModel
+from foretell.distributed._base import TARGETS, ConsumptionModel
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting
-from foretell.distributed.consumption_targets import TARGETS
 from foretell.distributed.driple import DripleModel
 from foretell.steps.torch_seed import torch_seed
 
 torch = pytest.importorskip("torch")
 
-from foretell.distributed import driple_network as inspector  # noqa: E402 - it needs PyTorch
+from foretell.distributed import driple_network  # noqa: E402 - it needs PyTorch
 
 NEW = replace(SETTINGS[0], link_bytes_per_s=1e8, workers=4)
 
@@ -43,7 +42,7 @@ class TestDriple(ConsumptionContract):
 
 class TestNetwork:
     def test_layers_are_repeated_for_half_of_the_nodes_with_a_gru_after_each(self) -> None:
-        network = inspector.begin(3, 8, 12)
+        network = driple_network.build(3, 8, 12)
         calls: dict[str, int] = {}
         for name in ("first", "repeated", "gate", "reader"):
             getattr(network, name).register_forward_hook(
@@ -60,13 +59,15 @@ class TestNetwork:
         places = {old: new for new, old in enumerate(order)}
         moved = [(places[begin], places[end]) for begin, end in edges]
         with torch_seed(seed=1):
-            network = inspector.begin(3, 8, 12)
-        one = inspector.tell(network, inspector.build_batch([features], [edges], np.empty((0, 0))))
-        other = inspector.tell(network, inspector.build_batch([features[order]], [moved], np.empty((0, 0))))
+            network = driple_network.build(3, 8, 12)
+        one = driple_network.predict(network, driple_network.build_batch([features], [edges], np.empty((0, 0))))
+        other = driple_network.predict(
+            network, driple_network.build_batch([features[order]], [moved], np.empty((0, 0)))
+        )
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
     def test_neighbours_count_by_the_roots_of_their_degrees(self) -> None:
-        batch = inspector.build_batch([np.ones((3, 3))], [[(0, 1), (1, 2)]], np.empty((0, 0)))
+        batch = driple_network.build_batch([np.ones((3, 3))], [[(0, 1), (1, 2)]], np.empty((0, 0)))
         np.testing.assert_allclose(
             batch.adjacency[0],
             [[1 / 2, 6**-0.5, 0], [6**-0.5, 1 / 3, 6**-0.5], [0, 6**-0.5, 1 / 2]],
@@ -74,10 +75,10 @@ class TestNetwork:
         )
 
     def test_targets_that_are_not_known_teach_nothing(self) -> None:
-        def train(*targets: list[float]) -> inspector.Weights:
-            batches = [inspector.build_batch([np.ones((4, 3))], [[(0, 1)]], np.array([each])) for each in targets]
+        def train(*targets: list[float]) -> driple_network.Weights:
+            batches = [driple_network.build_batch([np.ones((4, 3))], [[(0, 1)]], np.array([each])) for each in targets]
             with torch_seed(seed=0):
-                return inspector.train(inspector.begin(3, 8, 2), batches, epochs=30, learning_rate=0.01)
+                return driple_network.train(driple_network.build(3, 8, 2), batches, epochs=30, learning_rate=0.01)
 
         nothing = [np.nan, np.nan]
         some, with_nothing, all_known = train([0.5, np.nan]), train([0.5, np.nan], nothing), train([0.5, 0.5])
@@ -85,8 +86,10 @@ class TestNetwork:
             np.testing.assert_array_equal(values, with_nothing[name])
         last = "perceptron.4.bias"
         assert some[last][1] != all_known[last][1]
-        network = inspector.resume(some, features=3, hidden=8, targets=2)
-        told = inspector.tell(network, inspector.build_batch([np.ones((4, 3))], [[(0, 1)]], np.empty((0, 0))))
+        network = driple_network.load(some, features=3, hidden=8, targets=2)
+        told = driple_network.predict(
+            network, driple_network.build_batch([np.ones((4, 3))], [[(0, 1)]], np.empty((0, 0)))
+        )
         assert told[0, 0] == pytest.approx(0.5, abs=0.1)
 
 
@@ -146,14 +149,14 @@ class TestTransfer:
         assert all(not np.array_equal(before[name], after[name]) for name in before.keys() - kept)
 
     def test_the_second_half_of_the_repetitions_is_the_one_of_its_own(self) -> None:
-        network = inspector.split(inspector.begin(3, 8, 12))
+        network = driple_network.prepare_transfer(driple_network.build(3, 8, 12))
         order: list[str] = []
         for name in ("repeated", "tuned"):
             getattr(network, name).register_forward_hook(lambda *_, name=name: order.append(name))
         network(torch.rand(1, 10, 3), torch.eye(10)[None])
         assert order == ["repeated"] * 2 + ["tuned"] * 3
-        before = inspector.begin(3, 8, 12)
-        split = inspector.split(before)
+        before = driple_network.build(3, 8, 12)
+        split = driple_network.prepare_transfer(before)
         given = torch.rand(2, 9, 3), torch.eye(9).repeat(2, 1, 1)
         split.tuned, tuned = None, split.tuned
         alike = split(*given)
@@ -200,10 +203,10 @@ class TestFiles:
     @pytest.mark.parametrize("content", [b"", b"no model", b"\xff" * 100])
     def test_another_file_is_refused(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "file").write_bytes(content)
-        with pytest.raises(StoreError, match="learn it again"):
-            load_model(tmp_path / "file", [DripleModel], remedy="learn it again")
-        with pytest.raises(StoreError, match="learn it again"):
-            load_model(tmp_path / "missing", [DripleModel], remedy="learn it again")
+        with pytest.raises(StoreError, match="fit it again"):
+            load_model(tmp_path / "file", [DripleModel], remedy="fit it again")
+        with pytest.raises(StoreError, match="fit it again"):
+            load_model(tmp_path / "missing", [DripleModel], remedy="fit it again")
 
 
 def test_torch_is_left_as_it_was() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as draw
 
 from foretell.core.workload import Gradient, Workload
-from foretell.distributed.step_graph import Bucket, find_buckets
+from foretell.distributed.timeline import Bucket, find_buckets
 
 torch = pytest.importorskip("torch")
 

@@ -45,7 +45,10 @@ def test_empty_cells_are_not_known() -> None:
         ({"sync_s": 0.3}, "row 1: sync_s 0.3 is not below step_s 0.25; expected the part of the step that waits"),
         ({"gpus": (4, 4)}, "row 1, column gpus: .* expected one value"),
         ({"link": "fast"}, "row 1, column link: 'fast' is no rate"),
-        ({"device": "abacus"}, "row 1, column device: 'abacus' .*foretell device list.* leave it empty"),
+        (
+            {"device": "abacus"},
+            "row 1, column device: unknown device 'abacus'.*foretell device list.* leave the cell empty",
+        ),
     ],
 )
 def test_a_cell_that_cannot_be_read_is_named(cells: dict[str, object], expected: str) -> None:

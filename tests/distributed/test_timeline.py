@@ -7,7 +7,7 @@ import pytest
 from tests.contracts.consumption import build_workload
 
 from foretell.distributed.consumption import Case, Setting, Strategy
-from foretell.distributed.timeline import UNDER_WAY_BYTES, Costs, Timeline, lay_out
+from foretell.distributed.timeline import IN_FLIGHT_BYTES, Costs, Timeline, lay_out
 
 FREE = Costs(efficiency=1.0, message_s=0.0, server_s_per_byte=0.0, slowdown=1.0)
 BYTES = 4 * 8 * 512**2  # of all gradients
@@ -130,6 +130,6 @@ def test_a_networks_queues_take_some_before_senders_to_one_server_feel_each_othe
         case = Case(workload=workload, setting=serve(2, 1, 1e8), operator_s=np.zeros(len(workload.operators)))
         lines.append(lay_out(case, FREE))
     few, many = lines
-    assert few.transmit_bytes < UNDER_WAY_BYTES < many.transmit_bytes
+    assert few.transmit_bytes < IN_FLIGHT_BYTES < many.transmit_bytes
     assert few.transmit_s == pytest.approx(few.receive_s / 2)
-    assert many.transmit_s == pytest.approx(many.receive_s - UNDER_WAY_BYTES / 1e8)
+    assert many.transmit_s == pytest.approx(many.receive_s - IN_FLIGHT_BYTES / 1e8)

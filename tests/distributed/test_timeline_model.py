@@ -11,11 +11,10 @@ from tests.contracts.consumption import ConsumptionContract, build_jobs, build_w
 from foretell.core.cycles import Cycle, Metric, Resource
 from foretell.core.errors import StoreError
 from foretell.core.model_files import load_model, save_model
-from foretell.distributed._base import ConsumptionModel
+from foretell.distributed._base import ConsumptionModel, count_sent_bytes
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting, Strategy
-from foretell.distributed.consumption_targets import count_sent_bytes
 from foretell.distributed.timeline import Costs, lay_out
-from foretell.distributed.timeline_model import PhysicsModel
+from foretell.distributed.timeline_model import TimelineModel
 
 TRUTH = Costs(efficiency=0.9, message_s=2e-3, server_s_per_byte=2e-9, slowdown=1.1)
 SLOWER = replace(TRUTH, efficiency=0.5, message_s=8e-3)
@@ -33,7 +32,7 @@ OWN = 1e-9  # seconds of a worker for each byte that it sends
 class TestPhysics(ConsumptionContract):
     @pytest.fixture
     def model(self) -> ConsumptionModel:
-        return PhysicsModel()
+        return TimelineModel()
 
 
 def build_cases(settings: Sequence[Setting], widths: Sequence[int]) -> list[Case]:
@@ -80,16 +79,16 @@ def run(case: Case, *, truth: Costs = TRUTH) -> MeasuredJob:
 
 
 @pytest.fixture(scope="module")
-def fitted() -> PhysicsModel:
+def fitted() -> TimelineModel:
     cases = build_cases(SETTINGS, (64, 256, 512))
-    return PhysicsModel().fit(cases, [run(case) for case in cases])
+    return TimelineModel().fit(cases, [run(case) for case in cases])
 
 
 def find_errors(told: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> list[float]:
     return [abs(one.iteration_s / job.iteration_s - 1) for one, job in zip(told, jobs, strict=True)]
 
 
-def test_networks_it_has_not_seen_are_told(fitted: PhysicsModel) -> None:
+def test_networks_it_has_not_seen_are_told(fitted: TimelineModel) -> None:
     cases = build_cases(SETTINGS, (128, 384))
     jobs = [run(case) for case in cases]
     told = fitted.predict(cases)
@@ -102,12 +101,12 @@ def test_networks_it_has_not_seen_are_told(fitted: PhysicsModel) -> None:
         assert np.median(sent) < 0.1
 
 
-def test_a_link_it_has_not_seen_is_told(fitted: PhysicsModel) -> None:
+def test_a_link_it_has_not_seen_is_told(fitted: TimelineModel) -> None:
     cases = build_cases([replace(SETTINGS[0], link_bytes_per_s=5e7)], (128, 384))
     assert np.median(find_errors(fitted.predict(cases), [run(case) for case in cases])) < 0.08
 
 
-def test_bursts_and_idles_add_up_to_the_iteration(fitted: PhysicsModel) -> None:
+def test_bursts_and_idles_add_up_to_the_iteration(fitted: TimelineModel) -> None:
     for told in fitted.predict(build_cases(SETTINGS, (128,))):
         assert told.compute_s + told.exposed_s == pytest.approx(told.iteration_s)
         for resource in (Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE):
@@ -115,12 +114,12 @@ def test_bursts_and_idles_add_up_to_the_iteration(fitted: PhysicsModel) -> None:
             assert both == pytest.approx(told.iteration_s)
 
 
-def test_a_worker_alone_has_no_network(fitted: PhysicsModel) -> None:
+def test_a_worker_alone_has_no_network(fitted: TimelineModel) -> None:
     (told,) = fitted.predict(build_cases([replace(SETTINGS[0], workers=1)], (128,))[:1])
     assert {resource for resource, _ in told.metrics} == {Resource.COMPUTE}
 
 
-def test_what_is_slower_in_a_new_setting_is_found_by_a_few_jobs(fitted: PhysicsModel) -> None:
+def test_what_is_slower_in_a_new_setting_is_found_by_a_few_jobs(fitted: TimelineModel) -> None:
     cases = build_cases([replace(SETTINGS[0], device="other")], (64, 128, 256, 512))
     jobs = [run(case, truth=SLOWER) for case in cases]
     moved = fitted.transfer(cases[::2], jobs[::2])
@@ -128,7 +127,7 @@ def test_what_is_slower_in_a_new_setting_is_found_by_a_few_jobs(fitted: PhysicsM
     assert after < 0.5 * before
 
 
-def test_one_odd_job_does_not_overturn_what_many_taught(fitted: PhysicsModel) -> None:
+def test_one_odd_job_does_not_overturn_what_many_taught(fitted: TimelineModel) -> None:
     cases = build_cases([replace(SETTINGS[0], device="other")], (64, 128, 256, 512))
     jobs = [run(case) for case in cases]
     cycle = jobs[0].cycles[Resource.TRANSMIT]
@@ -140,17 +139,17 @@ def test_one_odd_job_does_not_overturn_what_many_taught(fitted: PhysicsModel) ->
     assert before < after < 1.2 * before
 
 
-def test_carried_over_the_old_one_stays_as_it_was(fitted: PhysicsModel) -> None:
+def test_carried_over_the_old_one_stays_as_it_was(fitted: TimelineModel) -> None:
     cases = build_cases(SETTINGS[:1], (128,))
     before = fitted.predict(cases)
     fitted.transfer(cases, [run(case, truth=SLOWER) for case in cases])
     assert fitted.predict(cases) == before
 
 
-def test_kept_and_loaded_it_says_the_same(fitted: PhysicsModel, tmp_path: Path) -> None:
+def test_kept_and_loaded_it_says_the_same(fitted: TimelineModel, tmp_path: Path) -> None:
     path = tmp_path / "new" / "law.safetensors"
     save_model(path, fitted, {"jobs": 45})
-    loaded, facts = load_model(path, [PhysicsModel], remedy="fit it again")
+    loaded, facts = load_model(path, [TimelineModel], remedy="fit it again")
     cases = build_cases(SETTINGS, (128,))
     assert facts == {"jobs": 45}
     assert loaded.predict(cases) == fitted.predict(cases)
@@ -160,19 +159,19 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(b"nothing")
     with pytest.raises(StoreError, match=r"x\.safetensors: not a readable model .*; fit it again"):
-        load_model(path, [PhysicsModel], remedy="fit it again")
+        load_model(path, [TimelineModel], remedy="fit it again")
     with pytest.raises(StoreError, match="cannot be read"):
-        load_model(tmp_path / "nowhere.safetensors", [PhysicsModel], remedy="fit it again")
+        load_model(tmp_path / "nowhere.safetensors", [TimelineModel], remedy="fit it again")
 
 
 def test_jobs_of_which_compute_is_never_seen_teach_the_rest() -> None:
     cases, jobs = build_jobs()
     blind = [replace(job, cycles={Resource.TRANSMIT: job.cycles[Resource.TRANSMIT]}) for job in jobs]
-    (told,) = PhysicsModel().fit(cases, blind).predict(cases[:1])
+    (told,) = TimelineModel().fit(cases, blind).predict(cases[:1])
     assert {resource for resource, _ in told.metrics} == {Resource.TRANSMIT}
 
 
-def test_operators_that_are_slower_in_a_new_setting_are_found_by_a_few_jobs(fitted: PhysicsModel) -> None:
+def test_operators_that_are_slower_in_a_new_setting_are_found_by_a_few_jobs(fitted: TimelineModel) -> None:
     cases = build_cases([replace(SETTINGS[1], device="other")], (64, 128, 256, 512))
     jobs = [run(case, truth=replace(TRUTH, slowdown=2.0)) for case in cases]
     moved = fitted.transfer(cases[::2], jobs[::2])
@@ -180,8 +179,8 @@ def test_operators_that_are_slower_in_a_new_setting_are_found_by_a_few_jobs(fitt
     assert after < 0.5 * before
 
 
-def test_of_a_kind_of_device_that_no_job_taught_only_the_timeline_is_told(fitted: PhysicsModel) -> None:
+def test_of_a_kind_of_device_that_no_job_taught_only_the_timeline_is_told(fitted: TimelineModel) -> None:
     cases = build_cases(SETTINGS[:1], (128,))
-    told = fitted.predict([replace(case, foreign=True) for case in cases])
+    told = fitted.predict([replace(case, device_measured=False) for case in cases])
     lines = [lay_out(case, replace(fitted.costs_, slowdown=1.0)) for case in cases]  # which is of other devices, too
     assert [each.iteration_s for each in told] == pytest.approx([line.iteration_s for line in lines])

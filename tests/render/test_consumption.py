@@ -1,7 +1,7 @@
-"""What distributed training will consume, as text, records and plots."""
+"""Predictions of distributed training: their limit, and how they are rendered as text, JSON and plots."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,19 +10,26 @@ from foretell.core.cycles import Resource
 from foretell.core.prediction import Estimate
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import Workload
-from foretell.distributed.consumption import Change, ConsumptionPrediction, CycleEstimate, Outlook, Setting, Strategy
+from foretell.distributed.api import LearnedConsumption
+from foretell.distributed.consumption import (
+    Change,
+    ConsumptionPrediction,
+    CycleEstimate,
+    LimitedBy,
+    Outlook,
+    Setting,
+    Strategy,
+)
 from foretell.distributed.plots import draw_outlook, place_burst
 from foretell.distributed.render import (
     build_learned_consumption_record,
     build_outlook_record,
-    describe_job,
     describe_limit,
     describe_setting,
     render_learned_consumption,
     render_outlook,
     render_short_interval,
 )
-from foretell.distributed.training_jobs import JobProgress
 from foretell.render.figures import save_figure
 
 Golden = Callable[[str, str], None]
@@ -93,16 +100,17 @@ def explore(setting: Setting = REDUCED, *, compute_s: float = 0.06) -> Outlook:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Learned:
-    name: str = "lab"
-    jobs: int = 20
-    disturbed: int = 2
-    settings: tuple[Setting, ...] = (SERVED,)
-    resources: frozenset[Resource] = frozenset({Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE})
-    transferred: bool = True
-    path: Path = Path(".foretell/consumption/lab.safetensors")
-    measured: Path = Path(".foretell/consumption/lab.jsonl")
+LEARNED = LearnedConsumption(
+    name="lab",
+    method="timeline",
+    jobs=20,
+    disturbed=2,
+    settings=(SERVED,),
+    resources=frozenset({Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE}),
+    transferred_from="shared",
+    path=Path(".foretell/consumption/lab.safetensors"),
+    measured=Path("jobs.jsonl"),
+)
 
 
 # Text
@@ -119,7 +127,7 @@ def test_without_curves_nothing_is_said_of_them(to_text: ToText) -> None:
     text = to_text(render_outlook(Outlook(asked=build())))
     assert "What would change" not in text
     assert "twice the link" not in text
-    assert "memory (GPU): not told" in text
+    assert "memory (GPU): not predicted" in text
 
 
 def test_a_worker_alone_has_no_network(to_text: ToText) -> None:
@@ -127,67 +135,61 @@ def test_a_worker_alone_has_no_network(to_text: ToText) -> None:
     alone = replace(alone, cycles={Resource.COMPUTE: alone.cycles[Resource.COMPUTE]})
     text = to_text(render_outlook(Outlook(asked=alone)))
     assert "Compute is the limit: there is no communication to wait for." in text
-    assert "transmit: none: one worker has nobody to talk to" in text
+    assert "transmit: none: there is one worker" in text
 
 
 def test_what_was_learned_is_shown(to_text: ToText, check_golden: Golden) -> None:
-    check_golden("report_consumption_learned.txt", to_text(render_learned_consumption(Learned())))
-    blind = Learned(resources=frozenset({Resource.COMPUTE}), disturbed=0, transferred=False)
+    check_golden("report_consumption_learned.txt", to_text(render_learned_consumption(LEARNED)))
+    blind = replace(LEARNED, resources=frozenset({Resource.COMPUTE}), disturbed=0, transferred_from=None)
     text = " ".join(to_text(render_learned_consumption(blind)).split())
-    assert "learned from scratch" in text
+    assert "fitted from scratch" in text
     assert "needs network namespaces, so root on Linux" in text
-
-
-@pytest.mark.parametrize(
-    ("progress", "expected"),
-    [
-        (
-            JobProgress(number=11, done=12, asked=20, family="conv", iteration_s=0.0842),
-            "12/20 conv 11: 84.2 ms an iteration, quiet",
-        ),
-        (
-            JobProgress(number=3, done=4, asked=20, family="rnn", iteration_s=0.01, disturbed=True),
-            "4/20 rnn 3: 10.0 ms an iteration, disturbed by others",
-        ),
-        (JobProgress(number=3, done=4, asked=20, failed="no\nluck"), r"4/20 number 3: failed (no\nluck)"),
-    ],
-)
-def test_a_job_is_a_line(progress: JobProgress, expected: str) -> None:
-    assert describe_job(progress) == expected
 
 
 # Words
 
 
 @pytest.mark.parametrize(
-    ("outlook", "expected"),
+    ("outlook", "limited_by", "expected"),
     [
         (
             explore(compute_s=0.01),
+            LimitedBy.LINK,
             "The link is the limit: 89 % of an iteration waits for it; twice the link saves 44 %.",
         ),
         (
             explore(compute_s=1.0),
+            LimitedBy.COMPUTE,
             "Compute is the limit: 7 % of an iteration waits for communication; twice the link saves 4 %.",
         ),
         (
             explore(SERVED, compute_s=0.5),
+            LimitedBy.LINK,
             "The link is the limit: 62 % of an iteration waits for it; twice the link saves 31 %. "
             "One more server saves 31 %.",
         ),
-        (Outlook(asked=build(compute_s=0.01)), "Communication is the limit: 89 % of an iteration waits for it."),
-        (Outlook(asked=build(compute_s=1.0)), "Compute is the limit: 7 % of an iteration waits for communication."),
+        (
+            Outlook(asked=build(compute_s=0.01)),
+            LimitedBy.COMMUNICATION,
+            "Communication is the limit: 89 % of an iteration waits for it.",
+        ),
+        (
+            Outlook(asked=build(compute_s=1.0)),
+            LimitedBy.COMPUTE,
+            "Compute is the limit: 7 % of an iteration waits for communication.",
+        ),
     ],
 )
-def test_what_limits_is_said(outlook: Outlook, expected: str) -> None:
-    assert describe_limit(outlook) == expected
+def test_the_limit_is_found_and_described(outlook: Outlook, limited_by: LimitedBy, expected: str) -> None:
+    assert outlook.limit.by is limited_by
+    assert describe_limit(outlook.limit) == expected
 
 
-def test_where_a_faster_link_does_not_help_that_is_said() -> None:
+def test_a_faster_link_that_does_not_help_is_not_the_limit() -> None:
     asked = build(compute_s=0.01)
     faster = replace(asked, setting=replace(REDUCED, link_bytes_per_s=20 * GIGABIT))
     outlook = Outlook(asked=asked, others={Change.LINK: (asked, faster)})
-    assert describe_limit(outlook) == (
+    assert describe_limit(outlook.limit) == (
         "Communication is the limit, but not the link: 89 % of an iteration waits for it; twice the link saves nothing."
     )
 
@@ -195,7 +197,7 @@ def test_where_a_faster_link_does_not_help_that_is_said() -> None:
 def test_a_setting_is_a_line() -> None:
     assert describe_setting(REDUCED) == "4 workers, all-reduce, links of 10 Gb/s, T4"
     assert describe_setting(SERVED) == "4 workers and 1 server, asynchronous, links of 1 Gb/s, EPYC core"
-    assert describe_setting(Setting(workers=1, device="cpu")) == "1 worker, all-reduce, no link named, cpu"
+    assert describe_setting(Setting(workers=1, device="cpu")) == "1 worker, all-reduce, no link, cpu"
 
 
 def test_a_unit_is_said_once_where_it_is_the_same() -> None:
@@ -221,10 +223,13 @@ def test_a_record_has_all_figures_and_says_what_is_missing() -> None:
     assert [one["setting"]["workers"] for one in record["changes"]["workers"]] == [2, 4, 8]
     assert record["changes"]["workers"][2]["warnings"]
     assert record["limit"].startswith("The link is the limit")
+    assert record["limited_by"] == "link"
+    assert 0 < record["link_saving"] < 1
+    assert record["server_saving"] is None
 
 
 def test_what_was_learned_is_a_record() -> None:
-    record = build_learned_consumption_record(Learned())
+    record = build_learned_consumption_record(LEARNED)
     assert record["resources"] == ["compute", "receive", "transmit"]
     assert record["settings"][0]["servers"] == 1
     assert record["file"].endswith("lab.safetensors")

@@ -624,7 +624,7 @@ def test_arithmetic_that_fails_while_a_file_is_read_ends_in_one_sentence(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from foretell.distributed.consumption_predictor import load_consumption_model
-    from foretell.distributed.timeline_model import PhysicsModel
+    from foretell.distributed.timeline_model import TimelineModel
     from foretell.steps.replay import ReplayModel
     from foretell.steps.serial_replay import SerialModel
     from foretell.steps.step_predictor import load_step_predictor
@@ -632,7 +632,7 @@ def test_arithmetic_that_fails_while_a_file_is_read_ends_in_one_sentence(
     def overflow(*_: object) -> None:
         raise OverflowError("int too large to convert to float")
 
-    for kind in (ReplayModel, SerialModel, PhysicsModel):
+    for kind in (ReplayModel, SerialModel, TimelineModel):
         monkeypatch.setattr(kind, "from_state", overflow)
     load: Callable[[Path], object] = load_step_predictor if folder == "steps" else load_consumption_model
     with pytest.raises(StoreError, match="int too large"):

@@ -9,7 +9,7 @@ from torch import distributed, nn
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
-from foretell.distributed.step_graph import find_buckets
+from foretell.distributed.timeline import find_buckets
 
 
 class Wide(nn.Module):

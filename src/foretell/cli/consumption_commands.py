@@ -21,28 +21,30 @@ from foretell.cli._options import (
 )
 from foretell.cli._output import check_plot, make_folder, note, show, show_json
 from foretell.cli._places import find_kept_folder, note_unused_store
+from foretell.core.errors import Mistake, SpecError
 
 if TYPE_CHECKING:
     from foretell.distributed.consumption import Setting, Strategy
-    from foretell.distributed.learning import LearnedConsumption
+
+_METHODS = "timeline, driple (the published method), totals or bandwidth"
 
 setting_options = combine(
-    click.option("--device", required=True, help="What each worker computes on; 'foretell device list' names them."),
-    click.option("--workers", type=int, default=2, help="Each has a device and a link of its own."),
+    click.option("--device", required=True, help="The device of each worker; 'foretell device list' prints them."),
+    click.option("--workers", type=int, default=2, help="Each has its own device and link."),
     click.option("--strategy", default="allreduce", help="allreduce, or ps for parameter servers."),
-    click.option("--servers", type=int, help="Parameter servers, each with a link of its own; default: 1 with ps."),
+    click.option("--servers", type=int, help="Parameter servers, each with its own link; default: 1 with ps."),
     click.option("--asynchronous", is_flag=True, help="Workers do not wait for each other, with ps."),
     click.option(
         "--link",
         metavar="RATE",
-        help="What each may send and, at the same time, receive, such as 10Gb or 1.2GB/s; "
-        "default: one machine's memory.",
+        help="What each can send and, at the same time, receive, such as 10Gb or 1.2GB/s; "
+        "default: the memory of one machine.",
     ),
 )
 
 consumption = Group(
     "consumption",
-    help="Say what distributed training will consume (compute, network, over time), and learn your own setting.",
+    help="Predict what distributed training consumes (compute and network over time), and fit models to measurements.",
 )
 
 
@@ -56,11 +58,10 @@ consumption = Group(
 @batch_option
 @setting_options
 @training_options
-@click.option("--model", metavar="NAME", help="What 'consumption learn' learned; default: what ships.")
+@click.option("--method", metavar="METHOD", help=f"{_METHODS}; default: that of the model, or timeline.")
+@click.option("--model", metavar="NAME", help="A model of 'consumption learn'; default: the one that ships.")
 @level_option
-@click.option(
-    "--curves/--no-curves", default=True, help="Tell what another link, workers, servers, batch would change."
-)
+@click.option("--curves/--no-curves", default=True, help="Also predict other links, workers, servers and batches.")
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw it, as .png or .svg.")
 @unused_store_option
 @json_option
@@ -75,6 +76,7 @@ def predict_consumption(
     servers: int | None,
     asynchronous: bool,
     link: str | None,
+    method: str | None,
     model: str | None,
     level: str,
     curves: bool,
@@ -83,7 +85,7 @@ def predict_consumption(
     as_json: bool,
     **training: Any,
 ) -> None:
-    """Say what each worker of a training will consume, what limits it, and what would change, without running it."""
+    """Predict what each worker of a training consumes, what limits it, and what would change, without running it."""
     from foretell.core.units import parse_share
     from foretell.distributed import api
     from foretell.distributed.render import build_outlook_record, render_outlook
@@ -97,6 +99,7 @@ def predict_consumption(
         batch=batch,
         arguments=parse_settings(settings),
         options=build_step_options(**training),
+        method=method,
         model=model,
         curves=curves,
         level=parse_option("--level", parse_share, level),
@@ -117,43 +120,72 @@ def predict_consumption(
 
 
 @consumption.command(
-    "learn", examples=["sudo foretell consumption learn --workers 2 --link 1Gb --device cpu --name lab"]
+    "learn",
+    examples=[
+        "foretell consumption learn --jobs jobs.jsonl --name lab",
+        "foretell consumption learn --jobs jobs.jsonl --method driple --name gnn",
+    ],
 )
-@setting_options
-@click.option("--name", default="here", help="What to call it; --model of predict takes it.")
-@click.option("--jobs", type=int, default=20, help="Trainings of small networks to measure; again with more goes on.")
-@click.option("--repetitions", type=int, default=1, help="How many times to measure each.")
-@click.option("--scratch", is_flag=True, help="Forget what ships, and learn from these only.")
+@click.option(
+    "--jobs",
+    type=PATH,
+    metavar="FILE",
+    help="Measured trainings, as 'python -m lab measure --out FILE' writes them; .gz is read too.",
+)
+@click.option("--method", default="timeline", help=f"{_METHODS}.")
+@click.option("--name", default="here", help="Of the model; --model of predict takes it.")
+@click.option("--from", "base", metavar="NAME", help="The model to transfer from; default: the one that ships, if any.")
+@click.option("--scratch", is_flag=True, help="Fit to these trainings only, without transfer.")
+@click.option(
+    *("--device", "--workers", "--strategy", "--servers", "--link", "--repetitions"),
+    "moved",
+    multiple=True,
+    hidden=True,
+)
+@click.option("--asynchronous", "moved_flag", is_flag=True, hidden=True)
 @unused_store_option
 @json_option
 def learn_consumption(
-    device: str,
-    workers: int,
-    strategy: str,
-    servers: int | None,
-    asynchronous: bool,
-    link: str | None,
+    jobs: Path | None,
+    method: str,
     name: str,
-    jobs: int,
-    repetitions: int,
+    base: str | None,
     scratch: bool,
+    moved: tuple[str, ...],
+    moved_flag: bool,
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Train small networks on this machine in a setting, measure what they consume, and learn that setting."""
+    """Fit a model to measured trainings: transferred from the one that ships, or from scratch."""
+    from foretell.distributed import api
     from foretell.distributed.render import build_learned_consumption_record, render_learned_consumption
 
     note_unused_store(store)
-    setting = _build_setting(device, strategy, workers, servers, asynchronous, link)
-    try:
-        learned = _learn(setting, name=name, jobs=jobs, repetitions=repetitions, scratch=scratch)
-    except KeyboardInterrupt:
-        note("Stopped. What was measured is kept; the same command goes on.")
-        raise click.exceptions.Exit(130) from None
+    learned = api.learn_consumption(
+        _require_jobs(jobs, measures=bool(moved) or moved_flag),
+        name=name,
+        method=method,
+        base=base,
+        scratch=scratch,
+        folder=find_kept_folder(),
+    )
     if as_json:
         show_json(build_learned_consumption_record(learned))
     else:
         show([render_learned_consumption(learned)])
+
+
+def _require_jobs(jobs: Path | None, *, measures: bool) -> Path:
+    """The file of measured trainings; options that once measured them are those of the lab now."""
+    if jobs is None or measures or (jobs.name.isdigit() and not jobs.exists()):
+        found = "options that measure trainings" if measures or jobs else "none"
+        expected = (
+            "--jobs FILE with measured trainings, as 'python -m lab measure --out FILE' of the source repository "
+            "writes them; it takes --device, --workers, --strategy, --servers, --asynchronous, --link, --jobs and "
+            "--repetitions"
+        )
+        raise SpecError("options", [Mistake(place="--jobs", found=found, expected=expected)])
+    return jobs
 
 
 @consumption.command(
@@ -163,24 +195,26 @@ def learn_consumption(
     "table",
     type=PATH,
     help="Measured steps, as CSV or Parquet: batch (of a GPU), gpus (8, 4+2, 2x8), step_s; "
-    "where they are known workload, cluster, sync_s, device, link.",
+    "optional: workload, cluster, sync_s, device, link.",
 )
 @click.option(
     "--gpus",
     multiple=True,
     metavar="GPUS",
-    help="On each node, such as 8, 4+2 or 2x8; again for more; default: doublings to twice what was measured.",
+    help="On each node, such as 8, 4+2 or 2x8; repeatable; default: doublings, to twice the measured GPUs.",
 )
-@click.option("--batch", type=float, help="Of one GPU; default: the largest that was measured.")
-@click.option("--workload", metavar="NAME", help="Which, if the table has several.")
-@click.option("--cluster", metavar="NAME", help="Which, if the table has several; or another, with --device or --link.")
-@click.option("--device", help="GPU of a cluster that the table has not.")
-@click.option("--link", metavar="RATE", help="Between nodes of a cluster that the table has not, as 100Gb.")
+@click.option("--batch", type=float, help="Of one GPU; default: the largest measured.")
+@click.option("--workload", metavar="NAME", help="Needed if the table has several.")
+@click.option(
+    "--cluster", metavar="NAME", help="Needed if the table has several; or another one, with --device or --link."
+)
+@click.option("--device", help="The GPU of a cluster that is not in the table.")
+@click.option("--link", metavar="RATE", help="Between nodes of a cluster that is not in the table, such as 100Gb.")
 @click.option(
     "--efficiency",
     default="70%",
     metavar="SHARE",
-    help="What each GPU has to do at least of what it does on the least GPUs told.",
+    help="Required work of each GPU, relative to a GPU of the smallest placement.",
 )
 @level_option
 @json_option
@@ -196,14 +230,14 @@ def scale_steps(
     level: str,
     as_json: bool,
 ) -> None:
-    """Say how long a training's step takes on more GPUs than were measured, and how many are worth asking for."""
+    """Predict the time of a training's step on more GPUs than were measured, and how many are worth requesting."""
     from foretell.core.units import parse_rate, parse_share
     from foretell.distributed import api
-    from foretell.distributed.placed_steps import parse_placement
-    from foretell.distributed.placement_render import build_placements_record, render_placements
+    from foretell.distributed.placed_steps import PlacementComparison, parse_placement
+    from foretell.distributed.render import build_placements_record, render_placements
 
-    least = parse_option("--efficiency", parse_share, efficiency)
-    told = api.predict_placements(
+    required = parse_option("--efficiency", parse_share, efficiency)
+    predictions = api.predict_placements(
         table,
         placements=[parse_option("--gpus", parse_placement, each) for each in gpus or ()],
         batch=batch,
@@ -213,26 +247,11 @@ def scale_steps(
         link_bytes_per_s=parse_optional("--link", parse_rate, link),
         level=parse_option("--level", parse_share, level),
     )
+    comparison = PlacementComparison(predictions=tuple(predictions), efficiency=required)
     if as_json:
-        show_json(build_placements_record(told, efficiency=least))
+        show_json(build_placements_record(comparison))
     else:
-        show([render_placements(told, efficiency=least)])
-
-
-def _learn(setting: "Setting", *, name: str, jobs: int, repetitions: int, scratch: bool) -> "LearnedConsumption":
-    from foretell.distributed import learning as api
-    from foretell.distributed.render import describe_job
-
-    note("Measuring; leave this machine alone meanwhile. Ctrl-C keeps what was measured.")
-    return api.learn_consumption(
-        setting,
-        name=name,
-        jobs=jobs,
-        repetitions=repetitions,
-        scratch=scratch,
-        folder=find_kept_folder(),
-        on_progress=lambda progress: note(describe_job(progress)),
-    )
+        show([render_placements(comparison)])
 
 
 def _build_setting(
@@ -242,11 +261,11 @@ def _build_setting(
     from foretell.distributed import consumption as api
 
     how = parse_option("--strategy", _parse_strategy, strategy)
-    usual = 1 if how is api.Strategy.SERVERS else 0
+    default = 1 if how is api.Strategy.SERVERS else 0
     return api.Setting(
         strategy=how,
         workers=workers,
-        servers=usual if servers is None else servers,
+        servers=default if servers is None else servers,
         synchronous=not asynchronous,
         link_bytes_per_s=parse_optional("--link", parse_rate, link),
         device=device,

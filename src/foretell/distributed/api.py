@@ -1,28 +1,42 @@
-"""What distributed training will consume."""
+"""Predicts what distributed training consumes and how it scales, and fits models to measured trainings."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretell.apps.table_files import TableLike
+from foretell.apps.workspace import make_kept_folder
 from foretell.core import devices
+from foretell.core.cycles import Resource
 from foretell.core.devices import Device
-from foretell.core.errors import Mistake, NotFoundError, SpecError, WorkloadError
+from foretell.core.errors import ImportDataError, Mistake, NotFoundError, SpecError, WorkloadError
 from foretell.core.warning import PredictionWarning, build_warning, experimental
 from foretell.core.workload import Workload
-from foretell.distributed.consumption import Change, ConsumptionPrediction, Outlook, Setting, Strategy
+from foretell.distributed import DEFAULT_METHOD, get_method
+from foretell.distributed.consumption import (
+    Case,
+    Change,
+    ConsumptionPrediction,
+    MeasuredJob,
+    Outlook,
+    Setting,
+    Strategy,
+)
 from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep, Placement, TimedStep, read_steps
-from foretell.steps.api import DEVICES, KEPT, Input, read_workload
+from foretell.steps.api import DEVICES, KEPT, Input, check_name, read_workload
+from foretell.workloads.api import require_torch
 from foretell.workloads.step_options import StepOptions
 
 if TYPE_CHECKING:
-    from foretell.distributed.consumption_predictor import OperatorTimes
+    from foretell.distributed.consumption_predictor import ConsumptionPredictor, OperatorTimes
 
-_BEYOND = 2  # times the GPUs that were measured: what is told where nobody says which
+_LARGEST_DEFAULT = 2  # times the measured GPUs, where no placements are given
+CONSUMPTION = "consumption"  # the folder of fitted models
+_FASTER, _SLOWER = (2.0, 4.0), (0.5,)  # other links that are predicted
 
 
 @experimental
@@ -37,16 +51,16 @@ def predict_placements(
     link_bytes_per_s: float | None = None,
     level: float = 0.9,
 ) -> list[PlacedPrediction]:
-    """What a step takes on each placement, the GPUs of each node, learned from a table of measured steps.
+    """The time of a step on each placement (the GPUs of each node), fitted to a table of measured steps.
 
-    Without ``placements``: from one GPU by doublings to twice as many as were measured. Without ``batch``: the largest
-    that was measured. ``workload`` and ``cluster`` may be left out where the table has one only. A cluster that is not
-    in the table is told by its ``device`` and ``link_bytes_per_s``.
+    Without ``placements``: one GPU, two, four and so on, to twice as many as were measured. Without ``batch``: the
+    largest measured. ``workload`` and ``cluster`` are needed where the table has several. A cluster that is not in the
+    table needs its ``device`` or ``link_bytes_per_s``.
 
     Raises:
-        ImportDataError: The table cannot be read or learned from.
+        ImportDataError: The table cannot be read or fitted to.
         NotFoundError: No such workload or cluster was measured, or there is no such device.
-        SpecError: A workload or a cluster has to be named, or something cannot be.
+        SpecError: A workload or cluster must be chosen, or a value is not possible.
     """
     from foretell.distributed.placement_predictor import PlacedPredictor
 
@@ -67,21 +81,21 @@ def predict_placements(
             device=_choose_device(device, like),
             link_bytes_per_s=link_bytes_per_s or (like.link_bytes_per_s if like else None),
         )
-        for each in dict.fromkeys(placements or _list_usual(rows, where))
+        for each in dict.fromkeys(placements or _list_default_placements(rows, where))
     ]
     return PlacedPredictor.fit(rows, workload=named, cluster=where).predict(steps, level=level)
 
 
-def _choose_name(kind: str, name: str | None, seen: Iterable[str]) -> str:
-    known = sorted(set(seen))
+def _choose_name(kind: str, name: str | None, measured: Iterable[str]) -> str:
+    known = sorted(set(measured))
     if name is None and len(known) != 1:
         expected = f"one of {', '.join(known)}"
-        raise SpecError("placements", [Mistake(place=kind, found="none named", expected=expected)])
+        raise SpecError("placements", [Mistake(place=kind, found="none", expected=expected)])
     return known[0] if name is None else name
 
 
 def _list_own(rows: Sequence[TimedStep], workload: str, cluster: str) -> list[TimedStep]:
-    """Those of the workload: on the cluster if there are any, otherwise anywhere."""
+    """Rows of the workload on the cluster, or on all clusters where there is none."""
     anywhere = [row for row in rows if row.placed.workload == workload]
     if not anywhere:
         known = sorted({row.placed.workload for row in rows})
@@ -96,13 +110,13 @@ def _choose_device(name: str | None, like: PlacedStep | None) -> Device | None:
 
 
 def _check_cluster(rows: Sequence[TimedStep], cluster: str, *, figures: bool) -> None:
-    """A cluster is in the table, or has figures."""
+    """A cluster is either in the table, or described by its device or link."""
     known = sorted({row.placed.cluster for row in rows})
     if cluster not in known and not figures:
-        hint = "Name the device or the link of one that was not measured."
+        hint = "For a cluster that was not measured, pass its device or link."
         raise NotFoundError("cluster", cluster, known=known, hint=hint)
     if cluster in known and figures:
-        expected = f"none for {cluster}, which the table has; or the name of another cluster"
+        expected = f"neither for {cluster}, which is in the table; or the name of another cluster"
         raise SpecError("placements", [Mistake(place="device and link", found="given", expected=expected)])
 
 
@@ -123,10 +137,10 @@ def _check(batch: float, placements: Sequence[Placement], link: float | None, le
         raise SpecError("placements", mistakes)
 
 
-def _list_usual(rows: Sequence[TimedStep], cluster: str) -> Iterable[Placement]:
-    """By doublings: within a node until it is full, then nodes."""
+def _list_default_placements(rows: Sequence[TimedStep], cluster: str) -> Iterable[Placement]:
+    """By doublings: GPUs of a node until it is full, then nodes."""
     here = [row.placed.gpus for row in rows if row.placed.cluster == cluster] or [row.placed.gpus for row in rows]
-    full, most = max(map(max, here)), _BEYOND * max(map(sum, here))
+    full, most = max(map(max, here)), _LARGEST_DEFAULT * max(map(sum, here))
     count = 1
     while count < full:
         yield (count,)
@@ -135,10 +149,6 @@ def _list_usual(rows: Sequence[TimedStep], cluster: str) -> Iterable[Placement]:
     while nodes * full <= most:
         yield (full,) * nodes
         nodes *= 2
-
-
-CONSUMPTION = "consumption"  # what was learned and measured is kept there
-FASTER, SLOWER = (2.0, 4.0), (0.5,)  # links that a user may think of beside the one asked for
 
 
 @experimental
@@ -150,22 +160,25 @@ def predict_consumption(
     batches: Sequence[int] = (),
     arguments: Mapping[str, object] | None = None,
     options: StepOptions | None = None,
+    method: str | None = None,
     model: str | None = None,
     level: float = 0.9,
     folder: Path = KEPT,
 ) -> list[ConsumptionPrediction]:
-    """What training a model consumes in each setting, for each batch; as the inputs say where none is given.
+    """What training a model consumes in each setting, for each batch; without batches, for that of the inputs.
+
+    ``model`` is the name of a fitted model; without it, the one that ships with the method is used.
 
     Raises:
-        NotFoundError: There is no such device, file, module, factory or model of consumption.
-        SpecError: A setting cannot be.
+        NotFoundError: There is no such device, file, module, factory, method or fitted model.
+        SpecError: A setting is not possible, or the model has another method.
         MissingExtraError, WorkloadError: As :func:`read_workload`.
     """
     for setting in settings:
         check_setting(setting)
     read = partial(read_workload, source, inputs, arguments=arguments, options=options)
-    teller = _Teller(read, model=model, level=level, folder=folder)
-    return [teller.tell(setting, batch) for batch in batches or (None,) for setting in settings]
+    predictor = _CachedPredictor(read, method=method, model=model, level=level, folder=folder)
+    return [predictor.predict(setting, batch) for batch in batches or (None,) for setting in settings]
 
 
 @experimental
@@ -177,30 +190,31 @@ def explore_consumption(
     batch: int | None = None,
     arguments: Mapping[str, object] | None = None,
     options: StepOptions | None = None,
+    method: str | None = None,
     model: str | None = None,
     curves: bool = True,
     level: float = 0.9,
     folder: Path = KEPT,
 ) -> Outlook:
-    """What training a model consumes in a setting, and what would change with another link, workers, servers, batch.
+    """What training a model consumes in a setting, what limits it, and what other links, workers and batches change.
 
-    Without ``curves``, what would change is left out.
+    Without ``curves``, only the changes that the limit depends on are predicted.
 
     Raises:
         NotFoundError, SpecError, MissingExtraError, WorkloadError: As :func:`predict_consumption`.
     """
     check_setting(setting)
     read = partial(read_workload, source, inputs, arguments=arguments, options=options)
-    teller = _Teller(read, model=model, level=level, folder=folder)
-    asked = teller.tell(setting, batch)
-    changes = (vary if curves else _help)(setting, asked.workload.batch)
-    others = {change: teller.tell_some(pairs) for change, pairs in changes.items()}
-    kept = {change: told for change, told in others.items() if len(told) > 1}
+    predictor = _CachedPredictor(read, method=method, model=model, level=level, folder=folder)
+    asked = predictor.predict(setting, batch)
+    changes = (list_changes if curves else _list_limit_changes)(setting, asked.workload.batch)
+    others = {change: predictor.predict_possible(pairs) for change, pairs in changes.items()}
+    kept = {change: row for change, row in others.items() if len(row) > 1}
     return Outlook(asked=asked, others=kept, curves=curves)
 
 
-def _help(setting: Setting, batch: int) -> dict[Change, list[tuple[Setting, int]]]:
-    """What might help: twice the link, one more server."""
+def _list_limit_changes(setting: Setting, batch: int) -> dict[Change, list[tuple[Setting, int]]]:
+    """What decides the limit: twice the link, one more server."""
     link, others = setting.link_bytes_per_s, dict[Change, list[tuple[Setting, int]]]()
     if link is not None:
         others[Change.LINK] = [(setting, batch), (replace(setting, link_bytes_per_s=2 * link), batch)]
@@ -209,43 +223,45 @@ def _help(setting: Setting, batch: int) -> dict[Change, list[tuple[Setting, int]
     return others
 
 
-def vary(setting: Setting, batch: int) -> dict[Change, list[tuple[Setting, int]]]:
-    """What a user may think of beside a setting: other links, workers, servers and batches, by what is changed."""
+def list_changes(setting: Setting, batch: int) -> dict[Change, list[tuple[Setting, int]]]:
+    """Other links, workers, servers and batches to predict, by what is changed."""
     others: dict[Change, list[tuple[Setting, int]]] = {}
     if setting.link_bytes_per_s is not None:
-        rates = [setting.link_bytes_per_s * factor for factor in (*SLOWER, 1.0, *FASTER)]
+        rates = [setting.link_bytes_per_s * factor for factor in (*_SLOWER, 1.0, *_FASTER)]
         others[Change.LINK] = [(replace(setting, link_bytes_per_s=rate), batch) for rate in rates]
-    others[Change.WORKERS] = [(replace(setting, workers=count), batch) for count in _spread(setting.workers)]
+    others[Change.WORKERS] = [(replace(setting, workers=count), batch) for count in _list_counts(setting.workers)]
     if setting.strategy is Strategy.SERVERS:
         counts = sorted({1, setting.servers, setting.servers + 1, 2 * setting.servers})
         others[Change.SERVERS] = [(replace(setting, servers=count), batch) for count in counts]
-    others[Change.BATCH] = [(setting, size) for size in _spread(batch)]
+    others[Change.BATCH] = [(setting, size) for size in _list_counts(batch)]
     return others
 
 
-def _spread(count: int) -> list[int]:
+def _list_counts(count: int) -> list[int]:
     return sorted({max(1, count // 2), count, 2 * count, 4 * count})
 
 
-class _Teller:
-    """Answers for settings and batches; each batch is read once, and its operators are told once a device."""
+class _CachedPredictor:
+    """Predicts settings and batches; each batch is captured once, and its operators are timed once for each device."""
 
-    def __init__(self, read: Callable[..., Workload], *, model: str | None, level: float, folder: Path) -> None:
-        from foretell.distributed.consumption_predictor import SHIPPED, find_consumption_model
+    def __init__(
+        self, read: Callable[..., Workload], *, method: str | None, model: str | None, level: float, folder: Path
+    ) -> None:
+        from foretell.distributed.consumption_predictor import find_consumption_model
 
-        learned = None if model is None else folder / CONSUMPTION
-        self._known = find_consumption_model(model or SHIPPED, learned=learned)
+        self._predictor = find_consumption_model(model, method=method, learned=folder / CONSUMPTION)
         self._read = read
         self._level = level
         self._folder = folder
         self._workloads: dict[int | None, Workload] = {}
         self._times: dict[tuple[str, int], OperatorTimes] = {}
 
-    def tell(self, setting: Setting, batch: int | None) -> ConsumptionPrediction:
-        workload, device = self._get_workload(batch), name_device(setting.device)
-        named = replace(setting, device=device)
-        times = self._get_times(workload, device)
-        return self._known.predict(
+    def predict(self, setting: Setting, batch: int | None) -> ConsumptionPrediction:
+        figures = devices.find_device(setting.device)
+        named = replace(setting, device=figures.name if figures else setting.device)
+        workload = self._get_workload(batch)
+        times = self._get_times(workload, named.device)
+        return self._predictor.predict(
             workload,
             named,
             times.operator_s,
@@ -256,13 +272,13 @@ class _Teller:
             warnings=_list_warnings(named),
         )
 
-    def tell_some(self, pairs: Sequence[tuple[Setting, int]]) -> tuple[ConsumptionPrediction, ...]:
-        """Without those that a model's code cannot have, such as another batch than the one it was exported with."""
-        told = []
+    def predict_possible(self, pairs: Sequence[tuple[Setting, int]]) -> tuple[ConsumptionPrediction, ...]:
+        """Without those that the code or the method does not allow, such as another batch than it was exported with."""
+        predictions = []
         for setting, batch in pairs:
-            with suppress(WorkloadError, SpecError):
-                told.append(self.tell(setting, batch))
-        return tuple(told)
+            with suppress(WorkloadError, SpecError, NotFoundError):
+                predictions.append(self.predict(setting, batch))
+        return tuple(predictions)
 
     def _get_workload(self, batch: int | None) -> Workload:
         if batch not in self._workloads:
@@ -273,47 +289,131 @@ class _Teller:
     def _get_times(self, workload: Workload, device: str) -> "OperatorTimes":
         key = (device, workload.batch)
         if key not in self._times:
-            self._times[key] = tell_times(workload, device, self._folder)
+            self._times[key] = _predict_times(workload, device, self._folder)
         return self._times[key]
 
 
-def name_device(name: str) -> str:
-    """As the catalogue spells it."""
-    figures = devices.find_device(name)
-    return figures.name if figures else name
+def _predict_times(workload: Workload, device: str, folder: Path) -> "OperatorTimes":
+    from foretell.distributed.consumption_predictor import predict_operator_times
 
-
-def tell_times(workload: Workload, device: str, folder: Path) -> "OperatorTimes":
-    from foretell.distributed.consumption_predictor import tell_operators
-
-    return tell_operators(workload, device, figures=devices.find_device(device), learned=folder / DEVICES)
+    return predict_operator_times(workload, device, figures=devices.find_device(device), learned=folder / DEVICES)
 
 
 def _list_warnings(setting: Setting) -> list[PredictionWarning]:
     if setting.workers == 1 and setting.strategy is Strategy.ALLREDUCE:
-        return [build_warning("no-communication", "One worker has nobody to talk to: there is no communication.")]
+        return [build_warning("no-communication", "There is one worker, and so no communication.")]
     if setting.link_bytes_per_s is None:
-        text = "No link was named: workers are taken to talk through one machine's memory. Say --link 10Gb."
+        text = "No link was given: workers communicate through the memory of one machine. Pass --link 10Gb."
         return [build_warning("link-not-named", text)]
     return []
 
 
 def check_setting(setting: Setting) -> None:
-    mistakes = []
-    if setting.workers < 1:
-        mistakes.append(Mistake(place="workers", found=str(setting.workers), expected="a whole number from 1"))
-    if setting.strategy is Strategy.SERVERS and setting.servers < 1:
-        mistakes.append(
-            Mistake(place="servers", found=str(setting.servers), expected="1 or more for parameter servers")
-        )
-    if setting.strategy is Strategy.ALLREDUCE and setting.servers:
-        mistakes.append(
-            Mistake(place="servers", found=str(setting.servers), expected="none for all-reduce; or --strategy ps")
-        )
-    if setting.strategy is Strategy.ALLREDUCE and not setting.synchronous:
-        mistakes.append(Mistake(place="asynchronous", found="all-reduce", expected="--strategy ps, which can be so"))
-    if setting.link_bytes_per_s is not None and not setting.link_bytes_per_s > 0:
-        found = str(setting.link_bytes_per_s)
-        mistakes.append(Mistake(place="link", found=found, expected="a rate above none, such as 10Gb"))
+    """Check that a setting is possible.
+
+    Raises:
+        SpecError: With every mistake.
+    """
+    workers, servers, link = setting.workers, setting.servers, setting.link_bytes_per_s
+    reduces = setting.strategy is Strategy.ALLREDUCE
+    rules = (
+        ("workers", workers, workers >= 1, "a whole number from 1"),
+        ("servers", servers, reduces or servers >= 1, "1 or more for parameter servers"),
+        ("servers", servers, not (reduces and servers), "none for all-reduce; or --strategy ps"),
+        ("asynchronous", "all-reduce", setting.synchronous or not reduces, "--strategy ps"),
+        ("link", link, link is None or link > 0, "a rate above 0, such as 10Gb"),
+    )
+    mistakes = [
+        Mistake(place=place, found=str(found), expected=expected)
+        for place, found, valid, expected in rules
+        if not valid
+    ]
     if mistakes:
         raise SpecError("setting", mistakes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedConsumption:
+    """A model fitted to measured trainings, and its file."""
+
+    name: str
+    method: str
+    jobs: int
+    disturbed: int  # measurements
+    settings: tuple[Setting, ...]
+    resources: frozenset[Resource]  # with a cycle in at least one job
+    transferred_from: str | None  # None: fitted from scratch
+    path: Path
+    measured: Path
+
+
+@experimental
+def learn_consumption(
+    jobs: Path,
+    *,
+    name: str = "here",
+    method: str = DEFAULT_METHOD,
+    base: str | None = None,
+    scratch: bool = False,
+    folder: Path = KEPT,
+) -> LearnedConsumption:
+    """Fit a model to a file of measured trainings, and keep it under a name.
+
+    It is transferred from the model ``base``, or from the one that ships with the method. From ``scratch``, and where
+    none ships, it is fitted to these trainings only.
+
+    Raises:
+        NotFoundError: There is no such method or base, or a device of the trainings is unknown.
+        SpecError: The name is not valid, or the base has another method or none to transfer.
+        NotEnoughRunsError: There are too few trainings.
+        ImportDataError: The file cannot be read.
+        MissingExtraError: PyTorch is not installed.
+    """
+    require_torch()
+    from foretell.distributed.consumption_predictor import SUFFIX, learn_consumption_model
+    from foretell.distributed.measured_jobs import build_jobs, read_rows
+
+    chosen = check_name(name)
+    source = _find_base(base, method=method, scratch=scratch, folder=folder)
+    rows = read_rows(Path(jobs))
+    known = build_jobs(rows)
+    if not known:
+        raise ImportDataError(f"{jobs}: no measured trainings; measure some with 'python -m lab measure --out {jobs}'")
+    cases = list(_build_cases(known, folder))
+    model = source[1].transfer(cases, known) if source else learn_consumption_model(cases, known, method=method)
+    path = make_kept_folder(folder, CONSUMPTION) / f"{chosen}{SUFFIX}"
+    model.save(path)
+    return LearnedConsumption(
+        name=name,
+        method=method,
+        jobs=len(known),
+        disturbed=sum(row.disturbed for row in rows),
+        settings=tuple(dict.fromkeys(job.setting for job in known)),
+        resources=frozenset(resource for job in known for resource in job.cycles),
+        transferred_from=source[0] if source else None,
+        path=path,
+        measured=Path(jobs),
+    )
+
+
+def _find_base(
+    base: str | None, *, method: str, scratch: bool, folder: Path
+) -> "tuple[str, ConsumptionPredictor] | None":
+    """The name of the model to transfer from, and the model."""
+    from foretell.distributed._base import TransferableModel
+    from foretell.distributed.consumption_predictor import SHIPPED, find_consumption_model
+
+    transferable = issubclass(get_method(method), TransferableModel)
+    if base is None and (scratch or method not in SHIPPED or not transferable):
+        return None
+    if base is not None and (scratch or not transferable):
+        found = "with --scratch" if scratch else f"with {method}, which has no transfer"
+        raise SpecError("options", [Mistake(place="from", found=found, expected="one of them only")])
+    name = base or SHIPPED[method]
+    return name, find_consumption_model(base, method=method, learned=folder / CONSUMPTION)
+
+
+def _build_cases(jobs: Sequence[MeasuredJob], folder: Path) -> Iterator[Case]:
+    for job in jobs:
+        times = _predict_times(job.workload, job.setting.device, folder)
+        yield Case(workload=job.workload, setting=job.setting, operator_s=times.operator_s)

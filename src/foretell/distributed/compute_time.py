@@ -1,4 +1,4 @@
-"""How long computing a batch takes, alone and beside others: a law, and how far each batch lies from it."""
+"""The compute time of a batch on one or many GPUs: a parametric law, and the deviation of each measured batch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,188 +14,189 @@ from foretell.distributed.placed_steps import Names, Rows
 
 Params = Mapping[str, Floats]
 
-_SMALL = 1e-6
+_STEP = 1e-6  # of finite differences
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Parameters of one meaning, one for each workload, cluster or pair of them, and what is believed beforehand."""
+class ParameterGroup:
+    """A parameter for each workload, cluster or pair of them, with a normal prior."""
 
     level: str
     mean: float
     sd: float
 
 
-Blocks = Mapping[str, Block]
+ParameterGroups = Mapping[str, ParameterGroup]
 
 
-def get_column(name: str, params: Params, rows: Rows, blocks: Blocks) -> Floats:
-    """The number of each row."""
-    return params[name][rows.levels[blocks[name].level]]
+def get_column(name: str, params: Params, rows: Rows, groups: ParameterGroups) -> Floats:
+    """The parameter of each row."""
+    return params[name][rows.levels[groups[name].level]]
 
 
-def soften(values: Floats) -> Floats:
-    """So that squares of what is far off grow as its amount."""
+def soft_l1(values: Floats) -> Floats:
+    """Residuals whose squares grow linearly far from 0, so that outliers count less."""
     return np.asarray(np.sign(values) * np.sqrt(2 * (np.sqrt(1 + values**2) - 1)))
 
 
-def _slope_softened(values: Floats) -> Floats:
+def _slope_soft_l1(values: Floats) -> Floats:
     rooted = np.sqrt(1 + values**2)
     return np.asarray(np.sqrt((rooted + 1) / 2) / rooted)
 
 
-def fit_blocks(
-    blocks: Mapping[str, Block],
+def fit_parameters(
+    groups: ParameterGroups,
     sizes: Mapping[str, int],
     rows: Rows,
-    miss: Callable[[Params], Floats],
+    find_residuals: Callable[[Params], Floats],
     *,
-    begin: Mapping[str, Floats] | None = None,
+    start: Mapping[str, Floats] | None = None,
 ) -> Params:
-    """The parameters that miss least, none far from what is believed of it; each has one more, for names never seen.
+    """The parameters of least squares with priors; each group has one more, for names that were not measured.
 
-    ``miss`` has one column for each row. A row depends on one parameter of a block only, so that one step of a whole
-    block tells the slopes of all its parameters. The search begins at what is believed, or at ``begin``.
+    ``find_residuals`` gives one column for each row. A row depends on one parameter of a group only, so that one step
+    of the whole group gives the slopes of all its parameters. The search starts at the priors, or at ``start``.
     """
     starts = dict(
-        zip(blocks, np.cumsum([0, *(sizes[block.level] for block in blocks.values())]).tolist(), strict=False)
+        zip(groups, np.cumsum([0, *(sizes[group.level] for group in groups.values())]).tolist(), strict=False)
     )
-    means = np.concatenate([np.full(sizes[block.level], block.mean) for block in blocks.values()])
-    doubts = np.concatenate([np.full(sizes[block.level], block.sd) for block in blocks.values()])
+    means = np.concatenate([np.full(sizes[group.level], group.mean) for group in groups.values()])
+    deviations = np.concatenate([np.full(sizes[group.level], group.sd) for group in groups.values()])
 
     def unpack(flat: Floats) -> dict[str, Floats]:
-        parts = {name: flat[starts[name] : starts[name] + sizes[block.level]] for name, block in blocks.items()}
-        return {name: np.append(part, _unseen(blocks[name], part)) for name, part in parts.items()}
+        parts = {name: flat[starts[name] : starts[name] + sizes[group.level]] for name, group in groups.items()}
+        return {name: np.append(part, _find_unmeasured(groups[name], part)) for name, part in parts.items()}
 
-    def weigh(flat: Floats) -> Floats:
-        return np.concatenate([miss(unpack(flat)).ravel(), soften((flat - means) / doubts)])
+    def find_all_residuals(flat: Floats) -> Floats:
+        return np.concatenate([find_residuals(unpack(flat)).ravel(), soft_l1((flat - means) / deviations)])
 
     def slope(flat: Floats) -> Floats:
-        now = miss(unpack(flat))
+        now = find_residuals(unpack(flat))
         kinds, count = now.shape
         slopes = np.zeros((now.size + len(flat), len(flat)))
-        for name, block in blocks.items():
+        for name, group in groups.items():
             moved = flat.copy()
-            moved[starts[name] : starts[name] + sizes[block.level]] += _SMALL
-            change = (miss(unpack(moved)) - now) / _SMALL
+            moved[starts[name] : starts[name] + sizes[group.level]] += _STEP
+            change = (find_residuals(unpack(moved)) - now) / _STEP
             for kind in range(kinds):
-                slopes[kind * count + np.arange(count), starts[name] + rows.levels[block.level]] = change[kind]
+                slopes[kind * count + np.arange(count), starts[name] + rows.levels[group.level]] = change[kind]
         slopes[now.size + np.arange(len(flat)), np.arange(len(flat))] = (
-            _slope_softened((flat - means) / doubts) / doubts
+            _slope_soft_l1((flat - means) / deviations) / deviations
         )
         return slopes
 
     first = means.copy()
-    for name, values in (begin or {}).items():
-        first[starts[name] : starts[name] + sizes[blocks[name].level]] = values
-    return unpack(least_squares(weigh, first, jac=slope, max_nfev=80).x)
+    for name, values in (start or {}).items():
+        first[starts[name] : starts[name] + sizes[groups[name].level]] = values
+    return unpack(least_squares(find_all_residuals, first, jac=slope, max_nfev=80).x)
 
 
-def _unseen(block: Block, part: Floats) -> float:
-    return float(part[0]) if block.level == "all" else block.mean
+def _find_unmeasured(group: ParameterGroup, part: Floats) -> float:
+    return float(part[0]) if group.level == "all" else group.mean
 
 
-NOISE = 0.05  # of steps, in logs
-_SHARPNESS = 4.0  # of the turn from a step bound by the host to one bound by the GPU
-_FADES = (0.0, 0.5, 1.0, 2.0)  # powers of the batch by which waiting for the slowest may fade
+NOISE = 0.05  # of measured steps, as a logarithm
+_SHARPNESS = 4.0  # of the transition from a step bound by the host to one bound by the GPU
+_DECAYS = (0.0, 0.5, 1.0, 2.0)  # powers of the batch with which waiting for the slowest GPU may decrease
 
-# In logs, but powers.
-_BLOCKS = {
-    "host": Block("workload", np.log(0.05), 3.0),
-    "host_cluster": Block("cluster", 0.0, 0.3),
-    "host_pair": Block("pair", 0.0, 0.3),
-    "sample": Block("workload", np.log(0.005), 5.0),
-    "sample_cluster": Block("cluster", 0.0, 0.2),
-    "sample_pair": Block("pair", 0.0, 0.2),
-    "samples_before": Block("workload", 0.0, 2.0),  # a batch costs as if it were larger by these
-    "flops_power": Block("all", 0.5, 0.3),  # half each: steps move as much as they compute
-    "bandwidth_power": Block("all", 0.5, 0.3),
+# Logarithms, but powers.
+_PARAMETERS = {
+    "host": ParameterGroup("workload", np.log(0.05), 3.0),
+    "host_cluster": ParameterGroup("cluster", 0.0, 0.3),
+    "host_pair": ParameterGroup("pair", 0.0, 0.3),
+    "sample": ParameterGroup("workload", np.log(0.005), 5.0),
+    "sample_cluster": ParameterGroup("cluster", 0.0, 0.2),
+    "sample_pair": ParameterGroup("pair", 0.0, 0.2),
+    "samples_before": ParameterGroup("workload", 0.0, 2.0),  # examples that a batch costs in addition
+    "flops_power": ParameterGroup("all", 0.5, 0.3),  # half each: steps are bound by memory as much as by operations
+    "bandwidth_power": ParameterGroup("all", 0.5, 0.3),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compute:
-    """The log of seconds that a batch takes: a law, and how far each batch lies from it."""
+class ComputeTimeModel:
+    """The log of the compute time of a batch: a law, and the deviation of each measured batch from it."""
 
     law: Params
-    cells: Mapping[int, tuple[Floats, Floats]]  # by pair: log batches, logs beside the law
-    shared: Mapping[int, tuple[Floats, Floats]]  # by workload: what clusters have in common of these
-    wait: Floats  # by workload: for the slowest, at its least batch
-    fade: Floats
-    least: Floats  # log batch
-    alone: Floats  # by pair, the last for others: by how much a GPU alone is slower
+    cells: Mapping[int, tuple[Floats, Floats]]  # by pair: log batches, deviations
+    shared: Mapping[int, tuple[Floats, Floats]]  # by workload: the mean of these over clusters
+    wait: Floats  # by workload: for the slowest GPU, at the smallest batch
+    decay: Floats
+    least: Floats  # log of the smallest batch
+    alone: Floats  # by pair, the last for others: by how much one GPU without others is slower
     alone_shared: Floats  # by workload
 
     @classmethod
-    def learn(cls, rows: Rows, seconds: Floats, names: Names) -> "Compute":
+    def fit(cls, rows: Rows, seconds: Floats, names: Names) -> "ComputeTimeModel":
         known = np.flatnonzero(np.isfinite(seconds))
         _require(rows.take(known), names)
         rows, logs = rows.take(known), np.log(seconds[known])
         sizes = names.sizes()
-        wait, fade, least, alone_shared = (np.zeros(sizes["workload"]) for _ in range(4))
+        wait, decay, least, alone_shared = (np.zeros(sizes["workload"]) for _ in range(4))
         alone = np.zeros(sizes["pair"] + 1)
         found: list[tuple[int, float, float]] = []  # pair, log batch, log seconds
         for number in range(sizes["workload"]):
             few = np.flatnonzero(rows.levels["workload"] == number)
-            cells = _learn_cells(rows.take(few), logs[few])
-            wait[number], fade[number], least[number] = cells.wait, cells.fade, cells.least
+            cells = _fit_cells(rows.take(few), logs[few])
+            wait[number], decay[number], least[number] = cells.wait, cells.decay, cells.least
             alone_shared[number] = cells.alone_shared
             for pair, value in cells.alone.items():
                 alone[pair] = value
             found += cells.found
-        law, beside = _learn_compute_law(rows, found, names)
+        law, deviations = _fit_compute_law(rows, found, names)
         return cls(
             law=law,
-            cells=_group(found, beside),
-            shared=_share(found, beside, {names.pair[pair]: names.workload[pair[0]] for pair in names.pair}),
+            cells=_group(found, deviations),
+            shared=_average(found, deviations, {names.pair[pair]: names.workload[pair[0]] for pair in names.pair}),
             wait=wait,
-            fade=fade,
+            decay=decay,
             least=least,
             alone=alone,
             alone_shared=alone_shared,
         )
 
-    def tell(self, rows: Rows) -> Floats:
+    def predict(self, rows: Rows) -> Floats:
+        """The log of seconds of each row."""
         workload, pair = rows.levels["workload"], rows.levels["pair"]
         log_batch = np.log(rows.batch)
-        told = _compute_law(self.law, rows)
+        logs = _compute_law(self.law, rows)
         for number in np.unique(pair).tolist():
             few = np.flatnonzero(pair == number)
             if number in self.cells:
-                told[few] += np.interp(log_batch[few], *self.cells[number])
+                logs[few] += np.interp(log_batch[few], *self.cells[number])
         for number in np.unique(workload).tolist():
             few = np.flatnonzero((workload == number) & ~np.isin(pair, list(self.cells)))
-            told[few] += np.interp(log_batch[few], *self.shared[number])
+            logs[few] += np.interp(log_batch[few], *self.shared[number])
         waits = (
             self.wait[workload]
             * _slowest(rows.count)
-            * np.exp(-self.fade[workload] * (log_batch - self.least[workload]))
+            * np.exp(-self.decay[workload] * (log_batch - self.least[workload]))
         )
         alone = np.where(rows.count == 1, self.alone[pair] + self.alone_shared[workload], 0.0)
-        return np.asarray(told + waits + alone)
+        return np.asarray(logs + waits + alone)
 
 
 def _require(rows: Rows, names: Names) -> None:
     missing = [name for name, number in names.workload.items() if number not in rows.levels["workload"]]
     if missing:
         raise ImportDataError(
-            f"no row tells what {missing[0]!r} computes: expected steps of one GPU, or rows with the time of their"
-            " synchronising. Measure it on one GPU"
+            f"the compute time of {missing[0]!r} is unknown: expected steps of one GPU, or rows with sync_s. "
+            "Measure it on one GPU"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cells:
     wait: float
-    fade: float
+    decay: float
     least: float
     alone_shared: float
     alone: Mapping[int, float]
     found: list[tuple[int, float, float]]
 
 
-def _learn_cells(rows: Rows, logs: Floats) -> _Cells:
-    """Each batch on each cluster by itself, and what all have in common: waiting for the slowest, and being alone."""
+def _fit_cells(rows: Rows, logs: Floats) -> _Cells:
+    """The time of each batch on each cluster, and the common effects of waiting for the slowest GPU and of one GPU."""
     log_batch = np.log(rows.batch)
     keys = list(zip(rows.levels["pair"].tolist(), log_batch.tolist(), strict=True))
     cells = {key: number for number, key in enumerate(sorted(set(keys)))}
@@ -206,63 +207,63 @@ def _learn_cells(rows: Rows, logs: Floats) -> _Cells:
     design[np.arange(len(logs)), cell] = 1.0
     design[np.arange(len(logs)), len(cells) + pair] = alone
     design[:, -2] = alone
-    doubt = np.concatenate([np.full(len(cells), 1e-3), np.ones(len(pairs)), [0.3, 3.0]])
-    only = np.bincount(cell)[cell] == 1  # nothing else tells of its batch, however far off it is
-    usual = float(np.median(logs))  # so that a second is no special time
+    penalty = np.concatenate([np.full(len(cells), 1e-3), np.ones(len(pairs)), [0.3, 3.0]])
+    only = np.bincount(cell)[cell] == 1  # the only row of its batch is no outlier
+    centre = float(np.median(logs))  # so that the penalty does not pull towards one second
     tried = []
-    for fade in _FADES:
-        design[:, -1] = _slowest(rows.count) * np.exp(-fade * (log_batch - log_batch.min()))
-        found, missed = _solve(design, logs - usual, doubt, only)
-        tried.append((missed, fade, found))
-    _, fade, found = min(tried, key=lambda each: each[0])
+    for decay in _DECAYS:
+        design[:, -1] = _slowest(rows.count) * np.exp(-decay * (log_batch - log_batch.min()))
+        found, error = _solve(design, logs - centre, penalty, only)
+        tried.append((error, decay, found))
+    _, decay, found = min(tried, key=lambda each: each[0])
     return _Cells(
         wait=float(found[-1]),
-        fade=fade,
+        decay=decay,
         least=float(log_batch.min()),
         alone_shared=float(found[-2]),
         alone={each: float(found[len(cells) + number]) for each, number in pairs.items()},
-        found=[(key[0], key[1], float(found[number]) + usual) for key, number in cells.items()],
+        found=[(key[0], key[1], float(found[number]) + centre) for key, number in cells.items()],
     )
 
 
-def _solve(design: Floats, logs: Floats, doubt: Floats, only: NDArray[np.bool_]) -> tuple[Floats, float]:
-    """Ridge regression in which what lies far off counts less, but ``only`` rows; the last number is never below 0."""
+def _solve(design: Floats, logs: Floats, penalty: Floats, only: NDArray[np.bool_]) -> tuple[Floats, float]:
+    """Ridge regression in which outliers count less, except ``only`` rows; the last coefficient is 0 or more."""
     weight, used = np.ones(len(logs)), design.copy()
     for _ in range(6):
         weighted = used * weight[:, None]
-        found = np.linalg.solve(weighted.T @ used + np.diag(doubt), weighted.T @ logs)
+        found = np.linalg.solve(weighted.T @ used + np.diag(penalty), weighted.T @ logs)
         if found[-1] < 0:
             used[:, -1] = 0.0
             continue
-        strayed = np.abs(logs - used @ found)
-        weight = np.where(only, 1.0, 1 / np.maximum(1.0, strayed / (2.2 * np.median(strayed) + 1e-3)))
+        errors = np.abs(logs - used @ found)
+        weight = np.where(only, 1.0, 1 / np.maximum(1.0, errors / (2.2 * np.median(errors) + 1e-3)))
     return np.asarray(found, dtype=float), float(np.sum(weight * (logs - used @ found) ** 2))
 
 
 def _slowest(count: Floats) -> Floats:
-    """How far the slowest of so many lies above their mean, in standard deviations."""
+    """How far the slowest of so many is above their mean, in standard deviations."""
     return np.where(count > 1, ndtri((count - 0.375) / (count + 0.25)), 0.0)
 
 
-def _learn_compute_law(rows: Rows, found: Sequence[tuple[int, float, float]], names: Names) -> tuple[Params, Floats]:
-    """The law of all cells, and how far each lies from it."""
+def _fit_compute_law(rows: Rows, found: Sequence[tuple[int, float, float]], names: Names) -> tuple[Params, Floats]:
+    """The law of all cells, and the deviation of each from it."""
     first = {pair: number for number, pair in reversed(list(enumerate(rows.levels["pair"].tolist())))}
     cells = rows.take(np.array([first[pair] for pair, _, _ in found]))
     cells = replace(cells, batch=np.exp([batch for _, batch, _ in found]))
     logs = np.array([value for _, _, value in found])
 
-    def miss(params: Params) -> Floats:
-        return soften((logs - _compute_law(params, cells)) / NOISE)[None]
+    def find_residuals(params: Params) -> Floats:
+        return soft_l1((logs - _compute_law(params, cells)) / NOISE)[None]
 
-    law = fit_blocks(_BLOCKS, names.sizes(), cells, miss)
+    law = fit_parameters(_PARAMETERS, names.sizes(), cells, find_residuals)
     return law, logs - _compute_law(law, cells)
 
 
 def _compute_law(params: Params, rows: Rows) -> Floats:
-    """The log of the longer of what the host and what the GPU needs, with a soft turn."""
+    """The log of the time of the host or of the GPU, whichever is longer, with a smooth transition."""
 
     def get(name: str) -> Floats:
-        return get_column(name, params, rows, _BLOCKS)
+        return get_column(name, params, rows, _PARAMETERS)
 
     host = get("host") + get("host_cluster") + get("host_pair")
     speed = get("flops_power") * rows.flops + get("bandwidth_power") * rows.bandwidth
@@ -271,19 +272,19 @@ def _compute_law(params: Params, rows: Rows) -> Floats:
     return np.asarray(np.logaddexp(_SHARPNESS * host, _SHARPNESS * gpu) / _SHARPNESS)
 
 
-def _group(found: Sequence[tuple[int, float, float]], beside: Floats) -> dict[int, tuple[Floats, Floats]]:
+def _group(found: Sequence[tuple[int, float, float]], deviations: Floats) -> dict[int, tuple[Floats, Floats]]:
     groups: dict[int, list[tuple[float, float]]] = {}
-    for (pair, batch, _), value in zip(found, beside, strict=True):
+    for (pair, batch, _), value in zip(found, deviations, strict=True):
         groups.setdefault(pair, []).append((batch, float(value)))
     return {pair: (np.array(sorted(each))[:, 0], np.array(sorted(each))[:, 1]) for pair, each in groups.items()}
 
 
-def _share(
-    found: Sequence[tuple[int, float, float]], beside: Floats, workloads: Mapping[int, int]
+def _average(
+    found: Sequence[tuple[int, float, float]], deviations: Floats, workloads: Mapping[int, int]
 ) -> dict[int, tuple[Floats, Floats]]:
-    """What batches of a workload have in common on all clusters; one cluster's word is believed by half."""
+    """The mean deviation of each batch over clusters, shrunk towards 0: by half for one cluster."""
     groups: dict[int, dict[float, list[float]]] = {}
-    for (pair, batch, _), value in zip(found, beside, strict=True):
+    for (pair, batch, _), value in zip(found, deviations, strict=True):
         groups.setdefault(workloads[pair], {}).setdefault(batch, []).append(float(value))
     return {
         workload: (

@@ -1,50 +1,84 @@
-"""One straight line for each figure, in logarithms, on a step's totals and its setting."""
+"""Simple methods to compare with: a log-linear regression on totals, and the full rate of the link."""
 
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.linear_model import Ridge
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from numpy.typing import NDArray
 
 from foretell.core.cycles import Metric, Resource
+from foretell.core.model_checks import check_numbers, read_number, read_numbers, read_positive
 from foretell.core.workload import Floats
-from foretell.distributed._base import ConsumptionModel
-from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Strategy
-from foretell.distributed.consumption_targets import (
+from foretell.distributed._base import (
     TARGETS,
+    Arrays,
+    ConsumptionModel,
     Target,
     count_gradient_bytes,
     count_sent_bytes,
-    find_taught,
+    find_measured_resources,
     read_targets,
     sum_compute,
 )
+from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Strategy
 
-_LEAST = 1e-12  # no logarithm below
-_POWERS = 30.0  # of e: answers beyond are no answers
+_LEAST = 1e-12  # no logarithm of less
+_LARGEST_LOG = 30.0  # predictions stay within exp(±30)
+_COLUMNS: tuple[Target | None, ...] = (None, *TARGETS)  # the iteration, then the metrics
+_FEATURES = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A ridge regression of logarithms on standardised features."""
+
+    mean: Floats
+    scale: Floats
+    weights: Floats
+    intercept: float
+
+    @classmethod
+    def fit(cls, X: Floats, y: Floats, *, ridge: float) -> "_Line":
+        known = ~np.isnan(y)
+        X, logs = X[known], np.log(np.maximum(y[known], _LEAST))
+        deviation = X.std(axis=0)
+        # features that hardly vary are not scaled up: their deviation is rounding
+        scale = np.where(deviation > 10 * np.finfo(float).eps * np.abs(X).max(axis=0), deviation, 1.0)
+        mean, intercept = X.mean(axis=0), float(logs.mean())
+        scaled = (X - mean) / scale
+        weights = np.linalg.solve(scaled.T @ scaled + ridge * np.eye(X.shape[1]), scaled.T @ (logs - intercept))
+        return cls(mean=mean, scale=scale, weights=np.asarray(weights), intercept=intercept)
+
+    def predict(self, X: Floats) -> Floats:
+        logs = (X - self.mean) / self.scale @ self.weights + self.intercept
+        return np.asarray(np.exp(np.clip(logs, -_LARGEST_LOG, _LARGEST_LOG)))
 
 
 class TotalsModel(ConsumptionModel):
-    """Ridge regression of logarithms: a product of powers of totals.
+    """Ridge regression of logarithms: each figure is a product of powers of totals.
 
-    Totals are operations, bytes moved, bytes of gradients, parameters, operators and the batch; beside them stand link,
-    workers, servers, the share of a core, the strategy and whether workers wait for each other. A link that nobody
-    named counts as the usual one of those that were.
+    Totals are operations, bytes moved, bytes of gradients, parameters, operators and the batch; then link, workers,
+    servers, the share of a core, the strategy and whether workers wait for each other. Without a link, the geometric
+    mean of the measured links is used.
     """
+
+    kind: ClassVar[str] = "totals"
 
     def __init__(self, ridge: float = 1e-2) -> None:
         self.ridge = ridge
 
     def fit(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self:
-        """Learn; returns itself."""
+        """Fit one regression for the iteration and for each metric; returns itself."""
         links = [case.setting.link_bytes_per_s for case in cases if case.setting.link_bytes_per_s]
         self.link_ = float(np.exp(np.mean(np.log(links)))) if links else 1.0
-        X, y = self._encode(cases), read_targets(jobs)
-        self.iteration_ = self._fit_line(X, np.array([job.iteration_s for job in jobs]))
-        taught = [place for place in range(len(TARGETS)) if not np.isnan(y[:, place]).all()]
-        self.lines_ = {TARGETS[place]: self._fit_line(X, y[:, place]) for place in taught}
+        X = self._encode(cases)
+        y = np.column_stack([[job.iteration_s for job in jobs], read_targets(jobs)])
+        self.lines_ = {
+            target: _Line.fit(X, column, ridge=self.ridge)
+            for target, column in zip(_COLUMNS, y.T, strict=True)
+            if not np.isnan(column).all()
+        }
         return self
 
     def predict(self, cases: Sequence[Case]) -> list[Consumed]:
@@ -52,16 +86,11 @@ class TotalsModel(ConsumptionModel):
         if not cases:
             return []
         X = self._encode(cases)
-        told = {target: _tell(line, X) for target, line in self.lines_.items()}
+        columns = {target: line.predict(X).tolist() for target, line in self.lines_.items()}
         return [
-            _build(case, iteration_s, {target: float(values[row]) for target, values in told.items()})
-            for row, (case, iteration_s) in enumerate(zip(cases, _tell(self.iteration_, X).tolist(), strict=True))
+            _build(case, columns[None][row], {target: columns[target][row] for target in columns if target})
+            for row, case in enumerate(cases)
         ]
-
-    def _fit_line(self, X: Floats, y: Floats) -> Pipeline:
-        known = ~np.isnan(y)
-        line = make_pipeline(StandardScaler(), Ridge(alpha=self.ridge))
-        return line.fit(X[known], np.log(np.maximum(y[known], _LEAST)))
 
     def _encode(self, cases: Sequence[Case]) -> Floats:
         return np.array([self._encode_case(case) for case in cases], dtype=np.float64)
@@ -79,12 +108,31 @@ class TotalsModel(ConsumptionModel):
             setting.workers,
             setting.servers,
         ]
-        marks = [float(setting.strategy is Strategy.SERVERS), float(setting.synchronous)]
-        return [*np.log1p(totals).tolist(), float(np.log(max(setting.share, _LEAST))), *marks]
+        flags = [float(setting.strategy is Strategy.SERVERS), float(setting.synchronous)]
+        return [*np.log1p(totals).tolist(), float(np.log(max(setting.share, _LEAST))), *flags]
 
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The regressions that were fitted."""
+        places = [place for place, target in enumerate(_COLUMNS) if target in self.lines_]
+        lines = [self.lines_[_COLUMNS[place]] for place in places]
+        record = {"ridge": self.ridge, "link": self.link_, "columns": places}
+        arrays = {name: np.array([getattr(line, name) for line in lines]) for name in ("mean", "scale", "weights")}
+        return record, arrays | {"intercept": np.array([line.intercept for line in lines])}
 
-def _tell(line: Pipeline, X: Floats) -> Floats:
-    return np.asarray(np.exp(np.clip(line.predict(X), -_POWERS, _POWERS)))
+    @classmethod
+    def from_state(cls, record: Mapping[str, Any], arrays: Arrays) -> Self:
+        """The model with this state."""
+        model = cls(ridge=read_number(record["ridge"]))
+        model.link_ = read_positive(record["link"])
+        targets = [_COLUMNS[place] for place in record["columns"]]
+        shape = (len(targets), _FEATURES)
+        mean, scale, weights = (check_numbers(arrays[name], shape=shape) for name in ("mean", "scale", "weights"))
+        intercept = check_numbers(arrays["intercept"], shape=shape[:1])
+        model.lines_ = {
+            target: _Line(mean=mean[row], scale=scale[row], weights=weights[row], intercept=float(intercept[row]))
+            for row, target in enumerate(targets)
+        }
+        return model
 
 
 def _build(case: Case, iteration_s: float, metrics: dict[Target, float]) -> Consumed:
@@ -93,16 +141,18 @@ def _build(case: Case, iteration_s: float, metrics: dict[Target, float]) -> Cons
 
 
 class BandwidthModel(ConsumptionModel):
-    """Gradients go at the full rate of the link once all operators have run at the device's best rate that was seen.
+    """Operators run at the device's best measured rate, then gradients are sent at the full rate of the link.
 
-    An iteration is the sum of both; whatever does not burst is idle. Where nobody named a link, the fastest burst that
-    was seen stands for it; on a device that was not seen, the times of a worker alone do. It knows no start-up of
-    messages, no buckets, nothing of overlap, and nothing of what servers share.
+    An iteration is the sum of both; whatever is no burst is idle. Without a link, the fastest measured burst is used;
+    on a device that was not measured, the operator times. There is no latency of messages, no buckets, no overlap, and
+    no sharing of servers.
     """
 
+    kind: ClassVar[str] = "bandwidth"
+
     def fit(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self:
-        """Keep the best rates."""
-        self.taught_ = find_taught(jobs)
+        """Find the best rates; returns itself."""
+        self.resources_ = find_measured_resources(jobs)
         self.rates_: dict[str, float] = {}  # operations a second of a whole device
         self.fastest_: float | None = None  # bytes a second
         for job in jobs:
@@ -116,27 +166,40 @@ class BandwidthModel(ConsumptionModel):
 
     def predict(self, cases: Sequence[Case]) -> list[Consumed]:
         """What each case consumes."""
-        return [self._tell(case) for case in cases]
+        return [self._predict_case(case) for case in cases]
 
-    def _tell(self, case: Case) -> Consumed:
+    def _predict_case(self, case: Case) -> Consumed:
         link = case.setting.link_bytes_per_s or self.fastest_
-        compute_s = self._reckon_compute(case)
+        compute_s = self._compute_time(case)
         sent_s = count_sent_bytes(case) / link if link else 0.0
-        exposed_s = sent_s if case.setting.strategy is Strategy.ALLREDUCE else 2 * sent_s  # there, then back
+        exposed_s = sent_s if case.setting.strategy is Strategy.ALLREDUCE else 2 * sent_s  # there and back
         iteration_s = compute_s + exposed_s
-        found = _tell_cycle(Resource.COMPUTE, compute_s, iteration_s, case.setting.share)
+        found = _build_cycle(Resource.COMPUTE, compute_s, iteration_s, case.setting.share)
         if link:
-            found |= _tell_cycle(Resource.TRANSMIT, sent_s, iteration_s, link)
-            found |= _tell_cycle(Resource.RECEIVE, sent_s, iteration_s, link)
-        metrics = {target: value for target, value in found.items() if target[0] in self.taught_}
+            found |= _build_cycle(Resource.TRANSMIT, sent_s, iteration_s, link)
+            found |= _build_cycle(Resource.RECEIVE, sent_s, iteration_s, link)
+        metrics = {target: value for target, value in found.items() if target[0] in self.resources_}
         return Consumed(iteration_s=iteration_s, compute_s=compute_s, exposed_s=exposed_s, metrics=metrics)
 
-    def _reckon_compute(self, case: Case) -> float:
+    def _compute_time(self, case: Case) -> float:
         rate = self.rates_.get(case.setting.device)
         return case.workload.flops / (rate * case.setting.share) if rate else sum_compute(case)
 
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The best rates."""
+        return {"rates": self.rates_, "fastest": self.fastest_, "resources": sorted(self.resources_)}, {}
 
-def _tell_cycle(resource: Resource, burst_s: float, iteration_s: float, amount: float) -> dict[Target, float]:
+    @classmethod
+    def from_state(cls, record: Mapping[str, Any], arrays: Arrays) -> Self:
+        """The model with this state."""
+        model = cls()
+        model.rates_ = read_numbers(record["rates"])
+        model.fastest_ = None if record["fastest"] is None else read_positive(record["fastest"])
+        model.resources_ = frozenset(Resource(word) for word in record["resources"])
+        return model
+
+
+def _build_cycle(resource: Resource, burst_s: float, iteration_s: float, amount: float) -> dict[Target, float]:
     return {
         (resource, Metric.BURST): burst_s,
         (resource, Metric.IDLE): iteration_s - burst_s,

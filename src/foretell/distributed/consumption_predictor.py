@@ -1,4 +1,4 @@
-"""From a training step and a setting to what distributed training consumes, and how sure that is."""
+"""Predicts what distributed training consumes with intervals, warns outside the measured settings, keeps models."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 
 from foretell.core.cycles import Metric, Resource
 from foretell.core.devices import Device
-from foretell.core.errors import NotEnoughRunsError, NotFoundError, StoreError
+from foretell.core.errors import Mistake, NotEnoughRunsError, NotFoundError, SpecError, StoreError
 from foretell.core.intervals import NO_SPREAD, QuantileSpread, build_estimate, count_doublings
 from foretell.core.model_checks import read_rising
 from foretell.core.model_files import load_model, save_model
@@ -19,9 +19,9 @@ from foretell.core.serialization import from_record, to_record
 from foretell.core.units import render_duration, render_link
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import Floats, Workload
+from foretell.distributed import DEFAULT_METHOD, METHODS, get_method
+from foretell.distributed._base import TARGETS, ConsumptionModel, TransferableModel, read_targets
 from foretell.distributed.consumption import Case, ConsumptionPrediction, CycleEstimate, MeasuredJob, Setting
-from foretell.distributed.consumption_targets import TARGETS, read_targets
-from foretell.distributed.timeline_model import PhysicsModel
 from foretell.steps._base import StepTimes
 from foretell.steps.baselines import RooflineModel
 from foretell.steps.replay import ReplayModel
@@ -29,21 +29,23 @@ from foretell.steps.step_predictor import find_step_predictor, load_shipped_pred
 
 T = TypeVar("T", int, float)
 SUFFIX = ".safetensors"
-SHIPPED = "shared"
+SHIPPED = {DEFAULT_METHOD: "shared"}  # the model that ships with each method
 LEAST_JOBS = 3
+_LEARN = "foretell consumption learn --jobs FILE"
+_FIT_AGAIN = f"fit it again with '{_LEARN}'"
 _QUANTILES = 101
-_UNSEEN = np.log(1.3)  # wider on either side, where a setting is none of those learned from: nobody can tell
-_FARTHER = np.log(1.1)  # and wider still with each doubling beyond them
-_GUESSED = 4.0  # doublings, where the times of operators are those of another device
+_UNMEASURED = np.log(1.3)  # wider on either side in a setting that was not measured
+_PER_DOUBLING = np.log(1.1)  # and wider still with each doubling outside the measured range
+_OTHER_DEVICE_DOUBLINGS = 4.0  # where operator times are those of another device
 _NEAR = 2.0  # times the least or the most: as good as measured
 _ITERATION = "iteration"
-_REACHED = 0.5  # of a device's public figures, where its times are not known
+_EFFICIENCY = 0.5  # of a device's public figures, where its times are unknown
 _LAUNCH_S = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What was learned from, to tell when a question lies outside."""
+class MeasuredSettings:
+    """The settings and iterations that a model was fitted to."""
 
     settings: tuple[Setting, ...]
     iterations_s: tuple[float, float]  # the shortest and the longest
@@ -51,15 +53,15 @@ class Known:
 
     @classmethod
     def of(cls, jobs: Sequence[MeasuredJob]) -> Self:
-        """What jobs cover."""
+        """Those of measured jobs."""
         lengths = [job.iteration_s for job in jobs]
         settings = tuple(dict.fromkeys(job.setting for job in jobs))
         return cls(settings=settings, iterations_s=(min(lengths), max(lengths)), jobs=len(jobs))
 
-    def join(self, other: "Known") -> "Known":
-        """What both cover."""
+    def join(self, other: "MeasuredSettings") -> "MeasuredSettings":
+        """Those of both."""
         lengths = (*self.iterations_s, *other.iterations_s)
-        return Known(
+        return MeasuredSettings(
             settings=tuple(dict.fromkeys((*self.settings, *other.settings))),
             iterations_s=(min(lengths), max(lengths)),
             jobs=self.jobs + other.jobs,
@@ -72,11 +74,11 @@ class Known:
     def list_warnings(
         self, setting: Setting, iteration_s: float | None = None
     ) -> Iterator[tuple[PredictionWarning, float]]:
-        """Where a training is none of these; each warning with how far outside it lies, in doublings."""
+        """Where a training is outside these settings, each with the distance in doublings."""
         if setting.device not in self.devices:
             text = (
                 f"No distributed training on {setting.device} was measured, only on {', '.join(self.devices)}: "
-                "what communication costs there is not known, and bounds are wider."
+                "the cost of communication there is unknown, and the interval is wider."
             )
             measured = list(self.devices)
             yield build_warning("device-not-measured", text, device=setting.device, measured=measured), 0.0
@@ -84,28 +86,28 @@ class Known:
             yield from self._warn_of_communication(setting)
         if iteration_s is not None:
             short, long = self.iterations_s
-            far = count_doublings(iteration_s, short / _NEAR, long * _NEAR)
-            if far:
+            doublings = count_doublings(iteration_s, short / _NEAR, long * _NEAR)
+            if doublings:
                 ranges = _render_range(self.iterations_s, render_duration)
                 text = f"An iteration of {render_duration(iteration_s)}; measured: {ranges}."
-                yield _warn_of_range("iteration_s", iteration_s, self.iterations_s, text), far
+                yield _warn_of_range("iteration_s", iteration_s, self.iterations_s, text), doublings
 
     def _warn_of_communication(self, setting: Setting) -> Iterator[tuple[PredictionWarning, float]]:
-        like = [each for each in self.settings if name_strategy(each) == name_strategy(setting)]
+        strategy = name_strategy(setting)
+        like = [each for each in self.settings if name_strategy(each) == strategy]
         if not like:
             others = sorted({name_strategy(each) for each in self.settings})
-            text = f"No {name_strategy(setting)} training was measured, only {', '.join(others)}."
-            strategy = name_strategy(setting)
+            text = f"No {strategy} training was measured, only {', '.join(others)}."
             yield build_warning("strategy-not-measured", text, strategy=strategy, measured=others), 0.0
         like = like or list(self.settings)
         for word, value, counts in (
             ("workers", setting.workers, [each.workers for each in like]),
             ("servers", setting.servers, [each.servers for each in like]),
         ):
-            far = count_doublings(value, min(counts), max(counts)) if value else 0.0
-            if far:
-                text = f"{value} {word} with {name_strategy(setting)}; measured: {_render_range(counts, str)}."
-                yield _warn_of_range(word, value, counts, text), far
+            doublings = count_doublings(value, min(counts), max(counts)) if value else 0.0
+            if doublings:
+                text = f"{value} {word} with {strategy}; measured: {_render_range(counts, str)}."
+                yield _warn_of_range(word, value, counts, text), doublings
         yield from _warn_of_link(setting, [each.link_bytes_per_s for each in like])
 
 
@@ -118,18 +120,18 @@ def _warn_of_link(setting: Setting, measured: Sequence[float | None]) -> Iterato
     link, rates = setting.link_bytes_per_s, [rate for rate in measured if rate]
     if link is None:
         if None not in measured:
-            text = "No link was named, and no training without one was measured."
+            text = "No link was given, and no training without a link was measured."
             yield build_warning("link-not-measured", text, link_bytes_per_s=None), 0.0
         return
     if not rates:
-        text = f"A link of {render_link(link)}: no training with a link that has a rate was measured."
+        text = f"A link of {render_link(link)}; only trainings without a limited link were measured."
         yield build_warning("link-not-measured", text, link_bytes_per_s=link), 0.0
         return
-    far = count_doublings(link, min(rates) / _NEAR, max(rates) * _NEAR)
-    if far:
+    doublings = count_doublings(link, min(rates) / _NEAR, max(rates) * _NEAR)
+    if doublings:
         ranges = _render_range(rates, render_link)
         text = f"A link of {render_link(link)} with {name_strategy(setting)}; measured: {ranges}."
-        yield _warn_of_range("link_bytes_per_s", link, rates, text), far
+        yield _warn_of_range("link_bytes_per_s", link, rates, text), doublings
 
 
 def _render_range(values: Sequence[T], render: Callable[[T], str]) -> str:
@@ -138,17 +140,24 @@ def _render_range(values: Sequence[T], render: Callable[[T], str]) -> str:
 
 
 def name_strategy(setting: Setting) -> str:
-    """As in sentences."""
+    """``allreduce``, ``asynchronous ps``."""
     return setting.strategy.value if setting.synchronous else f"asynchronous {setting.strategy.value}"
 
 
 class ConsumptionPredictor:
-    """A model of consumption, with how far it was off on families of networks it had not seen."""
+    """A fitted model, with its errors on families of networks that were held back."""
 
-    def __init__(self, model: PhysicsModel, *, spreads: Mapping[str, QuantileSpread], known: Known) -> None:
+    def __init__(
+        self, model: ConsumptionModel, *, spreads: Mapping[str, QuantileSpread], measured: MeasuredSettings
+    ) -> None:
         self.model = model
         self.spreads = dict(spreads)
-        self.known = known
+        self.measured = measured
+
+    @property
+    def method(self) -> str:
+        """The name of the model's method."""
+        return self.model.kind
 
     def predict(
         self,
@@ -162,24 +171,30 @@ class ConsumptionPredictor:
         level: float = 0.9,
         warnings: Sequence[PredictionWarning] = (),
     ) -> ConsumptionPrediction:
-        """What a training consumes; a setting unlike those learned from makes the bounds wider, and is told.
+        """What a training consumes; outside the measured settings, intervals are wider and there are warnings.
 
-        ``guess`` says where the times of operators come from, if they are hardly more than a guess.
+        ``guess`` is the warning where operator times come from another device.
+
+        Raises:
+            NotFoundError: The method predicts only settings that were measured.
         """
-        foreign = gpu and setting.device not in self.known.devices  # what communication costs a core is not a GPU's
-        case = Case(workload=workload, setting=setting, operator_s=operator_s, busy_s=busy_s, foreign=foreign)
-        told = self.model.predict([case])[0]
-        outside = list(self.known.list_warnings(setting, told.iteration_s))
-        if guess and setting.device not in self.known.devices:
-            outside.append((build_warning("operators-not-measured", guess, device=setting.device), _GUESSED))
-        wider = (_UNSEEN if outside else 0.0) + _FARTHER * sum(far for _, far in outside)
+        unmeasured = gpu and setting.device not in self.measured.devices  # what communication costs a core is no GPU's
+        case = Case(
+            workload=workload, setting=setting, operator_s=operator_s, busy_s=busy_s, device_measured=not unmeasured
+        )
+        predicted = self.model.predict([case])[0]
+        outside = list(self.measured.list_warnings(setting, predicted.iteration_s))
+        if guess and setting.device not in self.measured.devices:
+            warning = build_warning("operators-not-measured", guess, device=setting.device)
+            outside.append((warning, _OTHER_DEVICE_DOUBLINGS))
+        wider = (_UNMEASURED if outside else 0.0) + _PER_DOUBLING * sum(doublings for _, doublings in outside)
 
         cycles = {
             resource: CycleEstimate(
                 **{
                     metric.value: self.bound(
                         _name(resource, metric),
-                        told.metrics[resource, metric],
+                        predicted.metrics[resource, metric],
                         level=level,
                         wider=wider,
                         most=_find_most(resource, setting) if metric is Metric.AMOUNT else np.inf,
@@ -188,117 +203,160 @@ class ConsumptionPredictor:
                 }
             )
             for resource in Resource
-            if (resource, Metric.BURST) in told.metrics
+            if (resource, Metric.BURST) in predicted.metrics
         }
         return ConsumptionPrediction(
             workload=workload,
             setting=setting,
-            iteration=self.bound(_ITERATION, told.iteration_s, level=level, wider=wider),
-            compute_s=told.compute_s,
-            exposed_s=told.exposed_s,
+            iteration=self.bound(_ITERATION, predicted.iteration_s, level=level, wider=wider),
+            compute_s=predicted.compute_s,
+            exposed_s=predicted.exposed_s,
             cycles=cycles,
             gpu=gpu,
             warnings=(*(warning for warning, _ in outside), *warnings),
         )
 
     def bound(self, name: str, value: float, *, level: float, wider: float = 0.0, most: float = np.inf) -> Estimate:
-        """A quantity with its interval, ``wider`` on either side, in logs."""
+        """A quantity with its interval, ``wider`` on either side, as a logarithm."""
         spread = self.spreads.get(name)
         if spread is None:
-            return build_estimate(value, NO_SPREAD, level=level, shift=_UNSEEN + wider, most=most)
+            return build_estimate(value, NO_SPREAD, level=level, shift=_UNMEASURED + wider, most=most)
         return build_estimate(value, spread, level=level, shift=wider, most=most)
 
     def transfer(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> "ConsumptionPredictor":
-        """What was learned, carried to the setting of a few more jobs.
+        """The predictor transferred to the setting of a few more jobs.
 
         Raises:
-            NotEnoughRunsError: There are too few.
+            NotEnoughRunsError: There are too few jobs.
+            SpecError: The method has no transfer.
         """
         _check_enough(jobs)
+        if not isinstance(self.model, TransferableModel):
+            expected = "timeline or driple; or --scratch"
+            raise SpecError(
+                "options", [Mistake(place="method", found=f"{self.method}, without transfer", expected=expected)]
+            )
         return ConsumptionPredictor(
-            self.model.transfer(cases, jobs), spreads=self.spreads, known=self.known.join(Known.of(jobs))
+            self.model.transfer(cases, jobs),
+            spreads=self.spreads,
+            measured=self.measured.join(MeasuredSettings.of(jobs)),
         )
 
     def save(self, path: Path) -> None:
-        """Keep it as one file.
+        """Write it to one file.
 
         Raises:
             StoreError: It cannot be written.
         """
         spreads = {name: spread.round() for name, spread in self.spreads.items()}
-        save_model(path, self.model, {"spreads": spreads, "known": to_record(self.known)})
+        save_model(path, self.model, {"spreads": spreads, "measured": to_record(self.measured)})
 
 
 def load_consumption_model(path: Path) -> ConsumptionPredictor:
-    """A predictor that was kept.
+    """The predictor of a file.
 
     Raises:
-        StoreError: The file is none.
+        StoreError: The file has no model that can be used.
     """
-    model, facts = load_model(path, [PhysicsModel], remedy="learn it again")
+    model, facts = load_model(path, [get_method(name) for name in METHODS], remedy=_FIT_AGAIN)
     try:
         spreads = {
             name: QuantileSpread(quantiles=tuple(read_rising(values, count=_QUANTILES).tolist()))
             for name, values in facts["spreads"].items()
         }
-        return ConsumptionPredictor(model, spreads=spreads, known=from_record(Known, facts["known"]))
+        measured = from_record(MeasuredSettings, facts["measured"])
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
-        raise StoreError(f"{path}: a model of consumption without what it covers ({exc}); learn it again") from exc
+        raise StoreError(f"{path}: the model lacks its intervals or settings ({exc}); {_FIT_AGAIN}") from exc
+    return ConsumptionPredictor(model, spreads=spreads, measured=measured)
 
 
-def find_consumption_model(name: str = SHIPPED, *, learned: Path | None = None) -> ConsumptionPredictor:
-    """The predictor of a name: the one that was learned here before the one that ships.
+def find_consumption_model(
+    name: str | None = None, *, method: str | None = None, learned: Path | None = None
+) -> ConsumptionPredictor:
+    """The predictor of a name, learned here or shipped; without a name, the one that ships with the method.
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: There is no such method or model.
+        SpecError: The model of that name has another method.
     """
+    if method is not None:
+        get_method(method)
+    if name is None:
+        return load_consumption_model(_get_shipped(method or DEFAULT_METHOD))
     files = {path.stem: path for path in sorted(_find_shipped().glob(f"*{SUFFIX}"))}
     files |= {path.stem: path for path in sorted(learned.glob(f"*{SUFFIX}"))} if learned and learned.is_dir() else {}
     if name not in files:
         raise NotFoundError(
-            "model of consumption", name, known=list(files), hint="Learn one with 'foretell consumption learn'."
+            "consumption model", name, known=list(files), hint=f"Fit one with '{_LEARN} --name {name}'."
         )
-    return load_consumption_model(files[name])
+    model = load_consumption_model(files[name])
+    if method is not None and model.method != method:
+        expected = f"--method {model.method}, or the name of a {method} model"
+        raise SpecError(
+            "options", [Mistake(place="model", found=f"{name}, fitted by {model.method}", expected=expected)]
+        )
+    return model
+
+
+def _get_shipped(method: str) -> Path:
+    if method not in SHIPPED:
+        raise NotFoundError(
+            "shipped model for a method",
+            method,
+            known=SHIPPED,
+            hint=f"Fit one with '{_LEARN} --method {method} --name NAME', then pass --model NAME.",
+        )
+    return _find_shipped() / f"{SHIPPED[method]}{SUFFIX}"
 
 
 def learn_consumption_model(
-    cases: Sequence[Case], jobs: Sequence[MeasuredJob], *, unseen: Mapping[str, Sequence[Case]] | None = None
+    cases: Sequence[Case],
+    jobs: Sequence[MeasuredJob],
+    *,
+    method: str = DEFAULT_METHOD,
+    held_back: Mapping[str, Sequence[Case]] | None = None,
 ) -> ConsumptionPredictor:
-    """Learn from scratch; how far off it is comes from families of networks that are held back.
+    """Fit a model to jobs; its intervals come from families of networks that are held back.
 
-    ``unseen`` are the same cases for each family, with operators told by one who never saw it.
+    ``held_back`` has the same cases for each family, with operator times predicted without that family.
 
     Raises:
         NotEnoughRunsError: There are too few jobs.
+        NotFoundError: There is no such method.
     """
     _check_enough(jobs)
+    build = get_method(method)
     return ConsumptionPredictor(
-        PhysicsModel().fit(cases, jobs), spreads=measure_spreads(cases, jobs, unseen or {}), known=Known.of(jobs)
+        build().fit(cases, jobs),
+        spreads=measure_spreads(build, cases, jobs, held_back or {}),
+        measured=MeasuredSettings.of(jobs),
     )
 
 
 def measure_spreads(
-    cases: Sequence[Case], jobs: Sequence[MeasuredJob], unseen: Mapping[str, Sequence[Case]]
+    build: Callable[[], ConsumptionModel],
+    cases: Sequence[Case],
+    jobs: Sequence[MeasuredJob],
+    held_back: Mapping[str, Sequence[Case]],
 ) -> dict[str, QuantileSpread]:
-    """Quantiles of log(actual ÷ predicted) on families that were held back, of the iteration and of each metric."""
-    names = [_ITERATION, *(_name(*target) for target in TARGETS)]
+    """Quantiles of log(measured ÷ predicted) on families that were held back, of the iteration and of each metric."""
     rows = []
     for family in sorted({job.family for job in jobs}):
         inside = [n for n, job in enumerate(jobs) if job.family != family]
-        held = [n for n, job in enumerate(jobs) if job.family == family]
         if len(inside) < LEAST_JOBS:
             continue
-        model = PhysicsModel().fit([cases[n] for n in inside], [jobs[n] for n in inside])
-        asked = unseen.get(family, cases)
-        told = model.predict([asked[n] for n in held])
-        actual = np.column_stack([[jobs[n].iteration_s for n in held], read_targets([jobs[n] for n in held])])
-        said = np.array([[t.iteration_s, *(t.metrics.get(target, np.nan) for target in TARGETS)] for t in told])
+        model = build().fit([cases[n] for n in inside], [jobs[n] for n in inside])
+        outside = [n for n, job in enumerate(jobs) if job.family == family and model.can_predict(job.setting)]
+        asked = held_back.get(family, cases)
+        predicted = model.predict([asked[n] for n in outside])
+        measured = np.column_stack([[jobs[n].iteration_s for n in outside], read_targets([jobs[n] for n in outside])])
+        values = [[each.iteration_s, *(each.metrics.get(target, np.nan) for target in TARGETS)] for each in predicted]
         with np.errstate(invalid="ignore", divide="ignore"):
-            rows.append(np.log(actual / said))
+            rows.append(np.log(measured / np.array(values).reshape(measured.shape)))
     if not rows:
         return {}
-    misses = np.vstack(rows)
-    columns = {name: column[np.isfinite(column)] for name, column in zip(names, misses.T, strict=True)}
+    names = [_ITERATION, *(_name(*target) for target in TARGETS)]
+    columns = {name: column[np.isfinite(column)] for name, column in zip(names, np.vstack(rows).T, strict=True)}
     return {name: QuantileSpread.learn(column, count=_QUANTILES) for name, column in columns.items() if len(column)}
 
 
@@ -308,7 +366,7 @@ def _check_enough(jobs: Sequence[MeasuredJob]) -> None:
 
 
 def _find_most(resource: Resource, setting: Setting) -> float:
-    """What a burst cannot exceed: a whole device, or the link."""
+    """The upper limit of a burst: a whole device, or the link."""
     if resource in (Resource.TRANSMIT, Resource.RECEIVE):
         return setting.link_bytes_per_s or np.inf
     return 1.0
@@ -320,9 +378,9 @@ def _name(resource: Resource, metric: Metric) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTimes:
-    """How long a worker alone needs for each operator, and for how much of that its device is busy.
+    """The time of each operator on one worker, and for how much of it the device is busy.
 
-    ``guess`` says where that comes from, if nobody measured the device.
+    ``guess`` is a warning where the times are those of another device.
     """
 
     operator_s: Floats
@@ -331,8 +389,8 @@ class OperatorTimes:
     guess: str = ""
 
 
-def tell_operators(workload: Workload, device: str, *, figures: Device | None, learned: Path) -> OperatorTimes:
-    """The times of a step's operators.
+def predict_operator_times(workload: Workload, device: str, *, figures: Device | None, learned: Path) -> OperatorTimes:
+    """The times of a step's operators on a device.
 
     Raises:
         NotFoundError: Neither the device's times nor its figures are known.
@@ -344,31 +402,31 @@ def tell_operators(workload: Workload, device: str, *, figures: Device | None, l
             raise
         return _guess_operators(workload, figures)
     gpu = model.device.kind == "gpu"
-    told = model.predict(workload)
+    times = model.predict(workload)
     return OperatorTimes(
-        operator_s=np.asarray(told.kernel_s + told.gap_s), busy_s=told.kernel_s if gpu else None, gpu=gpu
+        operator_s=np.asarray(times.kernel_s + times.gap_s), busy_s=times.kernel_s if gpu else None, gpu=gpu
     )
 
 
 def _guess_operators(workload: Workload, figures: Device) -> OperatorTimes:
-    """By the figures of a device: from the times of the most alike GPU whose times ship, or by how fast it can be."""
-    alike = [model.model for model in load_shipped_predictors() if isinstance(model.model, ReplayModel)]
-    if figures.kind == "gpu" and alike:
-        nearest = min(alike, key=lambda model: abs(np.log(model.device.peak_flops / figures.peak_flops)))
-        told = nearest.transfer(figures, []).predict([workload])[0]
-        how = f"operators are told by those of {nearest.device.name}, and by the figures of both"
+    """By a device's public figures: from the most similar GPU whose times ship, otherwise by a roofline."""
+    shipped = [model.model for model in load_shipped_predictors() if isinstance(model.model, ReplayModel)]
+    if figures.kind == "gpu" and shipped:
+        nearest = min(shipped, key=lambda model: abs(np.log(model.device.peak_flops / figures.peak_flops)))
+        times = nearest.transfer(figures, []).predict([workload])[0]
+        how = f"operator times are transferred from {nearest.device.name} by the figures of both"
     else:
-        told = _bound(workload, figures)
-        how = "operators are told by its figures"
+        times = _predict_roofline(workload, figures)
+        how = "operator times come from its figures"
     return OperatorTimes(
-        operator_s=np.asarray(told.kernel_s + told.gap_s),
-        busy_s=told.kernel_s if figures.kind == "gpu" else None,
+        operator_s=np.asarray(times.kernel_s + times.gap_s),
+        busy_s=times.kernel_s if figures.kind == "gpu" else None,
         gpu=figures.kind == "gpu",
         guess=f"Times of {figures.name} were not measured: {how}.",
     )
 
 
-def find_kind(device: str, *, figures: Device | None, learned: Path) -> str:
+def find_device_kind(device: str, *, figures: Device | None, learned: Path) -> str:
     """Whether a device is a ``cpu`` or a ``gpu``.
 
     Raises:
@@ -377,10 +435,10 @@ def find_kind(device: str, *, figures: Device | None, learned: Path) -> str:
     return figures.kind if figures else find_step_predictor(device, learned=learned).device.kind
 
 
-def _bound(workload: Workload, device: Device) -> StepTimes:
+def _predict_roofline(workload: Workload, device: Device) -> StepTimes:
     model = RooflineModel()
-    model.flops_per_s_ = _REACHED * device.peak_flops
-    model.bytes_per_s_ = _REACHED * device.bandwidth_bytes
+    model.flops_per_s_ = _EFFICIENCY * device.peak_flops
+    model.bytes_per_s_ = _EFFICIENCY * device.bandwidth_bytes
     model.launch_s_ = _LAUNCH_S
     return model.predict([workload])[0]
 

@@ -1,9 +1,9 @@
-"""How long a step of data-parallel training takes where a batch, a placement and a cluster are named.
+"""The time of a data-parallel training step for a batch, a placement and a cluster.
 
-A step computes a batch on each GPU and synchronises the gradients of all. Computing is bound by the host or by the GPU,
-which a few figures of the GPU carry to others. Synchronising is in proportion to the gradients' bytes and grows with
-the GPUs of a node and with nodes; a part of it hides behind computing. All numbers are learned together, those of one
-workload or cluster leaning on what the others say, so that a cluster never seen has an answer, too.
+A step computes a batch on each GPU and synchronises the gradients. Compute time is bound by the host or by the GPU;
+public figures of the GPU transfer it to others. Synchronisation is in proportion to the bytes of the gradients, grows
+with the GPUs of a node and with nodes, and partly overlaps with computation. All parameters are fitted together with
+priors, those of a workload or cluster around the common ones, so that an unmeasured cluster has a prediction too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,22 +16,30 @@ from scipy.special import expit, logit
 from foretell.core.errors import ImportDataError
 from foretell.core.intervals import Spread, bound
 from foretell.core.workload import Floats
-from foretell.distributed.compute_time import NOISE, Block, Compute, Params, fit_blocks, get_column, soften
-from foretell.distributed.measured_range import SPLITS, Fold, Reach
+from foretell.distributed.compute_time import (
+    NOISE,
+    ComputeTimeModel,
+    ParameterGroup,
+    Params,
+    fit_parameters,
+    get_column,
+    soft_l1,
+)
+from foretell.distributed.measured_range import SPLITS, Distance, Fold, MeasuredRange
 from foretell.distributed.placed_steps import Ints, Names, PlacedStep, Placement, Rows, TimedStep
 
 GROWTHS = ("ring", "power", "limited")  # how synchronisation grows with GPUs and nodes
-_SYNC_NOISE = (0.1, 0.05)  # of what is seen of synchronising: of itself, of computing
+_SYNC_NOISE = (0.1, 0.05)  # of measured synchronisation: relative to itself, and to compute time
 _LEAST_S = 1e-9
-_SUREST = 0.02  # no bounds are nearer, in logs
-_MOST_ROWS = 3000  # learned from at once
-_MOST_RESTS = 300  # of a workload on a cluster
-_MOST_REST = 2.0  # in logs
+_LEAST_WIDTH = 0.02  # of an interval on each side, as a logarithm
+_MOST_ROWS = 3000  # to fit synchronisation to
+_MOST_POINTS = 300  # of the Gaussian process of a workload on a cluster
+_MOST_RESIDUAL = 2.0  # as a logarithm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelTime:
-    """What is told of a step: its time with bounds, and the parts that compute and that wait for gradients."""
+    """The predicted time of a step with bounds, and the parts that compute and that wait for gradients."""
 
     step_s: float
     compute_s: float
@@ -40,170 +48,171 @@ class ParallelTime:
     high_s: float
 
 
-# In logs, but powers and shares, which are logits where they are limited to one.
-_SYNC_BLOCKS = {
-    "bytes": Block("workload", 0.0, 1.5),
-    "local": Block("all", np.log(0.2), 3.0),  # one node; of what computing takes
-    "local_cluster": Block("cluster", 0.0, 1.5),
-    "local_pair": Block("pair", 0.0, 0.25),
-    "net": Block("all", np.log(0.2), 3.0),  # several nodes
-    "net_cluster": Block("cluster", 0.0, 1.5),
-    "net_pair": Block("pair", 0.0, 0.25),
-    "link_power": Block("all", 0.5, 0.5),  # faster links are used less well
-    "overlap": Block("workload", 0.0, 1.0),  # share of computing behind which gradients are sent
-    "overlap_pair": Block("pair", 0.0, 0.7),
-    "sharpness": Block("all", 0.7, 0.5),  # of the turn from hidden to exposed
-    "busy": Block("pair", 3.0, 1.5),  # share of computing that the GPU is busy; the host takes the rest
+# Logarithms, but powers and shares, which are logits where they are limited to one.
+_SYNC_PARAMETERS = {
+    "bytes": ParameterGroup("workload", 0.0, 1.5),
+    "local": ParameterGroup("all", np.log(0.2), 3.0),  # on one node; relative to compute time
+    "local_cluster": ParameterGroup("cluster", 0.0, 1.5),
+    "local_pair": ParameterGroup("pair", 0.0, 0.25),
+    "net": ParameterGroup("all", np.log(0.2), 3.0),  # on several nodes
+    "net_cluster": ParameterGroup("cluster", 0.0, 1.5),
+    "net_pair": ParameterGroup("pair", 0.0, 0.25),
+    "link_power": ParameterGroup("all", 0.5, 0.5),  # the efficiency of faster links is lower
+    "overlap": ParameterGroup("workload", 0.0, 1.0),  # share of compute time that overlaps with sending
+    "overlap_pair": ParameterGroup("pair", 0.0, 0.7),
+    "sharpness": ParameterGroup("all", 0.7, 0.5),  # of the transition from overlapped to exposed
+    "busy": ParameterGroup("pair", 3.0, 1.5),  # share of compute time in which the GPU is busy; the host uses the rest
 }
-_GROWTH_BLOCKS = {
-    "ring": {"hop": Block("all", np.log(1e-4), 2.0), "hop_cluster": Block("cluster", 0.0, 1.5)},
+_GROWTH_PARAMETERS = {
+    "ring": {"hop": ParameterGroup("all", np.log(1e-4), 2.0), "hop_cluster": ParameterGroup("cluster", 0.0, 1.5)},
     "power": {
-        "local_power": Block("all", 0.5, 0.3),
-        "local_power_cluster": Block("cluster", 0.0, 0.3),
-        "nodes_power": Block("all", 0.15, 0.3),
-        "nodes_power_cluster": Block("cluster", 0.0, 0.3),
-        "shared_power": Block("all", 0.5, 0.3),
-        "shared_power_cluster": Block("cluster", 0.0, 0.3),
+        "local_power": ParameterGroup("all", 0.5, 0.3),
+        "local_power_cluster": ParameterGroup("cluster", 0.0, 0.3),
+        "nodes_power": ParameterGroup("all", 0.15, 0.3),
+        "nodes_power_cluster": ParameterGroup("cluster", 0.0, 0.3),
+        "shared_power": ParameterGroup("all", 0.5, 0.3),
+        "shared_power_cluster": ParameterGroup("cluster", 0.0, 0.3),
     },
     "limited": {
-        "local_power": Block("all", 0.0, 1.0),
-        "local_power_cluster": Block("cluster", 0.0, 1.0),
-        "nodes_power": Block("all", float(logit(0.15)), 1.0),
-        "nodes_power_cluster": Block("cluster", 0.0, 1.0),
-        "shared_power": Block("all", 0.0, 1.0),
-        "shared_power_cluster": Block("cluster", 0.0, 1.0),
+        "local_power": ParameterGroup("all", 0.0, 1.0),
+        "local_power_cluster": ParameterGroup("cluster", 0.0, 1.0),
+        "nodes_power": ParameterGroup("all", float(logit(0.15)), 1.0),
+        "nodes_power_cluster": ParameterGroup("cluster", 0.0, 1.0),
+        "shared_power": ParameterGroup("all", 0.0, 1.0),
+        "shared_power_cluster": ParameterGroup("cluster", 0.0, 1.0),
     },
 }
 
 
 class ParallelModel:
-    """Learns from a table of steps, tells those of other batches, placements and clusters.
+    """Predicts steps with other batches, placements and clusters from a table of measured ones.
 
-    **Growth.** ``ring``: bytes that a ring sends, and a latency for each hop. ``power``: powers of the GPUs of a node
-    and of nodes. ``limited``: the same with powers from 0 to 1.
-    **Bounds** are what one would believe, until :meth:`learn_bounds` learns them: from steps of more GPUs, and of
-    clusters, left out.
+    **Growth** of synchronisation. ``ring``: bytes that a ring sends, and a latency for each hop. ``power``: powers of
+    the GPUs of a node and of nodes. ``limited``: the same with powers from 0 to 1.
+    **Residuals**, if wanted, are fitted by a Gaussian process for each workload on a cluster.
+    **Intervals** have default widths until :meth:`calibrate` fits them to rows that were held back.
     """
 
-    def __init__(self, growth: str = "ring", *, rest: bool = True) -> None:
+    def __init__(self, growth: str = "ring", *, residuals: bool = True) -> None:
         self.growth = growth
-        self.rest = rest
+        self.residuals = residuals
 
     def fit(self, rows: Sequence[TimedStep]) -> Self:
-        """Learn; returns itself.
+        """Fit to measured steps; returns itself.
 
         Raises:
-            ImportDataError: if the rows cannot be learned from.
+            ImportDataError: The rows cannot be fitted to.
         """
         _check(rows)
         self.names_ = Names.find([row.placed for row in rows])
-        self.reach_ = Reach.find([row.placed for row in rows])
-        self.spreads_ = {kind: Spread.from_prior() for kind in SPLITS}
+        self.range_ = MeasuredRange.find([row.placed for row in rows])
+        self.spreads_ = {distance: Spread.from_prior() for distance in SPLITS}
         every = self.names_.number([row.placed for row in rows])
         step_s = np.array([row.step_s for row in rows])
         sync_s = np.array([np.nan if row.sync_s is None else row.sync_s for row in rows])
-        self.compute_ = Compute.learn(every, _find_computing(every, step_s, sync_s), self.names_)
-        chosen = _choose(len(rows))
+        self.compute_ = ComputeTimeModel.fit(every, _find_compute_times(every, step_s, sync_s), self.names_)
+        chosen = _choose_rows(len(rows))
         few = every.take(chosen)
-        self.sync_ = self._learn_sync(few, step_s[chosen], sync_s[chosen])
-        self.rests_ = self._learn_rests(few, step_s[chosen]) if self.rest else {}
+        self.sync_ = self._fit_sync(few, step_s[chosen], sync_s[chosen])
+        self.residuals_ = self._fit_residuals(few, step_s[chosen]) if self.residuals else {}
         return self
 
     def predict(self, steps: Sequence[PlacedStep], *, level: float = 0.9) -> list[ParallelTime]:
-        """The time of each step, in order; within its bounds with probability ``level``.
+        """The time of each step, in order, with an interval at ``level``.
 
         Raises:
-            NotFoundError: if a workload was never seen.
+            NotFoundError: A workload was not measured.
         """
         if not steps:
             return []
-        told, compute = self._answer(steps)
-        least, _ = self._answer([self.reach_.find_least(step) for step in steps])
+        times, compute = self._predict_times(steps)
+        least, _ = self._predict_times([self.range_.find_lower_bound(step) for step in steps])
         return [
             self._build(step, time_s=float(time), compute_s=float(alone), level=level)
-            for step, time, alone in zip(steps, np.maximum(least, told), compute, strict=True)
+            for step, time, alone in zip(steps, np.maximum(least, times), compute, strict=True)
         ]
 
-    def _answer(self, steps: Sequence[PlacedStep]) -> tuple[Floats, Floats]:
-        """Seconds of each, and those that it computes."""
+    def _predict_times(self, steps: Sequence[PlacedStep]) -> tuple[Floats, Floats]:
+        """Seconds of each step, and of its computation."""
         rows = self.names_.number(steps)
-        told = self._tell(rows) * np.exp(_tell_rests(self.rests_, rows))
-        compute = np.where(rows.count > 1, np.minimum(np.exp(self.compute_.tell(rows)), told), told)
-        return told, compute
+        times = self._predict_law(rows) * np.exp(_predict_residuals(self.residuals_, rows))
+        compute = np.where(rows.count > 1, np.minimum(np.exp(self.compute_.predict(rows)), times), times)
+        return times, compute
 
-    def learn_bounds(self, rows: Sequence[TimedStep], kinds: Iterable[str] = ("seen", "more", "new")) -> Self:
-        """Learn how far answers stray: other batches of placements, more GPUs, clusters never seen; returns itself."""
-        for kind in kinds:
-            strayed = [each for fold in SPLITS[kind](rows) for each in self._find_strayed(*fold)]
-            if strayed:
-                far, widths = np.array(strayed).T
-                self.spreads_[kind] = Spread.learn(np.exp(far), np.ones(len(far)), widths)
+    def calibrate(self, rows: Sequence[TimedStep], distances: Iterable[Distance] = tuple(Distance)) -> Self:
+        """Fit intervals to rows that are held back: other batches, more GPUs, other clusters; returns itself."""
+        for distance in distances:
+            errors = [each for fold in SPLITS[distance](rows) for each in self._find_errors(*fold)]
+            if errors:
+                logs, widths = np.array(errors).T
+                self.spreads_[distance] = Spread.learn(np.exp(logs), np.ones(len(logs)), widths)
         return self
 
-    def _find_strayed(self, train: Sequence[TimedStep], test: Sequence[TimedStep]) -> Iterator[tuple[float, float]]:
-        """How far each placement strays, in logs, and was expected to: batches of a placement stray together."""
-        model = ParallelModel(self.growth, rest=self.rest).fit(train)
+    def _find_errors(self, train: Sequence[TimedStep], test: Sequence[TimedStep]) -> Iterator[tuple[float, float]]:
+        """The error of each placement, as a logarithm, and the expected one; batches of a placement count as one."""
+        model = ParallelModel(self.growth, residuals=self.residuals).fit(train)
         groups: dict[tuple[str, str, Placement], list[float]] = {}
-        for row, told in zip(test, model.predict([row.placed for row in test]), strict=True):
+        for row, predicted in zip(test, model.predict([row.placed for row in test]), strict=True):
             key = (row.placed.workload, row.placed.cluster, row.placed.gpus)
-            groups.setdefault(key, []).append(float(np.log(row.step_s / told.step_s)))
+            groups.setdefault(key, []).append(float(np.log(row.step_s / predicted.step_s)))
         steps = {(row.placed.workload, row.placed.cluster, row.placed.gpus): row.placed for row in test}
         for key, logs in groups.items():
             yield (
                 float(np.copysign(np.sqrt(np.mean(np.square(logs))), np.mean(logs))),
-                model.reach_.find_width(steps[key]),
+                model.range_.find_width(steps[key]),
             )
 
     def _build(self, step: PlacedStep, *, time_s: float, compute_s: float, level: float) -> ParallelTime:
-        spread, width = self.spreads_[self.reach_.find_kind(step)], self.reach_.find_width(step)
-        low_s, high_s = bound(time_s, spread, level=level, width=width, least=_SUREST)
-        # A step is not shorter than its computing, which is as sure as if its GPUs had been seen.
-        sure = 1.0 if self.reach_.find_kind(step) == "new" else self.reach_.find_batch_width(step) / width
-        least_s = compute_s * float(np.exp(spread.lower((1 - level) / 2) * width * min(1.0, sure)))
+        distance, width = self.range_.find_distance(step), self.range_.find_width(step)
+        spread = self.spreads_[distance]
+        low_s, high_s = bound(time_s, spread, level=level, width=width, least=_LEAST_WIDTH)
+        # A step is not shorter than its compute time, whose error does not depend on the number of GPUs.
+        known = 1.0 if distance is Distance.OTHER_CLUSTER else self.range_.find_batch_width(step) / width
+        least_s = compute_s * float(np.exp(spread.lower((1 - level) / 2) * width * min(1.0, known)))
         return ParallelTime(
             step_s=time_s,
             compute_s=compute_s,
             exposed_s=time_s - compute_s,
-            low_s=max(float(low_s), min(least_s, time_s * (1 - _SUREST))),
+            low_s=max(float(low_s), min(least_s, time_s * (1 - _LEAST_WIDTH))),
             high_s=float(high_s),
         )
 
-    def _learn_sync(self, rows: Rows, step_s: Floats, sync_s: Floats) -> Params:
-        medians = _find_medians(self.compute_.tell(rows), rows.levels["workload"], self.names_.sizes()["workload"])
+    def _fit_sync(self, rows: Rows, step_s: Floats, sync_s: Floats) -> Params:
+        medians = _find_medians(self.compute_.predict(rows), rows.levels["workload"], self.names_.sizes()["workload"])
         several = np.flatnonzero(rows.count > 1)
         rows, step_s, sync_s = rows.take(several), step_s[several], sync_s[several]
-        compute = np.exp(self.compute_.tell(rows))
-        seen = np.isfinite(sync_s)
-        noise = _SYNC_NOISE[0] * np.where(seen, sync_s, 0.0) + _SYNC_NOISE[1] * compute
+        compute = np.exp(self.compute_.predict(rows))
+        measured = np.isfinite(sync_s)
+        noise = _SYNC_NOISE[0] * np.where(measured, sync_s, 0.0) + _SYNC_NOISE[1] * compute
 
-        def miss(params: Params) -> Floats:
-            told, exposed = _law(params, rows, compute, self.growth)
-            waits = np.where(seen, sync_s - exposed, 0.0) / noise
-            return np.stack([soften(np.log(step_s / told) / NOISE), soften(waits)])
+        def find_residuals(params: Params) -> Floats:
+            times, exposed = _law(params, rows, compute, self.growth)
+            waits = np.where(measured, sync_s - exposed, 0.0) / noise
+            return np.stack([soft_l1(np.log(step_s / times) / NOISE), soft_l1(waits)])
 
-        # Begun where gradients take as long as computing: what hides wholly behind it tells nothing of itself.
-        usual = np.array([np.median(medians)])
-        begin = {"local": usual, "net": usual, "bytes": medians - usual}
-        believed = {
-            name: replace(_SYNC_BLOCKS[name], mean=float(usual[0]) + _SYNC_BLOCKS[name].mean)
+        # Start where gradients take as long as computing: fully overlapped, their time would have no gradient.
+        median = np.array([np.median(medians)])
+        start = {"local": median, "net": median, "bytes": medians - median}
+        centred = {
+            name: replace(_SYNC_PARAMETERS[name], mean=float(median[0]) + _SYNC_PARAMETERS[name].mean)
             for name in ("local", "net")
         }
-        blocks = _SYNC_BLOCKS | _GROWTH_BLOCKS[self.growth] | believed
-        return fit_blocks(blocks, self.names_.sizes(), rows, miss, begin=begin)
+        groups = _SYNC_PARAMETERS | _GROWTH_PARAMETERS[self.growth] | centred
+        return fit_parameters(groups, self.names_.sizes(), rows, find_residuals, start=start)
 
-    def _tell(self, rows: Rows) -> Floats:
-        return _law(self.sync_, rows, np.exp(self.compute_.tell(rows)), self.growth)[0]
+    def _predict_law(self, rows: Rows) -> Floats:
+        return _law(self.sync_, rows, np.exp(self.compute_.predict(rows)), self.growth)[0]
 
-    def _learn_rests(self, rows: Rows, step_s: Floats) -> "dict[int, _Rest]":
-        strayed = np.clip(np.log(step_s / self._tell(rows)), -_MOST_REST, _MOST_REST)
+    def _fit_residuals(self, rows: Rows, step_s: Floats) -> "dict[int, _GaussianProcess]":
+        residuals = np.clip(np.log(step_s / self._predict_law(rows)), -_MOST_RESIDUAL, _MOST_RESIDUAL)
         pairs = rows.levels["pair"]
         chosen = {pair: np.flatnonzero(pairs == pair) for pair in np.unique(pairs).tolist()}
-        return {pair: _Rest.learn(rows.take(few), strayed[few]) for pair, few in chosen.items()}
+        return {pair: _GaussianProcess.fit(rows.take(few), residuals[few]) for pair, few in chosen.items()}
 
 
 def _check(rows: Sequence[TimedStep]) -> None:
     if not rows:
-        raise ImportDataError("no steps to learn from; expected rows with a batch, a placement and a time")
+        raise ImportDataError("no steps to fit to; expected rows with a batch, a placement and a time")
     for row in rows:
         placed = row.placed
         if not row.step_s > 0 or not placed.batch > 0 or not placed.gpus or min(placed.gpus) < 1:
@@ -213,31 +222,31 @@ def _check(rows: Sequence[TimedStep]) -> None:
             )
 
 
-def _choose(count: int) -> Ints:
-    """Rows to learn from at once: all, or as many as are enough, drawn the same each time."""
+def _choose_rows(count: int) -> Ints:
+    """Rows to fit to: all, or a fixed random sample of many."""
     if count <= _MOST_ROWS:
         return np.arange(count)
     return np.sort(np.random.default_rng(0).choice(count, _MOST_ROWS, replace=False))
 
 
-def _find_computing(rows: Rows, step_s: Floats, sync_s: Floats) -> Floats:
-    """Seconds that a step computes, where that is known: alone, or where its waiting was measured."""
+def _find_compute_times(rows: Rows, step_s: Floats, sync_s: Floats) -> Floats:
+    """Seconds that a step computes; NaN where it ran on several GPUs and its waiting was not measured."""
     waits = np.where(rows.count == 1, np.nan_to_num(sync_s), sync_s)
     return np.where(step_s > waits, step_s - waits, np.nan)
 
 
 def _find_medians(values: Floats, levels: Ints, size: int) -> Floats:
-    """Of each level; of all where a level has none."""
-    usual = float(np.median(values))
-    return np.array([np.median(values[levels == n]) if (levels == n).any() else usual for n in range(size)])
+    """The median of each level; of all values where a level has none."""
+    overall = float(np.median(values))
+    return np.array([np.median(values[levels == n]) if (levels == n).any() else overall for n in range(size)])
 
 
 def _law(params: Params, rows: Rows, compute: Floats, growth: str) -> tuple[Floats, Floats]:
-    """Seconds of each step, and of its synchronising that no computing hides."""
-    blocks = _SYNC_BLOCKS | _GROWTH_BLOCKS[growth]
+    """Seconds of each step, and of its exposed synchronisation."""
+    groups = _SYNC_PARAMETERS | _GROWTH_PARAMETERS[growth]
 
     def get(name: str) -> Floats:
-        return get_column(name, params, rows, blocks)
+        return get_column(name, params, rows, groups)
 
     sent = np.where(rows.count > 1, np.exp(np.minimum(_find_sent(get, rows, growth), 8.0)), 0.0) + _LEAST_S
     if growth == "ring":
@@ -249,12 +258,12 @@ def _law(params: Params, rows: Rows, compute: Floats, growth: str) -> tuple[Floa
         1 / sharpness
     )
     exposed = both - behind
-    # While the host holds the GPU up, waiting for gradients costs nothing.
+    # While the GPU waits for the host, waiting for gradients costs nothing.
     return np.maximum(compute, busy + exposed), exposed
 
 
 def _find_sent(get: Callable[[str], Floats], rows: Rows, growth: str) -> Floats:
-    """The log of seconds that gradients take to be sent, were nothing else going on."""
+    """The log of seconds to send the gradients, without overlap."""
     alone = rows.nodes == 1
     within = get("bytes") + get("local") + get("local_cluster") + get("local_pair")
     across = get("bytes") + get("net") + get("net_cluster") + get("net_pair") - get("link_power") * rows.link
@@ -270,47 +279,47 @@ def _find_sent(get: Callable[[str], Floats], rows: Rows, growth: str) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rest:
-    """What the law leaves of a workload on a cluster: a Gaussian process, nothing far from what was seen."""
+class _GaussianProcess:
+    """The residuals of a workload on a cluster; 0 far from the measured placements."""
 
     points: Floats
     weights: Floats
 
     @classmethod
-    def learn(cls, rows: Rows, strayed: Floats) -> "_Rest":
-        chosen = np.unique(np.linspace(0, len(strayed) - 1, min(len(strayed), _MOST_RESTS)).astype(np.int64))
-        points, strayed = _locate(rows.take(chosen)), strayed[chosen]
-        variance = max(float(np.var(strayed)), 1e-8)
-        covariance = variance * _near(points, points) + NOISE**2 * np.eye(len(points))
-        return cls(points=points, weights=np.asarray(variance * np.linalg.solve(covariance, strayed), dtype=float))
+    def fit(cls, rows: Rows, residuals: Floats) -> "_GaussianProcess":
+        chosen = np.unique(np.linspace(0, len(residuals) - 1, min(len(residuals), _MOST_POINTS)).astype(np.int64))
+        points, residuals = _build_points(rows.take(chosen)), residuals[chosen]
+        variance = max(float(np.var(residuals)), 1e-8)
+        covariance = variance * _kernel(points, points) + NOISE**2 * np.eye(len(points))
+        return cls(points=points, weights=np.asarray(variance * np.linalg.solve(covariance, residuals), dtype=float))
 
-    def tell(self, rows: Rows) -> Floats:
-        return np.asarray(_near(_locate(rows), self.points) @ self.weights)
+    def predict(self, rows: Rows) -> Floats:
+        return np.asarray(_kernel(_build_points(rows), self.points) @ self.weights)
 
 
-def _tell_rests(rests: Mapping[int, _Rest], rows: Rows) -> Floats:
-    told, pairs = np.zeros(len(rows.batch)), rows.levels["pair"]
+def _predict_residuals(processes: Mapping[int, _GaussianProcess], rows: Rows) -> Floats:
+    residuals, pairs = np.zeros(len(rows.batch)), rows.levels["pair"]
     for pair in np.unique(pairs).tolist():
-        if pair in rests:
+        if pair in processes:
             few = np.flatnonzero(pairs == pair)
-            told[few] = rests[pair].tell(rows.take(few))
-    return told
+            residuals[few] = processes[pair].predict(rows.take(few))
+    return residuals
 
 
-def _locate(rows: Rows) -> Floats:
-    """Doublings of what a placement is made of."""
+def _build_points(rows: Rows) -> Floats:
+    """Batch, GPUs, nodes and GPUs of the fullest node, in doublings."""
     return np.log2(np.column_stack([rows.batch, rows.count, rows.nodes, rows.most]))
 
 
-def _near(some: Floats, others: Floats) -> Floats:
+def _kernel(some: Floats, others: Floats) -> Floats:
     return np.asarray(np.exp(-0.5 * ((some[:, None] - others[None]) ** 2).sum(axis=2)))
 
 
 def score_growths(folds: Sequence[Fold]) -> dict[str, float]:
-    """The mean error of each growth over folds, as a share; the least one is to be chosen."""
+    """The mean relative error of each growth over folds."""
     return {growth: float(np.mean([_score(growth, *fold) for fold in folds])) for growth in GROWTHS}
 
 
 def _score(growth: str, train: Sequence[TimedStep], test: Sequence[TimedStep]) -> float:
-    told = ParallelModel(growth).fit(train).predict([row.placed for row in test])
-    return float(np.mean([abs(answer.step_s / row.step_s - 1) for answer, row in zip(told, test, strict=True)]))
+    predicted = ParallelModel(growth).fit(train).predict([row.placed for row in test])
+    return float(np.mean([abs(time.step_s / row.step_s - 1) for time, row in zip(predicted, test, strict=True)]))

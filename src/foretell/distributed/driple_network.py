@@ -1,8 +1,9 @@
-"""The network of the published inspector, and how it is trained. Needs PyTorch."""
+"""The network of the published Driple, in PyTorch, and its training."""
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,13 +13,13 @@ from torch import nn
 from foretell.core.workload import Floats
 
 WEIGHT_DECAY = 1e-6
-LARGEST_GRADIENT = 1.0  # layers that are repeated so often give steps without bounds now and then
+LARGEST_GRADIENT = 1.0  # norm; layers that are repeated so often have huge gradients at times
 Weights = dict[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Graphs with equally many nodes, and what is to be told of each; not a number where that is not known."""
+    """Graphs with the same number of nodes, and the targets of each; NaN where not measured."""
 
     features: torch.Tensor  # graph, node, feature
     adjacency: torch.Tensor  # graph, node, node
@@ -26,7 +27,7 @@ class Batch:
 
 
 def build_batch(features: Sequence[Floats], edges: Sequence[Sequence[tuple[int, int]]], targets: Floats) -> Batch:
-    """Graphs as arrays."""
+    """Graphs as tensors."""
     nodes = len(features[0])
     return Batch(
         features=torch.tensor(np.stack(features), dtype=torch.float32),
@@ -36,7 +37,7 @@ def build_batch(features: Sequence[Floats], edges: Sequence[Sequence[tuple[int, 
 
 
 def _normalise(nodes: int, edges: Iterable[tuple[int, int]]) -> Floats:
-    """Neighbours either way and the node itself, each by the roots of both ends' degrees (Kipf and Welling)."""
+    """The normalised adjacency matrix with self-loops (Kipf and Welling)."""
     matrix = np.eye(nodes)
     for begin, end in edges:
         matrix[begin, end] = matrix[end, begin] = 1.0
@@ -44,11 +45,11 @@ def _normalise(nodes: int, edges: Iterable[tuple[int, int]]) -> Floats:
     return np.asarray(matrix / roots[:, None] / roots[None, :])
 
 
-class Inspector(nn.Module):
-    """Graph layers, each with a GRU after it, set2set, and three layers that tell all targets.
+class DripleNetwork(nn.Module):
+    """Graph convolutions with a GRU after each, set2set, and three linear layers to all targets.
 
-    The first graph layer has weights of its own; the next one is repeated for half of the nodes. After transfer, the
-    second half of the repetitions has weights of its own too: ``tuned``.
+    The first convolution has its own weights; the next one is repeated for half of the nodes. After transfer, the
+    second half of the repetitions has its own weights: ``tuned``.
     """
 
     def __init__(self, features: int, hidden: int, targets: int, *, tuned: bool = False) -> None:
@@ -75,8 +76,8 @@ class Inspector(nn.Module):
         x = self._gate(wide, adjacency @ self.first(features))
         for layer in self._repeat(max(1, nodes // 2)):
             x = self._gate(x, adjacency @ layer(x))
-        told: torch.Tensor = self.perceptron(self._read(x))
-        return told
+        targets: torch.Tensor = self.perceptron(self._read(x))
+        return targets
 
     def _repeat(self, count: int) -> Iterator[nn.Module]:
         for place in range(count):
@@ -87,32 +88,53 @@ class Inspector(nn.Module):
         return gated.view_as(after)
 
     def _read(self, x: torch.Tensor) -> torch.Tensor:
-        """Set2set (Vinyals et al.): what is asked of the nodes depends on what they answered, for as many times."""
+        """Set2set (Vinyals et al.): attention over the nodes, with a query that depends on the result so far."""
         graphs, nodes, hidden = x.shape
         state = x.new_zeros(graphs, hidden), x.new_zeros(graphs, hidden)
         found = x.new_zeros(graphs, 2 * hidden)
         for _ in range(nodes):
             state = self.reader(found, state)
-            asked = state[0]
-            weights = torch.softmax((x * asked[:, None]).sum(2), dim=1)
-            found = torch.cat([asked, (weights[..., None] * x).sum(1)], dim=1)
+            query = state[0]
+            weights = torch.softmax((x * query[:, None]).sum(2), dim=1)
+            found = torch.cat([query, (weights[..., None] * x).sum(1)], dim=1)
         return found
 
 
-def begin(features: int, hidden: int, targets: int) -> Inspector:
-    """A network that has learned nothing."""
-    return Inspector(features, hidden, targets)
+def build(features: int, hidden: int, targets: int) -> DripleNetwork:
+    """A network with random weights."""
+    return DripleNetwork(features, hidden, targets)
 
 
-def resume(weights: Mapping[str, NDArray[np.float32]], *, features: int, hidden: int, targets: int) -> Inspector:
+def check_weights(weights: Mapping[str, NDArray[Any]], *, features: int, hidden: int, targets: int) -> None:
+    """Check names, shapes and values of weights from a file.
+
+    Raises:
+        LookupError, ValueError: They are not those of such a network.
+    """
+    if weights["first.weight"].shape != (hidden, features):
+        raise ValueError(f"no weights of a network with {hidden} hidden units")
+    with torch.device("meta"):
+        expected = DripleNetwork(features, hidden, targets, tuned=_is_tuned(weights)).state_dict()
+    shapes = {name: tuple(values.shape) for name, values in expected.items()}
+    if shapes != {name: values.shape for name, values in weights.items()}:
+        raise ValueError("weights of another network")
+    if not all(values.dtype.kind == "f" and np.isfinite(values).all() for values in weights.values()):
+        raise ValueError("weights that are not finite numbers")
+
+
+def _is_tuned(weights: Iterable[str]) -> bool:
+    return any(name.startswith("tuned.") for name in weights)
+
+
+def load(weights: Mapping[str, NDArray[np.float32]], *, features: int, hidden: int, targets: int) -> DripleNetwork:
     """A network with these weights."""
-    network = Inspector(features, hidden, targets, tuned=any(name.startswith("tuned.") for name in weights))
+    network = DripleNetwork(features, hidden, targets, tuned=_is_tuned(weights))
     network.load_state_dict({name: torch.tensor(values) for name, values in weights.items()})
     return network
 
 
-def split(network: Inspector) -> Inspector:
-    """Ready for transfer: only the second half of the repetitions and the last three layers will learn."""
+def prepare_transfer(network: DripleNetwork) -> DripleNetwork:
+    """Freeze all weights but those of the second half of the repetitions and of the last three layers."""
     if network.tuned is None:
         network.tuned = copy.deepcopy(network.repeated)
     network.requires_grad_(False)
@@ -121,10 +143,10 @@ def split(network: Inspector) -> Inspector:
     return network
 
 
-def train(network: Inspector, batches: Sequence[Batch], *, epochs: int, learning_rate: float) -> Weights:
-    """Weights after so many times through all batches: Adam on the mean square error of the targets that are known.
+def train(network: DripleNetwork, batches: Sequence[Batch], *, epochs: int, learning_rate: float) -> Weights:
+    """Weights after so many epochs: Adam on the mean square error of the measured targets.
 
-    The learning rate falls to nothing along half a cosine, so that the weights at the end are no chance ones.
+    The learning rate decays to 0 along half a cosine, so that the last weights are not those of a random step.
     """
     learning = [each for each in network.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(learning, lr=learning_rate, weight_decay=WEIGHT_DECAY)
@@ -135,15 +157,15 @@ def train(network: Inspector, batches: Sequence[Batch], *, epochs: int, learning
             batch = batches[place]
             known = ~batch.targets.isnan()
             optimizer.zero_grad()
-            told = network(batch.features, batch.adjacency)
-            nn.functional.mse_loss(told[known], batch.targets[known]).backward()  # type: ignore[no-untyped-call]
+            predicted = network(batch.features, batch.adjacency)
+            nn.functional.mse_loss(predicted[known], batch.targets[known]).backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(learning, LARGEST_GRADIENT)
             optimizer.step()
             rate.step()
     return {name: value.numpy().copy() for name, value in network.state_dict().items()}
 
 
-def tell(network: Inspector, batch: Batch) -> Floats:
+def predict(network: DripleNetwork, batch: Batch) -> Floats:
     """Targets of each graph."""
     with torch.inference_mode():
         return np.asarray(network(batch.features, batch.adjacency).numpy(), dtype=np.float64)

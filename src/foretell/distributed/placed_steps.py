@@ -1,9 +1,10 @@
-"""Steps of data-parallel training as columns that models read."""
+"""Measured and predicted steps of data-parallel training, their tables, and which placement is worth it."""
 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -21,37 +22,38 @@ Placement = tuple[int, ...]  # GPUs on each node
 
 _EQUAL = re.compile(r"(\d+)x(\d+)")
 _EACH = re.compile(r"\d+(\+\d+)*")
-_DIGITS = 9  # more are more than any
-_MOST_NODES, _MOST_GPUS = 10_000, 1_000  # of a node: what no cluster has is a slip of the pen
+_DIGITS = 9
+_MOST_NODES, _MOST_GPUS = 10_000, 1_000  # GPUs of a node; more are taken for a typing error
+_MILLION, _HOUR_S = 1e6, 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedStep:
-    """A step that is asked for: ``gpus`` on each node, each with ``batch`` samples."""
+    """A step to predict: ``gpus`` on each node, each with ``batch`` examples."""
 
     workload: str
     cluster: str
     batch: float
     gpus: Placement
-    device: Device | None = None  # nobody named one
-    link_bytes_per_s: float | None = None  # between nodes; nobody named one
+    device: Device | None = None  # unknown
+    link_bytes_per_s: float | None = None  # between nodes; unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedStep:
-    """A step that was measured; ``sync_s`` is the part of it in which computing waits for gradients."""
+    """A measured step; ``sync_s`` is the part of it that waits for gradients."""
 
     placed: PlacedStep
     step_s: float
-    sync_s: float | None = None  # nobody measured it
+    sync_s: float | None = None  # not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPrediction:
-    """What is told of a step: its time, and the parts that compute and that wait for gradients.
+    """The predicted time of a step, and the parts that compute and that wait for gradients.
 
-    ``measured_s`` is the median of the very same step where it was measured. ``warnings`` say where
-    the placement lies outside what was measured.
+    ``measured_s`` is the median of the same step, if it was measured. ``warnings`` say where the placement is outside
+    the measured ones.
     """
 
     step: PlacedStep
@@ -72,16 +74,88 @@ class PlacedPrediction:
         return self.count * self.step.batch / self.step_s.value
 
     @property
-    def waits(self) -> float:
-        """The share of a step in which computing waits for gradients."""
+    def exposed_share(self) -> float:
+        """The share of a step that waits for gradients."""
         return self.exposed_s / self.step_s.value
+
+    @property
+    def gpu_hours_per_million(self) -> float:
+        """GPU hours for a million examples."""
+        return _MILLION / self.examples_per_s * self.count / _HOUR_S
+
+
+class ChoiceReason(StrEnum):
+    """Why a placement is recommended, or none."""
+
+    EFFICIENT = "efficient"
+    NO_LARGER = "no larger placement"
+    NOT_MEASURED = "larger placements not measured"
+    INEFFICIENT = "larger placements inefficient"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementComparison:
+    """Predicted placements, and the one that is worth requesting for a required efficiency.
+
+    The efficiency of a placement is what each of its GPUs does, relative to a GPU of the smallest placement.
+    """
+
+    predictions: tuple[PlacedPrediction, ...]
+    efficiency: float  # required
+
+    @property
+    def smallest(self) -> PlacedPrediction:
+        """The fewest GPUs; the fastest of several such."""
+        return min(self.predictions, key=lambda each: (each.count, each.step_s.value))
+
+    def get_efficiency(self, prediction: PlacedPrediction) -> float:
+        """The efficiency of one of the placements."""
+        least = self.smallest
+        return prediction.examples_per_s / prediction.count / (least.examples_per_s / least.count)
+
+    @property
+    def choice(self) -> PlacedPrediction | None:
+        """The most examples per second at the required efficiency; ``None`` if only the smallest placement has it.
+
+        A placement with warnings is chosen only where all have some.
+        """
+        candidates = [each for each in self.predictions if not each.warnings] or self.predictions
+        efficient = [
+            each for each in candidates if each in self._larger and self.get_efficiency(each) >= self.efficiency
+        ]
+        return max(efficient, key=lambda each: each.examples_per_s, default=None)
+
+    @property
+    def reason(self) -> ChoiceReason:
+        """Why the choice is made, or none is."""
+        if self.choice is not None:
+            return ChoiceReason.EFFICIENT
+        if not self._larger:
+            return ChoiceReason.NO_LARGER
+        if all(each.warnings for each in self._larger) and not self.smallest.warnings:
+            return ChoiceReason.NOT_MEASURED
+        return ChoiceReason.INEFFICIENT
+
+    @property
+    def partly_extrapolated(self) -> bool:
+        """Whether some larger placements have warnings, and others have none."""
+        return 0 < sum(bool(each.warnings) for each in self._larger) < len(self._larger)
+
+    @property
+    def first_warning(self) -> PredictionWarning | None:
+        """Of the larger placements."""
+        return next((warning for each in self._larger for warning in each.warnings), None)
+
+    @property
+    def _larger(self) -> list[PlacedPrediction]:
+        return [each for each in self.predictions if each.count > self.smallest.count]
 
 
 def parse_placement(text: str) -> Placement:
     """GPUs on each node from ``"8"``, ``"4+2"`` (on two nodes) or ``"2x8"`` (two nodes of 8).
 
     Raises:
-        ValueError: if it is none of these, a node has none, or there are more than any cluster has.
+        ValueError: It is none of these, or has no GPUs or too many.
     """
     spaceless = "".join(text.split())
     nodes, each = 1, spaceless
@@ -97,30 +171,30 @@ def parse_placement(text: str) -> Placement:
 
 
 def render_placement(gpus: Placement) -> str:
-    """``8``, ``4+2``, ``2x8``; what :func:`parse_placement` reads."""
+    """``8``, ``4+2``, ``2x8``, as :func:`parse_placement` reads it."""
     if len(gpus) > 1 and len(set(gpus)) == 1:
         return f"{len(gpus)}x{gpus[0]}"
     return "+".join(map(str, gpus))
 
 
 NEEDED, KNOWN = ("batch", "gpus", "step_s"), ("workload", "cluster", "sync_s", "device", "link")
-TRAINING, HERE = "the training", "this cluster"  # a workload and a cluster that nobody named
+TRAINING, HERE = "the training", "this cluster"  # names where the table has no such column
 
 FindDevice = Callable[[str], Device | None]
 
 
 def read_steps(source: TableLike, *, find_device: FindDevice) -> list[TimedStep]:
-    """A step for each row: ``batch`` of a GPU, ``gpus`` on each node, ``step_s``; other columns where they are known.
+    """A step for each row: ``batch`` of a GPU, ``gpus`` on each node, ``step_s``; other columns are optional.
 
     Raises:
-        ImportDataError: if a column is missing, or a cell cannot be read.
+        ImportDataError: A column is missing, or a cell cannot be read.
     """
     table = get_table(source)
     missing = [name for name in NEEDED if name not in table]
     if missing:
         raise ImportDataError(
             f"no column named {missing[0]!r} among {', '.join(table.columns)}; "
-            f"expected {', '.join(NEEDED)} and, where they are known, {', '.join(KNOWN)}"
+            f"expected {', '.join(NEEDED)}, and optionally {', '.join(KNOWN)}"
         )
     twice = [name for name in (*NEEDED, *KNOWN) if f"{name}.1" in table]
     if twice:
@@ -131,14 +205,14 @@ def read_steps(source: TableLike, *, find_device: FindDevice) -> list[TimedStep]
 
 
 def _read_row(number: int, row: Mapping[Any, Any], find_device: FindDevice) -> TimedStep:
-    def read(name: str, parse: Callable[[str], Any], usual: Any = None) -> Any:
+    def read(name: str, parse: Callable[[str], Any], default: Any = None) -> Any:
         cell = row.get(name)
         if isinstance(cell, Mapping | list | tuple | set):
             raise ImportDataError(f"row {number}, column {name}: {cell!r}; expected one value")
         if is_missing(cell) or not str(cell).strip():
             if name in NEEDED:
-                raise ImportDataError(f"row {number}: no {name}; leave the row out if it is not known")
-            return usual
+                raise ImportDataError(f"row {number}: no {name}; leave the row out if it is unknown")
+            return default
         try:
             return parse(str(cell))
         except ValueError as exc:
@@ -189,26 +263,26 @@ def _get_device(name: str, find_device: FindDevice) -> Device:
     device = find_device(name)
     if device is None:
         raise ValueError(
-            f"{name!r} is not among what 'foretell device list' names; leave it empty if it is none of them"
+            f"unknown device {name!r}; 'foretell device list' prints the known ones, or leave the cell empty"
         )
     return device
 
 
 Ints = NDArray[np.int64]
 
-_USUAL_LINK = 4e9  # bytes a second, between 10 and 100 Gb/s: what nodes have whose link nobody named
+_DEFAULT_LINK = 4e9  # bytes a second where the link is unknown: between 10 and 100 Gb/s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Steps as columns. Levels are numbers of names; -1 is a name never seen."""
+    """Steps as columns. Levels are indices of names; -1 is a name that was not measured."""
 
     levels: Mapping[str, Ints]
     batch: Floats
     count: Floats
     nodes: Floats
     most: Floats  # GPUs of the fullest node
-    flops: Floats  # logs, of the mean of devices
+    flops: Floats  # log, relative to the mean of the devices
     bandwidth: Floats
     link: Floats
 
@@ -223,7 +297,7 @@ _COLUMNS = ("batch", "count", "nodes", "most", "flops", "bandwidth", "link")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What was seen: workloads, clusters and pairs of them; and what figures are compared with."""
+    """Indices of the measured workloads, clusters and pairs of them, and the scale of their figures."""
 
     workload: Mapping[str, int]
     cluster: Mapping[str, int]
@@ -239,7 +313,7 @@ class Names:
         pairs = sorted({(step.workload, step.cluster) for step in steps})
         clusters = {step.cluster: step for step in steps}.values()
         figures = {name: [each[name] for each in map(_figures, clusters)] for name in ("flops", "bandwidth")}
-        scale = {name: _mean_log(values) for name, values in figures.items()} | {"link": float(np.log(_USUAL_LINK))}
+        scale = {name: _mean_log(values) for name, values in figures.items()} | {"link": float(np.log(_DEFAULT_LINK))}
         return cls(
             workload=names[0], cluster=names[1], pair={pair: number for number, pair in enumerate(pairs)}, scale=scale
         )
@@ -256,7 +330,7 @@ class Names:
         """The steps as columns.
 
         Raises:
-            NotFoundError: if a workload was never seen.
+            NotFoundError: A workload was not measured.
         """
         for step in steps:
             if step.workload not in self.workload:
@@ -300,5 +374,5 @@ def _mean_log(values: Sequence[float | None]) -> float | None:
 
 
 def _compare(value: float | None, scale: float | None) -> float:
-    """A figure that nobody named counts as the mean of those named."""
+    """The log of a figure relative to the mean; 0 where it is unknown."""
     return 0.0 if value is None or scale is None else float(np.log(value) - scale)

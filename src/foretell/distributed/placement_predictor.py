@@ -1,4 +1,4 @@
-"""From a table of measured steps to steps on other GPUs, and how sure that is."""
+"""Predicts steps on other placements from a table of measured ones, with intervals and warnings."""
 
 import statistics
 from collections import Counter
@@ -9,58 +9,58 @@ from foretell.core.errors import ImportDataError
 from foretell.core.prediction import Estimate
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.distributed.data_parallel import GROWTHS, ParallelModel, ParallelTime, score_growths
-from foretell.distributed.measured_range import SPLITS, find_learnable
+from foretell.distributed.measured_range import SPLITS, Distance, find_fittable
 from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep, Placement, TimedStep
 
-_MOST_PAIRS = 30  # workloads on clusters that are learned from at once: more take minutes
-_FARTHEST = 2  # times the GPUs, or the batch, that were measured: beyond it, a warning
+_MOST_PAIRS = 30  # workloads on clusters to fit at once: more take minutes
+_FARTHEST = 2  # times the measured GPUs or batch: beyond it, there is a warning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPredictor:
-    """A model of steps with what it learned from."""
+    """A fitted model of steps, and its rows."""
 
     model: ParallelModel
     rows: Sequence[TimedStep]
 
     @classmethod
     def fit(cls, rows: Sequence[TimedStep], *, workload: str, cluster: str) -> "PlacedPredictor":
-        """Learn all rows, by the growth that tells best what is left out of them: more GPUs, or a cluster never seen.
+        """Fit to rows, by the growth that best predicts those held back: more GPUs, or another cluster.
 
-        Its bounds are for this workload and cluster.
+        Its intervals are for this workload and cluster.
 
         Raises:
-            ImportDataError: if the rows cannot be learned from.
+            ImportDataError: The rows cannot be fitted to.
         """
         if not any(sum(row.placed.gpus) > 1 for row in rows):
             raise ImportDataError(
-                f"none of {len(rows)} steps ran on more than one GPU: nothing tells what gradients cost. "
+                f"none of {len(rows)} steps ran on more than one GPU, so the cost of gradients is unknown. "
                 "Measure a step on two GPUs, and one on two nodes"
             )
         rows = _choose_rows(rows, workload, cluster)
-        seen = any((row.placed.workload, row.placed.cluster) == (workload, cluster) for row in rows)
-        kinds = ("more", "seen") if seen else ("new",)
+        measured = any((row.placed.workload, row.placed.cluster) == (workload, cluster) for row in rows)
+        kinds = (Distance.MORE_GPUS, Distance.MEASURED) if measured else (Distance.OTHER_CLUSTER,)
         folds = SPLITS[kinds[0]](rows)
         scores = score_growths(folds) if folds else {}
         model = ParallelModel(min(scores, key=scores.__getitem__) if scores else GROWTHS[0]).fit(rows)
-        return cls(model=model.learn_bounds(rows, kinds), rows=rows)
+        return cls(model=model.calibrate(rows, kinds), rows=rows)
 
     def predict(self, steps: Sequence[PlacedStep], *, level: float = 0.9) -> list[PlacedPrediction]:
-        """What is told of each step, in order.
+        """The time of each step, in order.
 
         Raises:
-            NotFoundError: if a workload was never measured.
+            NotFoundError: A workload was not measured.
         """
-        told = self.model.predict(steps, level=level)
-        return [self._build(step, each, level) for step, each in zip(steps, told, strict=True)]
+        times = self.model.predict(steps, level=level)
+        return [self._build(step, time, level) for step, time in zip(steps, times, strict=True)]
 
-    def _build(self, step: PlacedStep, told: ParallelTime, level: float) -> PlacedPrediction:
+    def _build(self, step: PlacedStep, time: ParallelTime, level: float) -> PlacedPrediction:
         measured = [row.step_s for row in self._list_like(step) if row.placed.batch == step.batch]
         return PlacedPrediction(
             step=step,
-            step_s=Estimate(value=told.step_s, low=told.low_s, high=told.high_s, level=level),
-            compute_s=told.compute_s,
-            exposed_s=told.exposed_s,
+            step_s=Estimate(value=time.step_s, low=time.low_s, high=time.high_s, level=level),
+            compute_s=time.compute_s,
+            exposed_s=time.exposed_s,
             measured_s=statistics.median(measured) if measured else None,
             warnings=tuple(self._list_warnings(step)),
         )
@@ -74,32 +74,32 @@ class PlacedPredictor:
         own = [placed for placed in here if placed.workload == step.workload]
         if not here:
             known = sorted({row.placed.cluster for row in self.rows})
-            text = f"No step on {step.cluster} was measured, only on {', '.join(known)}: bounds are wide."
+            text = f"No step on {step.cluster} was measured, only on {', '.join(known)}: the interval is wide."
             return [
                 build_warning("cluster-not-measured", text, cluster=step.cluster, measured=known),
                 *self._list_unused(step),
             ]
         if not own:
-            text = f"{step.workload} was never measured on {step.cluster}, only elsewhere."
+            text = f"{step.workload} was not measured on {step.cluster}, only on other clusters."
             return [build_warning("workload-not-measured", text, workload=step.workload, cluster=step.cluster)]
-        return [*_warn_of_place(step, here), *_warn_of_batch(step, own)]
+        return [*_warn_of_placement(step, here), *_warn_of_batch(step, own)]
 
     def _list_unused(self, step: PlacedStep) -> list[PredictionWarning]:
-        """Figures that tell nothing, because none of what was measured has them."""
+        """Figures that have no effect, because no row has them."""
         rows = [row.placed for row in self.rows]
         unused = []
         if step.device is not None and not any(placed.device for placed in rows):
-            text = f"No row names its device: the figures of {step.device.name} change nothing."
+            text = f"No row has a device: the figures of {step.device.name} have no effect."
             unused.append(build_warning("figures-not-used", text, column="device"))
         if step.link_bytes_per_s is not None and not any(placed.link_bytes_per_s for placed in rows):
-            text = "No row names its link: its rate changes nothing."
+            text = "No row has a link: its rate has no effect."
             unused.append(build_warning("figures-not-used", text, column="link"))
         return unused
 
 
 def _choose_rows(rows: Sequence[TimedStep], workload: str, cluster: str) -> list[TimedStep]:
-    """Those that can be learned from; of many workloads and clusters, those that have most to do with what is asked."""
-    known = find_learnable(rows) | {workload}
+    """Rows to fit to; of many workloads and clusters, those nearest to the requested ones."""
+    known = find_fittable(rows) | {workload}
     counts = Counter(
         (row.placed.workload, row.placed.cluster) for row in rows if row.placed.workload in known
     ).most_common()
@@ -112,11 +112,11 @@ def _get_place(step: PlacedStep) -> tuple[str, str, Placement]:
     return step.workload, step.cluster, tuple(sorted(step.gpus))
 
 
-def _warn_of_place(step: PlacedStep, here: Sequence[PlacedStep]) -> list[PredictionWarning]:
+def _warn_of_placement(step: PlacedStep, here: Sequence[PlacedStep]) -> list[PredictionWarning]:
     if len(step.gpus) > 1 and not any(len(placed.gpus) > 1 for placed in here):
         text = (
-            f"No step on several nodes of {step.cluster} was measured: what the network between them costs is a guess. "
-            "One step on two nodes would tell the most."
+            f"No step on several nodes of {step.cluster} was measured: the cost of the network between them is a "
+            "guess. Measure one step on two nodes."
         )
         return [build_warning("nodes-not-measured", text, cluster=step.cluster, nodes=len(step.gpus))]
     full, most = max(max(placed.gpus) for placed in here), max(sum(placed.gpus) for placed in here)
@@ -134,7 +134,7 @@ def _warn_of_batch(step: PlacedStep, own: Sequence[PlacedStep]) -> list[Predicti
     if low / _FARTHEST <= step.batch <= high * _FARTHEST:
         return []
     measured = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-    text = f"A batch of {step.batch:g}: {measured} were measured."
+    text = f"A batch of {step.batch:g}; measured: {measured}."
     return [_warn_of_range("batch", step.batch, text, low=low, high=high)]
 
 

@@ -1,4 +1,4 @@
-"""What distributed training will consume, as a plot: an iteration over time, and what would change."""
+"""Plots a prediction of distributed training: an iteration over time, and what changes would do."""
 
 from collections.abc import Sequence
 
@@ -9,18 +9,18 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from foretell.core.cycles import Resource
 from foretell.distributed.consumption import Change, ConsumptionPrediction, CycleEstimate, Outlook, Strategy
-from foretell.distributed.render import describe_setting, find_value, name_resource, render_amount, render_change
+from foretell.distributed.render import describe_setting, name_resource, render_amount, render_change
 from foretell.render.figures import ACCENT, INK, MUTED, PICK, house_style
 from foretell.render.phrases import clean_line, render_level
 from foretell.steps.render import render_time
 
 _WIDTH, _HEAD, _PANEL, _CURVES = 9.6, 1.2, 1.0, 2.6  # inches
 _LONGEST_TITLE = 90
-_ITERATIONS = 2  # that are drawn, so that the cycle is seen
+_ITERATIONS = 2  # that are drawn, to show the cycle
 
 
 def draw_outlook(outlook: Outlook) -> Figure:
-    """Two iterations of each resource with bursts shaded, above the iteration over each thing that may change."""
+    """Two iterations of each resource with bursts shaded; below, the iteration over each change."""
     asked = outlook.asked
     below = _CURVES if outlook.shown else 0.0
     above = _HEAD + _PANEL * max(1, len(asked.cycles))
@@ -47,7 +47,7 @@ def _draw_iterations(part: SubFigure, asked: ConsumptionPrediction) -> None:
         _draw_resource(axes, resource, cycle, asked)
     whole_s = asked.iteration.value
     panels[-1].set_xlim(0, 1e3 * _ITERATIONS * whole_s)
-    panels[-1].set_xlabel("ms; where in an iteration bursts lie is only sketched")
+    panels[-1].set_xlabel("ms; the order of bursts in an iteration is schematic")
 
 
 def _draw_resource(axes: Axes, resource: Resource, cycle: CycleEstimate, asked: ConsumptionPrediction) -> None:
@@ -71,7 +71,7 @@ def _draw_resource(axes: Axes, resource: Resource, cycle: CycleEstimate, asked: 
 
 
 def place_burst(resource: Resource, asked: ConsumptionPrediction) -> float:
-    """When in an iteration a burst begins: compute first, what is received last, and what is sent before that."""
+    """When in an iteration a burst is drawn: compute first, receiving last, sending before it."""
     if resource in (Resource.COMPUTE, Resource.MEMORY):
         return 0.0
     received = asked.cycles.get(Resource.RECEIVE)
@@ -83,7 +83,7 @@ def place_burst(resource: Resource, asked: ConsumptionPrediction) -> float:
 def _draw_changes(part: SubFigure, outlook: Outlook) -> None:
     panels = np.atleast_1d(part.subplots(1, len(outlook.shown), sharey=True))
     for axes, (change, row) in zip(panels, outlook.shown.items(), strict=True):
-        _draw_change(axes, change, row, asked=find_value(change, outlook.asked))
+        _draw_change(axes, change, row, asked=outlook.asked.get_value(change))
     panels[0].set_ylabel("iteration, ms")
     panels[0].set_ylim(bottom=0)
     level = render_level(outlook.asked.iteration.level)
@@ -100,7 +100,7 @@ def _draw_change(axes: Axes, change: Change, row: Sequence[ConsumptionPrediction
     axes.plot(places, value, color=ACCENT, linewidth=1.6, marker="o", markersize=4)
     compute = [1e3 * one.compute_s for one in row]
     axes.plot(places, compute, color=MUTED, linewidth=1.2, linestyle="--", label="compute")
-    at = [find_value(change, one) for one in row].index(asked)
+    at = [one.get_value(change) for one in row].index(asked)
     axes.plot(places[at], value[at], color=PICK, marker="o", markersize=7, linestyle="none", label="as asked")
     axes.tick_params(length=0)
     axes.set_xlabel(change.value)

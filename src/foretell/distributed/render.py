@@ -1,8 +1,7 @@
-"""What distributed training will consume, for the terminal."""
+"""Renders predictions of distributed training as text and JSON."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -13,9 +12,24 @@ from foretell.core.cycles import Resource
 from foretell.core.prediction import Estimate
 from foretell.core.serialization import to_record
 from foretell.core.units import render_link, render_rate
-from foretell.distributed.consumption import Change, ConsumptionPrediction, CycleEstimate, Outlook, Setting, Strategy
-from foretell.distributed.training_jobs import JobProgress
-from foretell.render.phrases import clean_line, count, render_interval, render_level
+from foretell.distributed.api import LearnedConsumption
+from foretell.distributed.consumption import (
+    Change,
+    ConsumptionPrediction,
+    CycleEstimate,
+    Limit,
+    LimitedBy,
+    Outlook,
+    Setting,
+    Strategy,
+)
+from foretell.distributed.placed_steps import (
+    ChoiceReason,
+    PlacedPrediction,
+    PlacementComparison,
+    render_placement,
+)
+from foretell.render.phrases import count, render_interval, render_level
 from foretell.render.tables import (
     HEADING,
     QUIET,
@@ -28,8 +42,12 @@ from foretell.render.tables import (
 )
 from foretell.steps.render import render_time
 
-_LITTLE, _MUCH = 0.1, 0.25  # of an iteration: what waits less hardly limits it, or is not what limits it most
-_LEAST = 0.005  # of an iteration: what saves less saves nothing
+Record = dict[str, Any]
+
+_LEAST = 0.005  # smaller shares are shown as "< 1 %"
+_WHOLE = 99.5  # larger rates have no decimals
+_WITHOUT_NETWORK = "The traffic of each worker was not measured: that needs network namespaces, so root on Linux."
+_WITHOUT_COMPUTE = "No bursts of compute were measured: of compute, only its time was fitted."
 
 
 def name_resource(resource: Resource, prediction: ConsumptionPrediction) -> str:
@@ -39,7 +57,7 @@ def name_resource(resource: Resource, prediction: ConsumptionPrediction) -> str:
 
 
 def name_unit(resource: Resource, prediction: ConsumptionPrediction) -> str:
-    """What amounts of a resource are counted in."""
+    """The unit of a resource's amounts."""
     if resource in (Resource.TRANSMIT, Resource.RECEIVE):
         return "bytes/s"
     return "cores" if resource is Resource.COMPUTE and not prediction.gpu else "share"
@@ -56,12 +74,12 @@ def render_amount(resource: Resource, amount: float, prediction: ConsumptionPred
 
 
 def explain_missing(resource: Resource, prediction: ConsumptionPrediction) -> str:
-    """Why nothing is told of a resource."""
+    """Why there is no prediction of a resource."""
     if resource is Resource.MEMORY:
-        return "not told: no training on a GPU was measured, and nothing stands in for it on a CPU"
+        return "not predicted: no training on a GPU was measured, and a CPU has no such figure"
     if resource is not Resource.COMPUTE and not prediction.setting.communicates:
-        return "none: one worker has nobody to talk to"
-    return "not told: it could not be measured in the trainings that were learned from"
+        return "none: there is one worker"
+    return "not predicted: it was not measured in the trainings that the model was fitted to"
 
 
 def describe_setting(setting: Setting) -> str:
@@ -72,127 +90,64 @@ def describe_setting(setting: Setting) -> str:
     else:
         how = f"{workers} and {count(setting.servers, 'server')}{'' if setting.synchronous else ', asynchronous'}"
     link = setting.link_bytes_per_s
-    return f"{how}, {'no link named' if link is None else f'links of {render_link(link)}'}, {setting.device}"
+    return f"{how}, {'no link' if link is None else f'links of {render_link(link)}'}, {setting.device}"
 
 
 def render_change(change: Change, prediction: ConsumptionPrediction) -> str:
     """The value of what is changed: ``10 Gb/s``, ``4``."""
-    value = find_value(change, prediction)
+    value = prediction.get_value(change)
     return render_link(value) if change is Change.LINK else f"{value:,.0f}"
 
 
-def find_value(change: Change, prediction: ConsumptionPrediction) -> float:
-    """The value of what is changed, as a number."""
-    setting = prediction.setting
-    return {
-        Change.LINK: setting.link_bytes_per_s or 0.0,
-        Change.WORKERS: setting.workers,
-        Change.SERVERS: setting.servers,
-        Change.BATCH: prediction.workload.batch,
-    }[change]
-
-
-def is_unsure(told: ConsumptionPrediction, asked: ConsumptionPrediction) -> bool:
-    """Whether a change leads outside of what was measured."""
-    return bool(told.outside - asked.outside)
-
-
-def is_asked(told: ConsumptionPrediction, outlook: Outlook) -> bool:
-    """Whether nothing is changed."""
-    asked = outlook.asked
-    return (told.setting, told.workload.batch) == (asked.setting, asked.workload.batch)
-
-
-def find_busy_share(resource: Resource, prediction: ConsumptionPrediction) -> float | None:
-    """Of an iteration, that a resource is in a burst."""
-    cycle = prediction.cycles.get(resource)
-    return None if cycle is None else cycle.burst_s.value / (cycle.burst_s.value + cycle.idle_s.value)
-
-
 def render_short_interval(estimate: Estimate, render: Callable[[float], str]) -> str:
-    """``7.29 - 15.8 ms``: the unit once, where both bounds have the same."""
+    """``7.29 - 15.8 ms``: the unit once if both bounds have the same."""
     low, high = render(estimate.low), render(estimate.high)
     number, _, unit = low.partition(" ")
     return f"{number if unit and high.endswith(f' {unit}') else low} - {high}"
 
 
 def render_share(share: float) -> str:
-    """``62 %``, never a small one as none: ``< 1 %``."""
+    """``62 %``; a small one is ``< 1 %`` and not ``0 %``."""
     return "< 1 %" if 0 < share < _LEAST else f"{100 * share:.0f} %"
 
 
-# What limits
-
-
-def describe_limit(outlook: Outlook) -> str:
+def describe_limit(limit: Limit) -> str:
     """What limits a training, and what would help, in a sentence or two."""
-    if not outlook.asked.setting.communicates:
+    if limit.link_saving is None and not limit.exposed_share:
         return "Compute is the limit: there is no communication to wait for."
-    more = _find_saving(outlook, Change.SERVERS, further=1)
-    further = "" if more is None else f" One more server {_render_saving(more)}."
-    return f"{_describe_cause(outlook.asked.exposed_share, _find_saving(outlook, Change.LINK, factor=2.0))}{further}"
-
-
-def _describe_cause(waits: float, saved: float | None) -> str:
-    if waits < _MUCH:
-        mostly = "" if waits < _LITTLE else ", mostly"
-        cause = f"Compute is the limit{mostly}: {render_share(waits)} of an iteration waits for communication"
-    elif saved is None or saved < _LITTLE:
-        but = "" if saved is None else ", but not the link"
-        cause = f"Communication is the limit{but}: {render_share(waits)} of an iteration waits for it"
-    else:
-        cause = f"The link is the limit: {render_share(waits)} of an iteration waits for it"
-    return f"{cause}." if saved is None else f"{cause}; twice the link {_render_saving(saved)}."
+    waits = f"{render_share(limit.exposed_share)} of an iteration waits"
+    not_link = "" if limit.link_saving is None else ", but not the link"
+    cause = {
+        LimitedBy.COMPUTE: f"Compute is the limit{', mostly' if limit.mostly else ''}: {waits} for communication",
+        LimitedBy.COMMUNICATION: f"Communication is the limit{not_link}: {waits} for it",
+        LimitedBy.LINK: f"The link is the limit: {waits} for it",
+    }[limit.by]
+    link = "" if limit.link_saving is None else f"; twice the link {_render_saving(limit.link_saving)}"
+    server = "" if limit.server_saving is None else f" One more server {_render_saving(limit.server_saving)}."
+    return f"{cause}{link}.{server}"
 
 
 def _render_saving(saved: float) -> str:
     return f"saves {100 * saved:.0f} %" if saved >= _LEAST else "saves nothing"
 
 
-def _find_saving(outlook: Outlook, change: Change, *, factor: float = 1.0, further: int = 0) -> float | None:
-    """The share of an iteration that a change saves; ``None`` if it was not told."""
-    wanted = factor * find_value(change, outlook.asked) + further
-    told = [each for each in outlook.others.get(change, ()) if find_value(change, each) == wanted]
-    return 1 - told[0].iteration.value / outlook.asked.iteration.value if told else None
-
-
-Record = dict[str, Any]
-
-
-class Learned(Protocol):
-    """What was learned from measured trainings."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def jobs(self) -> int: ...
-    @property
-    def disturbed(self) -> int: ...
-    @property
-    def settings(self) -> Iterable[Setting]: ...
-    @property
-    def resources(self) -> frozenset[Resource]: ...
-    @property
-    def transferred(self) -> bool: ...
-    @property
-    def path(self) -> Path: ...
-    @property
-    def measured(self) -> Path: ...
-
-
 def build_outlook_record(outlook: Outlook) -> Record:
-    """Seconds, bytes a second, cores or shares of a GPU; ``changes`` has what would change, one thing at a time."""
+    """Seconds, bytes a second, cores or shares of a GPU; ``changes`` has predictions with one thing changed."""
+    limit = outlook.limit
     return {
         **build_consumption_record(outlook.asked),
-        "limit": describe_limit(outlook),
+        "limit": describe_limit(limit),
+        "limited_by": limit.by.value,
+        "link_saving": limit.link_saving,
+        "server_saving": limit.server_saving,
         "changes": {
-            change.value: [build_consumption_record(told) for told in row] for change, row in outlook.shown.items()
+            change.value: [build_consumption_record(each) for each in row] for change, row in outlook.shown.items()
         },
     }
 
 
 def build_consumption_record(prediction: ConsumptionPrediction) -> Record:
-    """A prediction; a resource of which nothing is told says why."""
+    """A prediction; a resource without one has the reason."""
     return {
         "name": prediction.workload.name,
         "batch": prediction.workload.batch,
@@ -213,33 +168,27 @@ def _build_resource(resource: Resource, prediction: ConsumptionPrediction) -> Re
     return {"unit": name_unit(resource, prediction), "cycle": to_record(cycle), "why": why}
 
 
-def build_learned_consumption_record(learned: Learned) -> Record:
-    """What was learned from, and where it is kept."""
+def build_learned_consumption_record(learned: LearnedConsumption) -> Record:
+    """The fitted model: its trainings and its file."""
     return {
         "name": learned.name,
+        "method": learned.method,
         "jobs": learned.jobs,
         "disturbed": learned.disturbed,
         "settings": [to_record(setting) for setting in learned.settings],
         "resources": sorted(learned.resources),
-        "transferred": learned.transferred,
+        "transferred_from": learned.transferred_from,
         "file": str(learned.path),
         "measured": str(learned.measured),
     }
 
 
-_WHOLE = 99.5  # rates from here on have no decimals
-_WITHOUT_NETWORK = (
-    "What each worker sends and receives could not be told apart: that needs network namespaces, so root on Linux."
-)
-_WITHOUT_COMPUTE = "No bursts of compute could be told apart: of compute nothing was learned but how long it takes."
-
-
 def render_outlook(outlook: Outlook) -> Group:
-    """The iteration, what limits it, the cycle of each resource, and what would change."""
+    """The iteration, its limit, the cycle of each resource, and predictions with one thing changed."""
     asked = outlook.asked
     return stack(
         _build_card(asked),
-        build_line(describe_limit(outlook)),
+        build_line(describe_limit(outlook.limit)),
         build_line(""),
         build_line("What each worker consumes", HEADING),
         _build_cycles(asked),
@@ -258,7 +207,7 @@ def _build_card(asked: ConsumptionPrediction) -> Panel:
             ("Iteration", f"{render_time(whole.value)} ({interval})"),
             ("Compute", f"{render_time(asked.compute_s)}, {render_share(asked.compute_s / whole.value)}"),
             ("Exposed communication", f"{render_time(asked.exposed_s)}, {render_share(asked.exposed_share)}"),
-            ("Examples a second", f"{_render_rate(asked.examples_per_s)} over all workers"),
+            ("Examples per second", f"{_render_rate(asked.examples_per_s)}, all workers"),
         ]
     )
     title = build_line(f" {asked.workload.name}, batch {asked.workload.batch:,} for each worker ", HEADING)
@@ -266,7 +215,8 @@ def _build_card(asked: ConsumptionPrediction) -> Panel:
 
 
 def _build_cycles(asked: ConsumptionPrediction) -> Table:
-    numbers = ("Burst", "between", "Idle", "between", "In bursts", "between")
+    level = render_level(asked.iteration.level)
+    numbers = ("Burst", level, "Idle", level, "In bursts", level)
     table = build_table("Resource", *numbers, numbers=numbers)
     for resource in Resource:
         cycle = asked.cycles.get(resource)
@@ -295,38 +245,38 @@ def _list_changes(outlook: Outlook) -> Iterator[RenderableType]:
     yield build_line("What would change", HEADING)
     yield _build_changes(outlook)
     lines = ["*: as asked", "sending: share of an iteration in bursts"]
-    if any(is_unsure(told, outlook.asked) for row in outlook.shown.values() for told in row):
-        lines.append("?: outside of what was measured")
+    if any(outlook.is_extrapolated(each) for row in outlook.shown.values() for each in row):
+        lines.append("?: outside the measured range")
     yield build_line("; ".join(lines), QUIET)
 
 
 def _build_changes(outlook: Outlook) -> Table:
-    numbers = ("", "Iteration", "between", "Examples/s", "Exposed", "Sending")
-    table = build_table("With another", *numbers, numbers=numbers)
+    numbers = ("", "Iteration", render_level(outlook.asked.iteration.level), "Examples/s", "Exposed", "Sending")
+    table = build_table("Changed", *numbers, numbers=numbers)
     for change, row in outlook.shown.items():
-        for place, told in enumerate(row):
+        for place, each in enumerate(row):
             add_cells(
                 table,
                 change.value if place == 0 else "",
-                f"{_mark(told, outlook)}{render_change(change, told)}",
-                *_list_changed(told),
-                style=HEADING if is_asked(told, outlook) else "",
+                f"{_mark(each, outlook)}{render_change(change, each)}",
+                *_list_changed(each),
+                style=HEADING if outlook.is_asked(each) else "",
             )
     return table
 
 
-def _mark(told: ConsumptionPrediction, outlook: Outlook) -> str:
-    if is_asked(told, outlook):
+def _mark(prediction: ConsumptionPrediction, outlook: Outlook) -> str:
+    if outlook.is_asked(prediction):
         return "* "
-    return "? " if is_unsure(told, outlook.asked) else ""
+    return "? " if outlook.is_extrapolated(prediction) else ""
 
 
-def _list_changed(told: ConsumptionPrediction) -> Iterator[str]:
-    yield render_time(told.iteration.value)
-    yield render_short_interval(told.iteration, render_time)
-    yield _render_rate(told.examples_per_s)
-    yield render_share(told.exposed_share)
-    sending = find_busy_share(Resource.TRANSMIT, told)
+def _list_changed(prediction: ConsumptionPrediction) -> Iterator[str]:
+    yield render_time(prediction.iteration.value)
+    yield render_short_interval(prediction.iteration, render_time)
+    yield _render_rate(prediction.examples_per_s)
+    yield render_share(prediction.exposed_share)
+    sending = prediction.find_burst_share(Resource.TRANSMIT)
     yield "-" if sending is None else render_share(sending)
 
 
@@ -334,28 +284,122 @@ def _render_rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= _WHOLE else f"{rate:.3g}"
 
 
-# Learning
-
-
-def describe_job(progress: JobProgress) -> str:
-    """``12/20 conv 11: 84.2 ms an iteration, quiet``."""
-    place = f"{progress.done}/{progress.asked}"
-    if progress.iteration_s is None:
-        return clean_line(f"{place} number {progress.number}: failed ({progress.failed})")
-    quiet = "disturbed by others" if progress.disturbed else "quiet"
-    return f"{place} {progress.family} {progress.number}: {render_time(progress.iteration_s)} an iteration, {quiet}"
-
-
-def render_learned_consumption(learned: Learned) -> Group:
-    """What was learned from, where it is kept, and how to use it."""
-    how = "carried over from what ships" if learned.transferred else "learned from scratch"
-    settings = list(learned.settings)
-    disturbed = f" {count(learned.disturbed, 'measurement')} disturbed by others." if learned.disturbed else ""
+def render_learned_consumption(learned: LearnedConsumption) -> Group:
+    """What the model was fitted to, its file, and how to use it."""
+    source = learned.transferred_from
+    how = "fitted from scratch" if source is None else f"transferred from {source}"
+    disturbed = f" {count(learned.disturbed, 'measurement')} disturbed by other processes." if learned.disturbed else ""
     network = Resource.TRANSMIT in learned.resources
     return stack(
-        build_line(f"{learned.name}: {how}, with {count(learned.jobs, 'measured training')}.{disturbed}", HEADING),
-        *(build_line(f"- {describe_setting(setting)}") for setting in settings),
+        build_line(
+            f"{learned.name}: {learned.method}, {how}, with {count(learned.jobs, 'measured training')}.{disturbed}",
+            HEADING,
+        ),
+        *(build_line(f"- {describe_setting(setting)}") for setting in learned.settings),
         None if network else build_line(_WITHOUT_NETWORK, QUIET),
         None if Resource.COMPUTE in learned.resources else build_line(_WITHOUT_COMPUTE, QUIET),
-        build_line(f"Kept in {learned.path}; 'foretell consumption predict --model {learned.name}' uses it."),
+        build_line(f"Saved in {learned.path}; 'foretell consumption predict --model {learned.name}' uses it."),
     )
+
+
+# Placements
+
+
+def describe_choice(comparison: PlacementComparison) -> str:
+    """The recommended placement and the reason, in a sentence or two."""
+    smallest, choice = comparison.smallest, comparison.choice
+    if choice is not None:
+        share = comparison.get_efficiency(choice)
+        times = choice.examples_per_s / smallest.examples_per_s
+        warning = f" Warning: {choice.warnings[0]}" if choice.warnings else ""
+        return (
+            f"Request {render_gpus(choice)}: {times:.2g} times the examples per second of {render_gpus(smallest)}, "
+            f"with an efficiency of {render_share(share)}; {render_share(choice.exposed_share)} of a step waits for "
+            f"gradients.{warning}"
+        )
+    gpus, waits = render_gpus(smallest), render_share(smallest.exposed_share)
+    low = f"the efficiency of more GPUs is below {render_share(comparison.efficiency)}"
+    unmeasured = ", or outside the measured range" if comparison.partly_extrapolated else ""
+    return {
+        ChoiceReason.NO_LARGER: f"{waits} of a step on {gpus} waits for gradients.",
+        ChoiceReason.NOT_MEASURED: f"Stay with {gpus} until more is measured. {comparison.first_warning}",
+        ChoiceReason.INEFFICIENT: f"Stay with {gpus}: {low}{unmeasured}.",
+    }[comparison.reason]
+
+
+def render_gpus(prediction: PlacedPrediction) -> str:
+    """``1 GPU``, ``8 GPUs``, ``2x8 GPUs``."""
+    return f"{render_placement(prediction.step.gpus)} GPU{'s' if prediction.count > 1 else ''}"
+
+
+def render_placements(comparison: PlacementComparison) -> Group:
+    """The recommended placement, then a row for each."""
+    step = comparison.predictions[0].step
+    return stack(
+        build_line(f"{step.workload} on {step.cluster}, batch {step.batch:g} for each GPU", HEADING),
+        build_line(describe_choice(comparison)),
+        _build_placements(comparison),
+        build_line(_build_legend(comparison), QUIET),
+        *build_warnings(warning for each in comparison.predictions for warning in each.warnings),
+    )
+
+
+def _build_placements(comparison: PlacementComparison) -> Table:
+    level = render_level(comparison.predictions[0].step_s.level)
+    numbers = ("Step", level, "Measured", "Waits", "Examples/s", "Efficiency", "GPU h/M")
+    table = build_table("GPUs", *numbers, numbers=numbers)
+    for each in comparison.predictions:
+        mark = f"{'*' if each is comparison.choice else ''}{'?' if each.warnings else ''}"
+        add_cells(
+            table,
+            f"{mark:<2} {render_placement(each.step.gpus)}",
+            render_time(each.step_s.value),
+            render_short_interval(each.step_s, render_time),
+            "" if each.measured_s is None else render_time(each.measured_s),
+            render_share(each.exposed_share),
+            f"{each.examples_per_s:,.3g}" if each.examples_per_s < 1000 else f"{each.examples_per_s:,.0f}",
+            render_share(comparison.get_efficiency(each)),
+            f"{each.gpu_hours_per_million:,.3g}",
+            style=HEADING if each is comparison.choice else "",
+        )
+    return table
+
+
+def _build_legend(comparison: PlacementComparison) -> str:
+    words = ["waits: for gradients", "GPU h/M: GPU hours for a million examples"]
+    if comparison.choice is not None:
+        words.append(f"*: the most examples per second at {render_share(comparison.efficiency)} efficiency or more")
+    if any(each.warnings for each in comparison.predictions):
+        words.append("?: outside the measured range")
+    return "; ".join(words)
+
+
+def build_placements_record(comparison: PlacementComparison) -> Record:
+    """Seconds, examples per second, the efficiency of each placement; ``choice`` is the one to request."""
+    first, choice = comparison.predictions[0].step, comparison.choice
+    return {
+        "workload": first.workload,
+        "cluster": first.cluster,
+        "batch": first.batch,
+        "efficiency_wanted": comparison.efficiency,
+        "choice": None if choice is None else render_placement(choice.step.gpus),
+        "reason": comparison.reason.value,
+        "why": describe_choice(comparison),
+        "placements": [
+            {
+                "placement": render_placement(each.step.gpus),
+                "gpus": each.count,
+                "nodes": len(each.step.gpus),
+                "step_s": to_record(each.step_s),
+                "compute_s": each.compute_s,
+                "exposed_s": each.exposed_s,
+                "exposed_share": each.exposed_share,
+                "examples_per_s": each.examples_per_s,
+                "efficiency": comparison.get_efficiency(each),
+                "gpu_hours_per_million": each.gpu_hours_per_million,
+                "measured_s": each.measured_s,
+                "warnings": to_record(each.warnings),
+            }
+            for each in comparison.predictions
+        ],
+    }

@@ -1,4 +1,4 @@
-"""A training step as a graph of operators, and smaller graphs made of it by grouping."""
+"""A training step as a graph of operators, and smaller graphs by grouping, as Driple uses them."""
 
 import math
 import re
@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from foretell.core.errors import MissingExtraError
-from foretell.core.workload import Gradient, Operator, Shape, StepPhase, Workload
+from foretell.core.workload import Operator, Shape, StepPhase, Workload
 
 Edge: TypeAlias = tuple[int, int]
 Sizes: TypeAlias = tuple[tuple[int, int], ...]
@@ -26,20 +26,20 @@ class Node:
     kinds: tuple[tuple[str, int], ...]  # kinds of operators with their phase, and how many of each
     bytes_: float  # of the results
     flops: float
-    phase: StepPhase  # of most
+    phase: StepPhase  # of most operators
     size: int = 1  # operators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepGraph:
-    """Operators, or groups of them, and who reads whose results."""
+    """Operators, or groups of them, and the edges between them."""
 
     nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]  # from a result's maker to its reader
+    edges: tuple[Edge, ...]  # from the producer of a result to its reader
 
 
 def build_graph(workload: Workload) -> StepGraph:
-    """A node for each operator; an edge for each source. Without sources, each reads the one before."""
+    """A node for each operator and an edge for each source; without sources, a chain."""
     edges = tuple((source, place) for place, sources in enumerate(workload.sources) for source in sources)
     if not workload.sources:
         edges = tuple((place, place + 1) for place in range(len(workload.operators) - 1))
@@ -56,7 +56,7 @@ def _build_node(operator: Operator) -> Node:
 
 
 def _count_results(operator: Operator) -> int:
-    """Elements of what an operator gives back: gradients of what it was given, in the backward phase."""
+    """Elements of an operator's results; in the backward phase these are gradients of its inputs."""
     if operator.phase is StepPhase.UPDATE:
         return max(_count(operator.output), operator.parameters)
     if operator.phase is StepPhase.FORWARD or operator.kind == "accumulate":
@@ -77,9 +77,9 @@ def _find_itemsize(dtype: str) -> int:
 
 
 def group_uniform(graph: StepGraph, size: int = UNIFORM_GROUPS, seed: int = 0) -> StepGraph:
-    """The graph made small by asynchronous fluid communities: ``size`` groups, or as it is where it has no more nodes.
+    """The graph grouped by asynchronous fluid communities into ``size`` nodes; a smaller graph stays as it is.
 
-    Parts of a graph without any edge between them are joined, in the order they run, only while groups are looked for.
+    The algorithm needs a connected graph: separate parts are joined for it, in the order in which they run.
 
     Raises:
         MissingExtraError: if networkx is not installed.
@@ -97,14 +97,14 @@ def group_uniform(graph: StepGraph, size: int = UNIFORM_GROUPS, seed: int = 0) -
 
 
 def find_sizes(graphs: Sequence[StepGraph], batch: int = BATCH) -> Sizes:
-    """Of batches of graphs of alike size: nodes of the largest, and how many groups each graph gets."""
+    """For batches of graphs of similar size: nodes of the largest, and the groups of each graph."""
     counts = sorted(len(graph.nodes) for graph in graphs)
     batches = [counts[begin : begin + batch] for begin in range(0, len(counts), batch)]
     return tuple((each[-1], find_groups(sum(each) / len(each))) for each in batches)
 
 
 def group_by_size(graph: StepGraph, sizes: Sizes, seed: int = 0) -> StepGraph:
-    """The graph made small, as the others of the batch that it belongs to; the last one if it is larger than all."""
+    """The graph grouped as those of similar size were; as the largest if it is larger than all."""
     groups = next((groups for largest, groups in sizes if len(graph.nodes) <= largest), sizes[-1][1])
     return group_uniform(graph, groups, seed)
 
@@ -112,8 +112,8 @@ def group_by_size(graph: StepGraph, sizes: Sizes, seed: int = 0) -> StepGraph:
 def find_groups(nodes: float) -> int:
     """Groups for a mean number of nodes: ten for each power of ten.
 
-    The publication says the logarithm itself, which for a thousand nodes is a graph of three, and one layer that is
-    repeated over it. Its growth is kept, and taken times ten: tens of groups, as its released program has.
+    The paper uses the logarithm itself, which is 3 groups for a thousand nodes and one repetition of the layer. Ten
+    times as many are tens of groups, as in the authors' program.
     """
     return max(2, round(GROUPS_PER_POWER * math.log10(max(nodes, 1.0))))
 
@@ -159,35 +159,3 @@ def _import_networkx() -> Any:
     except ImportError as exc:
         raise MissingExtraError("graphs of training steps need: pip install 'foretell[torch]'") from exc
     return networkx
-
-
-FIRST_BYTES = 2**20  # PyTorch's own, and the next one too
-CAP_BYTES = 25 * 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    """Gradients that are sent together: how large they are, and after which operator the last of them is ready."""
-
-    bytes_: int
-    ready: int  # place of the operator
-
-
-def find_buckets(workload: Workload, first_bytes: int = FIRST_BYTES, cap_bytes: int = CAP_BYTES) -> tuple[Bucket, ...]:
-    """The buckets that PyTorch's ``DistributedDataParallel`` sends from its second iteration on, in their order.
-
-    Gradients go into a bucket as they are ready; it is full with the one that reaches its limit. The first is small, so
-    that sending begins early. https://docs.pytorch.org/docs/stable/notes/ddp.html
-    """
-    buckets: list[Bucket] = []
-    held: list[Gradient] = []
-    for gradient in workload.gradients:
-        held.append(gradient)
-        if sum(each.bytes_ for each in held) >= (cap_bytes if buckets else first_bytes):
-            buckets.append(_close(held))
-            held = []
-    return (*buckets, _close(held)) if held else tuple(buckets)
-
-
-def _close(held: Sequence[Gradient]) -> Bucket:
-    return Bucket(bytes_=sum(each.bytes_ for each in held), ready=max(each.ready for each in held))

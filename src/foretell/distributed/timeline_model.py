@@ -1,9 +1,8 @@
-"""The default: an iteration laid out in time by what is known, corrected by what jobs showed.
+"""The default method: a timeline of the iteration, corrected by measured jobs.
 
-First, what bytes, link and operators say (:mod:`foretell.distributed.timeline`), with a few costs that are
-fitted. Then, for each metric, how far measured jobs were off that, by a smooth function of the setting and of the
-timeline itself. What a job used of its device teaches communication by how long operators really took, so that
-mistakes about operators are not mistaken for it.
+The timeline follows from bytes, link and operator times (:mod:`foretell.distributed.timeline`) and a few fitted costs.
+Then a ridge regression on the setting and the timeline corrects each metric. While costs and corrections are fitted,
+operator times are scaled to the measured use of the device, so that their errors do not appear as communication.
 """
 
 import copy
@@ -19,89 +18,89 @@ from foretell.core.cycles import Metric, Resource
 from foretell.core.model_checks import check_numbers, read_number, read_numbers, read_positive
 from foretell.core.serialization import from_record
 from foretell.core.workload import Floats, StepPhase
-from foretell.distributed._base import ConsumptionModel
+from foretell.distributed._base import TARGETS, Arrays, Target, TransferableModel, find_measured_resources, read_targets
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Strategy
-from foretell.distributed.consumption_targets import TARGETS, Target, find_taught, read_targets
-from foretell.distributed.device_demand import Demand, fit_demand, move_demand
+from foretell.distributed.device_demand import Demand, fit_demand, transfer_demand
 from foretell.distributed.timeline import FASTEST_BYTES_PER_S, Costs, Timeline, lay_out, sum_phases
 
-_LEAST = 0.02  # of an iteration: what a timeline says of nothing at all
-_RIDGE = 3.0  # jobs that a correction must outweigh
-_RANGE = 1.5  # corrections stay within so many spreads of what jobs showed
-_STRAY = 0.1  # of a logarithm: what counts as an outlier
-_FREE = 1e-6  # for what is common to all: nothing holds it
-_TRUST = 2.0  # jobs of a new setting that weigh as much as what was known before
-_MOVED_RIDGE = 10.0  # jobs of it that must speak for what not all of them share
+_LEAST = 0.02  # of an iteration: the shortest burst or idle of a timeline
+_RIDGE = 3.0  # penalty of corrections, in jobs
+_RANGE = 1.5  # corrections stay within so many times the measured range
+_OUTLIER = 0.1  # residuals beyond this logarithm count less
+_INTERCEPT_PENALTY = 1e-6
+_TRANSFER_INTERCEPT_PENALTY = 2.0  # in jobs of the new setting
+_TRANSFER_RIDGE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """How far metrics are from what the timeline says, as logarithms: a row of weights for each."""
+    """A linear model of log(measured ÷ timeline) for each metric."""
 
     weights: Floats  # targets x features, the first of which is one
     middle: Floats  # of features
     spread: Floats
-    low: Floats  # of the corrections that were seen
+    low: Floats  # limits of the correction
     high: Floats
 
     def apply(self, features: Floats) -> Floats:
         """The logarithms to add, a row for each case."""
-        told = self._scale(features) @ self.weights.T
-        return np.clip(told, self.low, self.high)
+        return np.clip(self._scale(features) @ self.weights.T, self.low, self.high)
 
-    def follow(self, features: Floats, misses: Floats, *, settings: int) -> "Correction":
-        """One more, of what jobs of a few settings are still off; features are as large as they are to this one.
+    def fit_residuals(self, features: Floats, residuals: Floats, *, settings: int) -> "Correction":
+        """A further correction for jobs of a few settings, with the feature scales of this one.
 
-        What all jobs of a setting share is seen from their middle: from afar, each such feature would be one more
-        common number, and nothing would hold them together. No job says that less than it showed is too little.
+        Features of the setting are centred at the new jobs. Otherwise each would act as one more intercept, without
+        its penalty. The limits include no correction at all.
         """
         shared = np.arange(features.shape[1]) < _OF_SETTING
         middle = np.where(shared, features.mean(axis=0), self.middle)
-        low, high = _find_range(misses)
-        begun = replace(self, middle=middle, low=np.minimum(low, 0.0), high=np.maximum(high, 0.0))
-        penalty = _penalise(features, _MOVED_RIDGE, settings=settings, level=_TRUST)
-        scaled = begun._scale(features)
-        return replace(begun, weights=np.array([_fit_weights(scaled, column, penalty) for column in misses.T]))
+        low, high = _find_range(residuals)
+        centred = replace(self, middle=middle, low=np.minimum(low, 0.0), high=np.maximum(high, 0.0))
+        penalty = _build_penalty(features, _TRANSFER_RIDGE, settings=settings, intercept=_TRANSFER_INTERCEPT_PENALTY)
+        scaled = centred._scale(features)
+        return replace(centred, weights=np.array([_fit_weights(scaled, column, penalty) for column in residuals.T]))
 
     def _scale(self, features: Floats) -> Floats:
         scaled = np.clip((features - self.middle) / self.spread, -3.0, 3.0)
         return np.column_stack([np.ones(len(scaled)), scaled])
 
 
-class PhysicsModel(ConsumptionModel):
-    """A timeline with fitted costs and learned corrections; settings are inputs."""
+class TimelineModel(TransferableModel):
+    """A timeline with fitted costs and corrections, for every setting."""
 
-    kind: ClassVar[str] = "consumption"
+    kind: ClassVar[str] = "timeline"
 
     def __init__(self, ridge: float = _RIDGE) -> None:
         self.ridge = ridge
 
     def fit(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self:
-        """Learn costs and corrections from jobs that ran."""
-        self.taught_ = find_taught(jobs)
+        """Fit demand, costs and corrections; returns itself."""
+        self.resources_ = find_measured_resources(jobs)
         self.slowest_link_ = _find_slowest(cases)
         self.demand_ = fit_demand(cases, jobs)
-        true = [_anchor(self.demand_, case, job) for case, job in zip(cases, jobs, strict=True)]
-        own = [self.demand_.find_own(case) for case in true]
-        self.costs_ = _fit_costs(true, own, jobs)
-        lines = [lay_out(case, self.costs_, own_s) for case, own_s in zip(true, own, strict=True)]
-        features = _build_features(true, lines)
-        penalty = _penalise(features, self.ridge, settings=len({case.setting for case in cases}))
-        first = _fit_correction(features, _find_misses(lines, jobs, true), penalty)
+        scaled = [_scale_to_measured(self.demand_, case, job) for case, job in zip(cases, jobs, strict=True)]
+        own = [self.demand_.find_own(case) for case in scaled]
+        self.costs_ = _fit_costs(scaled, own, jobs)
+        lines = [lay_out(case, self.costs_, own_s) for case, own_s in zip(scaled, own, strict=True)]
+        features = _build_features(scaled, lines)
+        penalty = _build_penalty(features, self.ridge, settings=len({case.setting for case in cases}))
+        first = _fit_correction(features, _find_residuals(lines, jobs, scaled), penalty)
         self.corrections_: tuple[Correction, ...] = (first,)
         return self
 
     def transfer(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> Self:
-        """Carry what was learned to another setting: costs stay, what is still off there is one more correction."""
+        """Keep the costs, scale the demand, and fit a further correction to these jobs."""
         moved = copy.copy(self)
-        moved.demand_ = move_demand(self.demand_, cases, jobs)
-        true = [_anchor(moved.demand_, case, job) for case, job in zip(cases, jobs, strict=True)]
-        lines = [moved._lay_out(case) for case in true]
-        features = _build_features(true, lines)
-        misses = _find_misses(lines, jobs, true) - self._correct(features)
-        further = self.corrections_[0].follow(features, misses, settings=len({case.setting for case in cases}))
+        moved.demand_ = transfer_demand(self.demand_, cases, jobs)
+        scaled = [_scale_to_measured(moved.demand_, case, job) for case, job in zip(cases, jobs, strict=True)]
+        lines = [moved._lay_out(case) for case in scaled]
+        features = _build_features(scaled, lines)
+        residuals = _find_residuals(lines, jobs, scaled) - self._correct(features)
+        further = self.corrections_[0].fit_residuals(
+            features, residuals, settings=len({case.setting for case in cases})
+        )
         moved.corrections_ = (*self.corrections_, further)
-        moved.taught_ = self.taught_ | find_taught(jobs)
+        moved.resources_ = self.resources_ | find_measured_resources(jobs)
         moved.slowest_link_ = min(self.slowest_link_, _find_slowest(cases))
         return moved
 
@@ -110,32 +109,32 @@ class PhysicsModel(ConsumptionModel):
         return np.asarray(sum(each.apply(features) for each in self.corrections_))
 
     def predict(self, cases: Sequence[Case]) -> list[Consumed]:
-        """What each case consumes; of a foreign one only what the timeline says."""
-        return [self._tell(case if case.foreign else self.demand_.apply(case)) for case in cases]
+        """What each case consumes; the timeline alone where no job ran on such a device."""
+        return [self._predict_case(self.demand_.apply(case) if case.device_measured else case) for case in cases]
 
-    def _tell(self, case: Case) -> Consumed:
-        asked, *slower = [case, *self._slow_down(case)]
-        lines = [self._lay_out(each) for each in (asked, *slower)]
-        known = 0.0 if case.foreign else 1.0
-        factors = np.exp(known * self._correct(_build_features([asked, *slower], lines)))
-        values = _read_line(lines[0], asked, least_idle=known * _LEAST) * factors[0]
-        # What corrects may say otherwise, but nothing takes longer because a link is faster.
+    def _predict_case(self, case: Case) -> Consumed:
+        cases = [case, *self._list_slower(case)]
+        lines = [self._lay_out(each) for each in cases]
+        known = 1.0 if case.device_measured else 0.0
+        factors = np.exp(known * self._correct(_build_features(cases, lines)))
+        values = _read_line(lines[0], case, least_idle=known * _LEAST) * factors[0]
+        # A correction could make an iteration longer on a faster link, which no iteration is.
         values[0] = min(line.iteration_s * factor[0] for line, factor in zip(lines, factors, strict=True))
-        return _build(values, lines[0], self.taught_)
+        return _build(values, lines[0], self.resources_)
 
-    def _slow_down(self, case: Case) -> Iterator[Case]:
-        """The same with a link of half the rate, again and again, down to the slowest that was measured."""
+    def _list_slower(self, case: Case) -> Iterator[Case]:
+        """The case with half the link, a quarter and so on, down to the slowest measured."""
         rate = case.setting.link_bytes_per_s or FASTEST_BYTES_PER_S
         while case.setting.communicates and (rate := rate / 2) >= self.slowest_link_:
             yield replace(case, setting=replace(case.setting, link_bytes_per_s=rate))
 
     def _lay_out(self, case: Case) -> Timeline:
-        if case.foreign:
+        if not case.device_measured:
             return lay_out(case, replace(self.costs_, slowdown=1.0))
         return lay_out(case, self.costs_, self.demand_.find_own(case))
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What was learned, as plain values and as arrays."""
+        """What was fitted, as plain values and arrays."""
         arrays = {
             f"{number}.{each.name}": np.asarray(getattr(correction, each.name))
             for number, correction in enumerate(self.corrections_)
@@ -146,17 +145,17 @@ class PhysicsModel(ConsumptionModel):
             "corrections": len(self.corrections_),
             "demand": self.demand_.to_record(),
             "costs": {each.name: getattr(self.costs_, each.name) for each in fields(Costs)},
-            "taught": sorted(self.taught_),
+            "resources": sorted(self.resources_),
             "slowest_link": self.slowest_link_,
         }
         return record, arrays
 
     @classmethod
-    def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The same model again."""
+    def from_state(cls, record: Mapping[str, Any], arrays: Arrays) -> Self:
+        """The model with this state."""
         model = cls(ridge=read_number(record["ridge"]))
         model.costs_ = from_record(Costs, read_numbers(record["costs"]))
-        model.taught_ = frozenset(Resource(word) for word in record["taught"])
+        model.resources_ = frozenset(Resource(word) for word in record["resources"])
         model.slowest_link_ = read_positive(record["slowest_link"])
         model.demand_ = Demand.from_record(record["demand"])
         model.corrections_ = tuple(_read_correction(arrays, number) for number in _count(record["corrections"]))
@@ -167,7 +166,7 @@ def _count(number: int) -> range:
     return range(min(number, _MOST_CORRECTIONS))
 
 
-def _read_correction(arrays: Mapping[str, NDArray[Any]], number: int) -> Correction:
+def _read_correction(arrays: Arrays, number: int) -> Correction:
     shapes = {"weights": (len(_COLUMNS), _FEATURES + 1), "low": (len(_COLUMNS),), "high": (len(_COLUMNS),)}
     return Correction(
         **{
@@ -177,13 +176,11 @@ def _read_correction(arrays: Mapping[str, NDArray[Any]], number: int) -> Correct
     )
 
 
-# What is told: the iteration, then the metrics of each resource
-
-_COLUMNS: tuple[Target | None, ...] = (None, *TARGETS)
+_COLUMNS: tuple[Target | None, ...] = (None, *TARGETS)  # the iteration, then the metrics of each resource
 
 
 def _read_line(line: Timeline, case: Case, *, least_burst: float = 0.0, least_idle: float = 0.0) -> Floats:
-    """What the timeline alone says of each column; bursts and idles are at least so much of the iteration."""
+    """Each column by the timeline alone; bursts and idles are at least these shares of the iteration."""
     whole = line.iteration_s
     alone = 1.0 if case.busy_s is None else float(case.busy_s.sum() / max(case.operator_s.sum(), 1e-12))
     use = case.setting.share * alone
@@ -201,26 +198,23 @@ def _read_line(line: Timeline, case: Case, *, least_burst: float = 0.0, least_id
     return np.array([whole, *(values[target] for target in TARGETS)])
 
 
-def _find_misses(lines: Sequence[Timeline], jobs: Sequence[MeasuredJob], cases: Sequence[Case]) -> Floats:
-    """Logarithms of measured ÷ laid out; not a number where nothing was measured."""
-    actual = np.column_stack([[job.iteration_s for job in jobs], read_targets(jobs)])
-    told = np.array(
+def _find_residuals(lines: Sequence[Timeline], jobs: Sequence[MeasuredJob], cases: Sequence[Case]) -> Floats:
+    """Logarithms of measured ÷ timeline; NaN where nothing was measured."""
+    measured = np.column_stack([[job.iteration_s for job in jobs], read_targets(jobs)])
+    expected = np.array(
         [_read_line(line, case, least_burst=_LEAST, least_idle=_LEAST) for line, case in zip(lines, cases, strict=True)]
     )
     with np.errstate(invalid="ignore", divide="ignore"):
-        misses = np.log(actual / told)
-    return np.where(np.isfinite(misses), misses, np.nan)
+        residuals = np.log(measured / expected)
+    return np.where(np.isfinite(residuals), residuals, np.nan)
 
 
-def _build(values: Floats, line: Timeline, taught: frozenset[Resource]) -> Consumed:
-    """Bursts and idles of each resource add up to the iteration, and so do computing and waiting.
-
-    What corrects the iteration says nothing of which of the two was off.
-    """
+def _build(values: Floats, line: Timeline, measured: frozenset[Resource]) -> Consumed:
+    """Bursts and idles of each resource are scaled to the corrected iteration, and so are compute and waiting."""
     whole = float(values[0])
-    told = taught if line.transmit_bytes else taught - {Resource.TRANSMIT, Resource.RECEIVE}
-    metrics = {target: float(value) for target, value in zip(TARGETS, values[1:], strict=True) if target[0] in told}
-    for resource in told:
+    used = measured if line.transmit_bytes else measured - {Resource.TRANSMIT, Resource.RECEIVE}
+    metrics = {target: float(value) for target, value in zip(TARGETS, values[1:], strict=True) if target[0] in used}
+    for resource in used:
         both = metrics[resource, Metric.BURST] + metrics[resource, Metric.IDLE]
         for metric in (Metric.BURST, Metric.IDLE):
             metrics[resource, metric] *= whole / both
@@ -228,43 +222,40 @@ def _build(values: Floats, line: Timeline, taught: frozenset[Resource]) -> Consu
     return Consumed(iteration_s=whole, compute_s=compute, exposed_s=whole - compute, metrics=metrics)
 
 
-# Learning
-
-
 def _find_slowest(cases: Sequence[Case]) -> float:
     return min(case.setting.link_bytes_per_s or FASTEST_BYTES_PER_S for case in cases)
 
 
-def _anchor(demand: Demand, case: Case, job: MeasuredJob) -> Case:
-    """The case with operators as long as they really took: what the job used of its device, without communication."""
-    told, used, own = demand.apply(case), job.used_s, demand.find_own(case)
+def _scale_to_measured(demand: Demand, case: Case, job: MeasuredJob) -> Case:
+    """The case with operator times scaled to the job's use of its device, communication taken off."""
+    expected, used, own = demand.apply(case), job.used_s, demand.find_own(case)
     if used is None or not used > own:
-        return told
-    phases = sum_phases(told)
+        return expected
+    phases = sum_phases(expected)
     if case.setting.strategy is Strategy.SERVERS:
-        del phases[StepPhase.UPDATE]  # which servers do
-    return replace(told, operator_s=told.operator_s * ((used - own) / sum(phases.values())))
+        del phases[StepPhase.UPDATE]  # servers run it
+    return replace(expected, operator_s=expected.operator_s * ((used - own) / sum(phases.values())))
 
 
 def _fit_costs(cases: Sequence[Case], own: Sequence[float], jobs: Sequence[MeasuredJob]) -> Costs:
     names = [each.name for each in fields(Costs)]
     start = np.log([getattr(Costs(), name) for name in names])
-    pull = np.array([0.05, 1.0, 1.0, 0.1])  # how far from its usual value each may well be, as logarithms
+    prior = np.array([0.05, 1.0, 1.0, 0.1])  # standard deviation of each around its default, as logarithms
 
-    def misses(logs: Floats) -> Floats:
+    def find_residuals(logs: Floats) -> Floats:
         costs = Costs(**dict(zip(names, np.exp(logs).tolist(), strict=True)))
-        off = [
+        residuals = [
             np.log(job.iteration_s / lay_out(case, costs, own_s).iteration_s)
             for case, own_s, job in zip(cases, own, jobs, strict=True)
         ]
-        return np.array([*off, *((logs - start) / pull * _STRAY)])
+        return np.array([*residuals, *((logs - start) / prior * _OUTLIER)])
 
-    found = least_squares(misses, start, loss="soft_l1", f_scale=_STRAY).x
+    found = least_squares(find_residuals, start, loss="soft_l1", f_scale=_OUTLIER).x
     return Costs(**dict(zip(names, np.exp(found).tolist(), strict=True)))
 
 
 def _build_features(cases: Sequence[Case], lines: Sequence[Timeline]) -> Floats:
-    """What a correction may depend on."""
+    """The inputs of corrections, a row for each case."""
     return np.array([_describe(case, line) for case, line in zip(cases, lines, strict=True)])
 
 
@@ -276,13 +267,13 @@ def _describe(case: Case, line: Timeline) -> list[float]:
     setting = case.setting
     reduced = float(setting.strategy is Strategy.ALLREDUCE)
     served = float(setting.strategy is Strategy.SERVERS and setting.synchronous)
-    eager = float(setting.strategy is Strategy.SERVERS and not setting.synchronous)
+    asynchronous = float(setting.strategy is Strategy.SERVERS and not setting.synchronous)
     balance = np.log(max(line.transmit_s, 1e-6) / max(line.compute_s, 1e-6))
     small = np.log(max(line.transmit_bytes, 1.0))
-    return [  # first what all jobs of a setting share, as many as _OF_SETTING tells
+    return [  # the first _OF_SETTING are the same for all jobs of a setting, or nearly
         reduced,
         served,
-        eager,
+        asynchronous,
         np.log(setting.workers),
         np.log(setting.workers / max(setting.servers, 1)) * (1 - reduced),
         np.log(setting.share),
@@ -292,7 +283,7 @@ def _describe(case: Case, line: Timeline) -> list[float]:
         abs(balance),
         balance * reduced,
         balance * served,
-        balance * eager,
+        balance * asynchronous,
         np.log(line.iteration_s),
         np.log(line.transmit_s + 1e-6),
         np.log(1 + line.buckets) * reduced,
@@ -300,38 +291,38 @@ def _describe(case: Case, line: Timeline) -> list[float]:
     ]
 
 
-def _penalise(features: Floats, ridge: float, *, settings: int, level: float = _FREE) -> Floats:
-    """What holds each weight to none: of what all jobs of a setting share, it is settings that count, not jobs."""
+def _build_penalty(features: Floats, ridge: float, *, settings: int, intercept: float = _INTERCEPT_PENALTY) -> Floats:
+    """The ridge penalty of each weight; for features of the setting, settings count and not jobs."""
     shared = np.arange(features.shape[1]) < _OF_SETTING
-    return np.array([level, *np.where(shared, ridge * len(features) / settings, ridge)])
+    return np.array([intercept, *np.where(shared, ridge * len(features) / settings, ridge)])
 
 
-def _fit_correction(features: Floats, misses: Floats, penalty: Floats) -> Correction:
+def _fit_correction(features: Floats, residuals: Floats, penalty: Floats) -> Correction:
     middle = features.mean(axis=0)
     spread = np.where(features.std(axis=0) > 1e-9, features.std(axis=0), 1.0)
     scaled = np.column_stack([np.ones(len(features)), (features - middle) / spread])
-    weights = np.array([_fit_weights(scaled, column, penalty) for column in misses.T])
-    low, high = _find_range(misses)
+    weights = np.array([_fit_weights(scaled, column, penalty) for column in residuals.T])
+    low, high = _find_range(residuals)
     return Correction(weights=weights, middle=middle, spread=spread, low=low, high=high)
 
 
-def _fit_weights(scaled: Floats, misses: Floats, penalty: Floats) -> Floats:
-    """Ridge regression in which outliers count less and less."""
-    known = ~np.isnan(misses)
+def _fit_weights(scaled: Floats, residuals: Floats, penalty: Floats) -> Floats:
+    """Ridge regression, reweighted so that outliers count less."""
+    known = ~np.isnan(residuals)
     if not known.any():
         return np.zeros(scaled.shape[1])
-    rows, values = scaled[known], misses[known]
-    trust = np.ones(len(values))
+    rows, values = scaled[known], residuals[known]
+    row_weights = np.ones(len(values))
     for _ in range(10):
-        weighted = rows * trust[:, None]
+        weighted = rows * row_weights[:, None]
         weights = np.linalg.solve(weighted.T @ rows + np.diag(penalty), weighted.T @ values)
         off = np.abs(values - rows @ weights)
-        trust = 1.0 / np.maximum(1.0, off / _STRAY)
+        row_weights = 1.0 / np.maximum(1.0, off / _OUTLIER)
     return np.asarray(weights)
 
 
-def _find_range(misses: Floats) -> tuple[Floats, Floats]:
-    known = [column[~np.isnan(column)] for column in misses.T]
+def _find_range(residuals: Floats) -> tuple[Floats, Floats]:
+    known = [column[~np.isnan(column)] for column in residuals.T]
     low = [np.quantile(column, 0.02) if len(column) else 0.0 for column in known]
     high = [np.quantile(column, 0.98) if len(column) else 0.0 for column in known]
     middle = (np.array(low) + np.array(high)) / 2

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lab.links import LOOPBACK, Links, Node
+from lab.training_group import TrainingGroup, open_group
+from lab.training_jobs import TrainedNetwork, TrainingJob
 
 from foretell.core.errors import RunnerError
 from foretell.distributed.consumption import Setting, Strategy
-from foretell.distributed.links import LOOPBACK, Links, Node
-from foretell.distributed.training_group import TrainingGroup, open_group
-from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
 
 NET = """
 from torch import nn
@@ -75,10 +75,10 @@ def test_one_that_fails_is_told_and_the_next_one_runs(group: TrainingGroup, job:
 
 
 def test_more_members_than_nodes_are_refused(group: TrainingGroup, job: TrainingJob) -> None:
-    with pytest.raises(RunnerError, match="4 workers and servers need as many nodes; there are 3"):
+    with pytest.raises(RunnerError, match="4 workers and servers need 4 nodes; there are 3"):
         group.start(replace(job, setting=replace(SERVED, workers=3)))
 
 
 def test_a_link_is_refused_here(group: TrainingGroup, job: TrainingJob) -> None:
-    with pytest.raises(RunnerError, match="cannot be held to 80 Mb/s"):
+    with pytest.raises(RunnerError, match="cannot be limited to 80 Mb/s"):
         group.start(replace(job, setting=Setting(workers=2, link_bytes_per_s=1e7)))

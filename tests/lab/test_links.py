@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from lab.links import open_links
 
 from foretell.core.errors import RunnerError
-from foretell.distributed import links as links_module
-from foretell.distributed.links import open_links
+from lab import links as links_module
 
 shapes = pytest.mark.usefixtures("network_namespaces")
 
@@ -22,14 +22,14 @@ def unprivileged(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unprivileged")
 def test_without_root_all_nodes_are_here() -> None:
     with open_links(3) as links:
-        assert not links.apart
+        assert not links.isolated
         assert [node.address for node in links.nodes] == ["127.0.0.1"] * 3
         assert not any(node.prefix for node in links.nodes)
 
 
 @pytest.mark.usefixtures("unprivileged")
 def test_without_root_a_rate_is_refused_with_what_to_do() -> None:
-    with open_links(2) as links, pytest.raises(RunnerError, match=r"100 Mb/s.*as root on Linux.*or name no link"):
+    with open_links(2) as links, pytest.raises(RunnerError, match=r"100 Mb/s.*as root on Linux.*or leave out --link"):
         links.set_rate(1.25e7)
 
 
@@ -40,8 +40,8 @@ def test_where_the_machine_refuses_nodes_are_here(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(links_module, "can_shape", lambda: True)
     monkeypatch.setattr(links_module, "_run", refuse)
     with open_links(2) as links:
-        assert not links.apart
-        with pytest.raises(RunnerError, match=r"through memory \(ip: Operation not permitted\)"):
+        assert not links.isolated
+        with pytest.raises(RunnerError, match=r"use the loopback \(ip: Operation not permitted\)"):
             links.set_rate(1.25e7)
 
 
@@ -54,7 +54,7 @@ def test_a_tool_that_is_missing_is_named() -> None:
 def test_each_node_has_a_network_of_its_own_for_a_while() -> None:
     with open_links(2) as links:
         names = [node.name for node in links.nodes]
-        assert links.apart
+        assert links.isolated
         assert set(names) <= _list_namespaces()
         answer = subprocess.run([*links.nodes[0].prefix, "ip", "-j", "address"], capture_output=True, check=True)
         addresses = [one["local"] for each in json.loads(answer.stdout) for one in each["addr_info"]]
@@ -87,9 +87,7 @@ def test_nothing_is_left_after_an_error() -> None:
 
 @shapes
 def test_nothing_is_left_by_one_that_is_told_to_end() -> None:
-    code = (
-        "import time; from foretell.distributed.links import open_links\nwith open_links(1): print('.'); time.sleep(60)"
-    )
+    code = "import time; from lab.links import open_links\nwith open_links(1): print('.'); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

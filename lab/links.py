@@ -1,4 +1,4 @@
-"""Nodes of a small cluster on one machine: network namespaces that are joined by links of a chosen rate."""
+"""A small cluster on one machine: network namespaces joined by links of a chosen rate."""
 
 import os
 import shutil
@@ -15,40 +15,40 @@ from foretell.core.units import render_link
 
 INTERFACE = "eth0"
 LOOPBACK = "lo"
-_ENDINGS = (signal.SIGHUP, signal.SIGTERM)
-_SIGNALLED = 128  # exit codes, as shells have them
-_BURST_BYTES = 128 * 1024  # that may pass at once: more than a packet, much less than a gradient
-_QUEUE_BYTES = 32 * 1024 * 1024  # that may wait at a port: as much as its peers have under way, so that nothing is lost
+_TERMINATING = (signal.SIGHUP, signal.SIGTERM)
+_SIGNAL_EXIT_CODE = 128  # as shells: 128 + the signal
+_BURST_BYTES = 128 * 1024  # of the token bucket: more than a packet, much less than a gradient
+_QUEUE_BYTES = 32 * 1024 * 1024  # of a port: as much as its peers can have in flight, so that no packet is dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A place where a process can be started, and how others reach it."""
+    """Where a process can be started, and its address."""
 
     address: str
     interface: str
-    prefix: tuple[str, ...] = ()  # of the command that is started there
+    prefix: tuple[str, ...] = ()  # of a command that runs there
     name: str = ""  # of its namespace
 
 
 class Links:
-    """Nodes, each behind a link to one switch."""
+    """Nodes, each connected to one switch."""
 
     def __init__(self, nodes: Sequence[Node], switch: str = "", *, refused: str = "") -> None:
         self.nodes = tuple(nodes)
         self._switch = switch
-        self._refused = refused  # what the machine said when asked for more
+        self._refused = refused  # why the machine has no namespaces
 
     @property
-    def apart(self) -> bool:
-        """Whether each node has a network of its own, so that what it moves can be told from what others do."""
+    def isolated(self) -> bool:
+        """Whether each node has its own network, so that its traffic can be measured separately."""
         return bool(self._switch)
 
     def set_rate(self, bytes_per_s: float | None) -> None:
-        """What each node may send and receive from now on; without a rate, as much as the machine can.
+        """Limit what each node sends and receives from now on; ``None`` removes the limit.
 
         Raises:
-            RunnerError: These links have no rate, or the machine refuses it.
+            RunnerError: These links cannot be limited, or the command fails.
         """
         if bytes_per_s is None and not self._switch:
             return
@@ -58,8 +58,8 @@ class Links:
         if not self._switch:
             why = f" ({self._refused})" if self._refused else ""
             raise RunnerError(
-                f"the link cannot be held to {render_link(bytes_per_s)}: workers here talk through memory{why}. "
-                "Links between network namespaces can be shaped, as root on Linux with iproute2; or name no link."
+                f"the link cannot be limited to {render_link(bytes_per_s)}: workers here use the loopback{why}. "
+                "Run as root on Linux with iproute2, or leave out --link."
             )
         bits = round(bytes_per_s * 8)
         self._shape("root", "tbf", "rate", f"{bits}bit", "burst", str(_BURST_BYTES), "limit", str(_QUEUE_BYTES))
@@ -71,20 +71,20 @@ class Links:
 
 
 def can_shape() -> bool:
-    """Whether this process may make namespaces and shape links."""
+    """Whether this process may create namespaces and limit links."""
     return os.geteuid() == 0 and all(shutil.which(tool) for tool in ("ip", "tc"))
 
 
 @contextmanager
 def open_links(count: int) -> Iterator[Links]:
-    """Nodes for as long as they are needed; where namespaces cannot be made, all are this machine itself."""
+    """Create nodes and remove them afterwards; without namespaces, all of them are this machine."""
     switch = f"foretell-{os.getpid()}"
     nodes = [_name_node(switch, number) for number in range(count)]
     here = [Node(address="127.0.0.1", interface=LOOPBACK)] * count
     if not can_shape():
         yield Links(here)
         return
-    with _ended_in_order():
+    with _cleaning_up_on_signals():
         try:
             yield _try_build(switch, nodes, here)
         finally:
@@ -94,15 +94,15 @@ def open_links(count: int) -> Iterator[Links]:
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Who is told to end, by a scheduler or as a terminal closes, still takes apart what the machine would keep."""
+def _cleaning_up_on_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into ``SystemExit``, so that namespaces are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in _ENDINGS}
+    before = {number: signal.getsignal(number) for number in _TERMINATING}
     for number, handler in before.items():
         if handler is signal.SIG_DFL:
-            signal.signal(number, _end)
+            signal.signal(number, _exit)
     try:
         yield
     finally:
@@ -111,8 +111,8 @@ def _ended_in_order() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _end(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(_SIGNALLED + number)
+def _exit(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(_SIGNAL_EXIT_CODE + number)
 
 
 def _name_node(switch: str, number: int) -> Node:
@@ -121,7 +121,7 @@ def _name_node(switch: str, number: int) -> Node:
 
 
 def _try_build(switch: str, nodes: Sequence[Node], here: Sequence[Node]) -> Links:
-    """Nodes apart; those here where the machine refuses them, as containers do even to root."""
+    """Nodes in namespaces; on this machine itself where they are refused, as containers do even for root."""
     try:
         _build(switch, nodes)
     except RunnerError as exc:
@@ -141,7 +141,7 @@ def _build(switch: str, nodes: Sequence[Node]) -> None:
         _run("ip", "-n", node.name, "address", "add", f"{node.address}/24", "dev", INTERFACE)
         _run("ip", "-n", node.name, "link", "set", INTERFACE, "up")
         _run("ip", "-n", node.name, "link", "set", LOOPBACK, "up")
-        # whichever control of congestion the machine prefers: this one fills a shaped link evenly
+        # the machine's default may be another: cubic fills a limited link evenly
         with suppress(RunnerError):
             _run(*node.prefix, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic")
 

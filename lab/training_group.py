@@ -1,4 +1,4 @@
-"""Starts the members of a distributed training on nodes, gives them jobs, and listens to the first worker."""
+"""Starts the members of a distributed training on nodes, sends them jobs and collects what they report."""
 
 import json
 import os
@@ -10,23 +10,25 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import IO, Any
 
 from foretell.core.errors import RunnerError
-from foretell.distributed.links import Links
-from foretell.distributed.training_jobs import Trained, TrainingJob
+from lab.links import Links
+from lab.training_jobs import Trained, TrainingJob
 
-_PORTS = range(20_000, 30_000)  # below those that systems give out themselves
-_PATIENCE_S = 120.0
-_SOON_S = 5.0  # after a process has ended, so has what it says
-_THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # one core a member
+_MEMBER = Path(__file__).with_name("training_member.py")
+_PORTS = range(20_000, 30_000)  # below the ephemeral ones
+_MESSAGE_TIMEOUT_S = 120.0
+_JOIN_TIMEOUT_S = 5.0  # for the readers of a process that has ended
+_THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # one core for each member
 
 
 class TrainingGroup:
-    """A process on each node that makes a copy of itself for each job.
+    """A process on each node that forks for each job.
 
-    **One at a time.** :meth:`start` is followed by :meth:`finish`, whatever happens in between.
-    **Whole or not at all.** A member that fails ends the job for all; the next job finds new members.
+    **One job at a time.** Call :meth:`finish` after each :meth:`start`, whatever happens in between.
+    **Failures.** A member that fails ends the job for all; the next job starts new members.
     """
 
     def __init__(self, links: Links) -> None:
@@ -35,7 +37,7 @@ class TrainingGroup:
         self._jobs = 0
 
     def start(self, job: TrainingJob) -> int:
-        """Begin, and tell the process of the first worker.
+        """Start a job and return the process id of its first worker.
 
         Raises:
             RunnerError: A member cannot be started.
@@ -55,31 +57,31 @@ class TrainingGroup:
         first = self._links.nodes[0]
         for rank, member in enumerate(self._members[:count]):
             order = _build_order(job, rank, address=first.address, port=_choose_port(self._jobs))
-            member.give({**order, "interface": self._links.nodes[rank].interface})
+            member.send({**order, "interface": self._links.nodes[rank].interface})
         return int(self._members[0].wait_for("started")["pid"])
 
     def finish(self, job: TrainingJob) -> Trained:
-        """Wait for the end, and give what the first worker tells.
+        """Wait for the end of the job and return what its first worker reports.
 
         Raises:
-            RunnerError: A member failed, or does not answer.
+            RunnerError: A member failed, or does not respond.
         """
         try:
             members = self._members[: job.setting.workers + job.setting.servers]
             used = sum(member.wait_for("used")["cpu_s"] for member in members)
-            told = members[0].wait_for("trained")
+            report = members[0].wait_for("trained")
             for member in members:
                 member.wait_for("ended")
         except RunnerError:
             self.close()
             raise
-        seconds = told["began_s"][-1] - told["began_s"][0]
+        seconds = report["began_s"][-1] - report["began_s"][0]
         return Trained(
-            alone_s=told["alone_s"],
-            began_s=tuple(told["began_s"]),
-            phases_s=tuple(told["phases_s"]),
-            others=max(0.0, (told["busy_s"] - used) / seconds),
-            stolen=told["stolen_s"] / seconds,
+            alone_s=report["alone_s"],
+            began_s=tuple(report["began_s"]),
+            phases_s=tuple(report["phases_s"]),
+            others=max(0.0, (report["busy_s"] - used) / seconds),
+            stolen=report["stolen_s"] / seconds,
         )
 
     def close(self) -> None:
@@ -90,7 +92,7 @@ class TrainingGroup:
 
     def _grow(self, count: int) -> None:
         if count > len(self._links.nodes):
-            raise RunnerError(f"{count} workers and servers need as many nodes; there are {len(self._links.nodes)}")
+            raise RunnerError(f"{count} workers and servers need {count} nodes; there are {len(self._links.nodes)}")
         for node in self._links.nodes[len(self._members) : count]:
             self._members.append(_MemberProcess(node.prefix))
             self._members[-1].wait_for("ready")
@@ -107,7 +109,7 @@ def open_group(links: Links) -> Iterator[TrainingGroup]:
 
 
 def _choose_port(job: int) -> int:
-    """Another one for each job, and for each who measures on this machine."""
+    """A different one for each job and each process that measures on this machine."""
     return _PORTS[(97 * os.getpid() + job) % len(_PORTS)]
 
 
@@ -130,11 +132,11 @@ def _build_order(job: TrainingJob, rank: int, *, address: str, port: int) -> dic
 
 
 class _MemberProcess:
-    """A node's process, and what it says."""
+    """A node's process and its messages."""
 
     def __init__(self, prefix: tuple[str, ...]) -> None:
         self._process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "foretell.distributed.training_member"],
+            [*prefix, sys.executable, "-P", str(_MEMBER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -143,18 +145,18 @@ class _MemberProcess:
             errors="replace",
             start_new_session=True,
         )
-        self._said: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
-        self._complaints: deque[str] = deque(maxlen=1)  # the last tells most
+        self._messages: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+        self._last_error: deque[str] = deque(maxlen=1)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        self._listeners = (
-            threading.Thread(target=_listen, args=(self._process.stdout, self._said), daemon=True),
-            threading.Thread(target=_overhear, args=(self._process.stderr, self._complaints), daemon=True),
+        self._readers = (
+            threading.Thread(target=_read_messages, args=(self._process.stdout, self._messages), daemon=True),
+            threading.Thread(target=_read_last_line, args=(self._process.stderr, self._last_error), daemon=True),
         )
-        for listener in self._listeners:
-            listener.start()
+        for reader in self._readers:
+            reader.start()
 
-    def give(self, order: Mapping[str, Any]) -> None:
+    def send(self, order: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(order) + "\n")
@@ -163,46 +165,46 @@ class _MemberProcess:
             raise RunnerError("a member of the training has ended; try again") from exc
 
     def wait_for(self, event: str) -> Mapping[str, Any]:
-        """The next word of a kind.
+        """The next message of a kind.
 
         Raises:
-            RunnerError: It says that it failed, or nothing at all.
+            RunnerError: The member reports a failure, ends, or sends nothing.
         """
         while True:
             try:
-                said = self._said.get(timeout=_PATIENCE_S)
+                message = self._messages.get(timeout=_MESSAGE_TIMEOUT_S)
             except queue.Empty:
-                raise RunnerError(f"a member of the training said nothing for {_PATIENCE_S:g} s") from None
-            if said is None:
-                self._listeners[1].join(_SOON_S)
-                why = f": {self._complaints[0]}" if self._complaints else "; is PyTorch installed for this Python?"
+                raise RunnerError(f"a member of the training sent no message for {_MESSAGE_TIMEOUT_S:g} s") from None
+            if message is None:
+                self._readers[1].join(_JOIN_TIMEOUT_S)
+                why = f": {self._last_error[0]}" if self._last_error else "; is PyTorch installed for this Python?"
                 raise RunnerError(f"a member of the training ended early{why}")
-            if said["event"] == "failed":
-                raise RunnerError(f"a member of the training failed: {said['why']}")
-            if said["event"] == event:
-                return said
-            if said["event"] == "ended":
-                raise RunnerError(f"a member of the training was ended ({said['code']}); is there memory enough?")
+            if message["event"] == "failed":
+                raise RunnerError(f"a member of the training failed: {message['why']}")
+            if message["event"] == event:
+                return message
+            if message["event"] == "ended":
+                raise RunnerError(f"a member of the training was ended ({message['code']}); is there enough memory?")
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, 9)
         self._process.wait()
-        for listener in self._listeners:
-            listener.join(_SOON_S)
+        for reader in self._readers:
+            reader.join(_JOIN_TIMEOUT_S)
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
 
 
-def _listen(stream: IO[str], said: "queue.Queue[Mapping[str, Any] | None]") -> None:
+def _read_messages(stream: IO[str], messages: "queue.Queue[Mapping[str, Any] | None]") -> None:
     with stream:
         for line in stream:
             with suppress(json.JSONDecodeError):  # a model's own code may print
-                said.put(json.loads(line))
-    said.put(None)
+                messages.put(json.loads(line))
+    messages.put(None)
 
 
-def _overhear(stream: IO[str], complaints: "deque[str]") -> None:
+def _read_last_line(stream: IO[str], last: "deque[str]") -> None:
     with stream:
-        complaints.extend(line.strip() for line in stream if line.strip())
+        last.extend(line.strip() for line in stream if line.strip())

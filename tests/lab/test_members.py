@@ -1,12 +1,12 @@
 """Members of a training that fail in every way they can; small scripts stand in for them."""
 
 import pytest
+from lab.links import LOOPBACK, Links, Node
+from lab.training_group import open_group
+from lab.training_jobs import TrainedNetwork, TrainingJob
 
 from foretell.core.errors import RunnerError
 from foretell.distributed.consumption import Setting
-from foretell.distributed.links import LOOPBACK, Links, Node
-from foretell.distributed.training_group import open_group
-from foretell.distributed.training_jobs import TrainedNetwork, TrainingJob
 
 JOB = TrainingJob(network=TrainedNetwork(), batch=2, setting=Setting(workers=1))
 READY, STARTED = """echo '{"event": "ready"}'""", """echo '{"event": "started", "pid": 1}'"""
@@ -21,7 +21,7 @@ def test_one_that_was_killed_is_told_at_once() -> None:
     links = play(READY, "read order", STARTED, """echo '{"event": "ended", "code": -9}'""", "read order")
     with open_group(links) as group:
         group.start(JOB)
-        with pytest.raises(RunnerError, match=r"was ended \(-9\); is there memory enough"):
+        with pytest.raises(RunnerError, match=r"was ended \(-9\); is there enough memory"):
             group.finish(JOB)
 
 

@@ -1,8 +1,7 @@
-"""One member of a distributed training: a worker, or a parameter server.
+"""One member of a distributed training: a worker or a parameter server.
 
-``python -m foretell.distributed.training_member`` waits on a node for jobs, one JSON object a line,
-and makes a copy of itself for each: what a step takes depends on what its process did before, and users train in new
-ones.
+Run as a script, it reads jobs from standard input, one JSON object a line, and forks for each: the time of a step
+depends on what its process did before, and users train in new processes.
 """
 
 import gc
@@ -32,15 +31,15 @@ from foretell.workloads.random_networks import sample_network
 from foretell.workloads.step_options import InputSpec, StepOptions, parse_input, resize
 from foretell.workloads.training_step import RealStep, build_optimizer
 
-PATIENCE = timedelta(seconds=60)  # with members that do not answer
-WARM_UP = 4  # iterations; DDP fills its buckets anew after the first
-ALONE = 5
-FEWEST, MOST = 10, 80  # iterations that are looked at
+GROUP_TIMEOUT = timedelta(seconds=60)
+WARM_UP = 4  # iterations; DDP rebuilds its buckets after the first
+ALONE = 5  # iterations without communication
+FEWEST, MOST = 10, 80  # iterations that are measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A job as one member of it is told."""
+    """A job as one member receives it."""
 
     network: dict[str, Any]
     batch: int
@@ -53,7 +52,7 @@ class Member:
     address: str  # of the first member
     port: int
     interface: str
-    core: int | None = None  # it keeps to this one
+    core: int | None = None  # to run on
 
     @property
     def members(self) -> int:
@@ -61,21 +60,21 @@ class Member:
 
 
 def main() -> None:
-    """Serve jobs until nobody is left to give any."""
+    """Run jobs until standard input ends."""
     torch.set_num_threads(1)
-    _tell(event="ready")
+    _report(event="ready")
     for line in sys.stdin:
         member = Member(**json.loads(line))
         child = os.fork()
         if child == 0:
             sys.stdin.close()
             os._exit(_run(member))
-        _tell(event="started", pid=child)
+        _report(event="started", pid=child)
         _, status = os.waitpid(child, 0)
-        _tell(event="ended", code=os.waitstatus_to_exitcode(status))
+        _report(event="ended", code=os.waitstatus_to_exitcode(status))
 
 
-def _tell(**facts: object) -> None:
+def _report(**facts: object) -> None:
     os.write(1, json.dumps(facts).encode() + b"\n")
 
 
@@ -83,30 +82,30 @@ def _run(member: Member) -> int:
     try:
         take_part(member)
     except Exception as exc:
-        _tell(event="failed", why=f"{type(exc).__name__}: {exc}".splitlines()[0][:500])
+        _report(event="failed", why=f"{type(exc).__name__}: {exc}".splitlines()[0][:500])
         traceback.print_exc()
         return 1
     return 0
 
 
 def take_part(member: Member) -> None:
-    """Train with the others; the first worker tells how it went."""
+    """Train with the others; the first worker reports the times."""
     if member.core is not None:
         os.sched_setaffinity(0, {member.core})
     torch.set_num_threads(1)
     torch.manual_seed(1)
     os.environ["GLOO_SOCKET_IFNAME"] = member.interface
     step = _build_step(member)
-    gc.disable()  # as its pauses are not the network's
+    gc.disable()  # its pauses are not the network's
     dist.init_process_group(
         "gloo",
         init_method=f"tcp://{member.address}:{member.port}",
         rank=member.rank,
         world_size=member.members,
-        timeout=PATIENCE,
+        timeout=GROUP_TIMEOUT,
     )
     _train(member, step)
-    dist.barrier()  # nobody leaves before the others are done; the process ends without taking the group apart
+    dist.barrier()  # all members end together; the process group is not destroyed
 
 
 def _build_step(member: Member) -> RealStep:
@@ -115,14 +114,14 @@ def _build_step(member: Member) -> RealStep:
 
 
 def _build_network(member: Member) -> tuple[nn.Module, Sequence[InputSpec], StepOptions]:
-    asked = member.network
-    if not asked["source"]:
-        network = sample_network(asked["number"], seed=asked["seed"])
+    facts = member.network
+    if not facts["source"]:
+        network = sample_network(facts["number"], seed=facts["seed"])
         options = StepOptions(loss=network.loss, optimizer=network.optimizer)
         return network.build(), [build_input(network, member.batch)], options
-    loaded = load_model(asked["source"], arguments=dict(asked["arguments"]), on_meta=False)
-    inputs = [parse_input(text) for text in asked["inputs"]] or loaded.inputs
-    return loaded.model, inputs, StepOptions(optimizer=asked["optimizer"])
+    loaded = load_model(facts["source"], arguments=dict(facts["arguments"]), on_meta=False)
+    inputs = [parse_input(text) for text in facts["inputs"]] or loaded.inputs
+    return loaded.model, inputs, StepOptions(optimizer=facts["optimizer"])
 
 
 def _train(member: Member, step: RealStep) -> None:
@@ -131,7 +130,7 @@ def _train(member: Member, step: RealStep) -> None:
         server.serve(WARM_UP)
         iterations, used = _agree(0), time.process_time()
         server.serve(iterations)
-        _tell(event="used", cpu_s=time.process_time() - used)
+        _report(event="used", cpu_s=time.process_time() - used)
         dist.barrier()
         return
     alone = _time_alone(step)
@@ -142,19 +141,19 @@ def _train(member: Member, step: RealStep) -> None:
     took = (time.monotonic() - begin) / WARM_UP
     iterations = _agree(min(MOST, max(FEWEST, round(member.seconds / took))))
     if member.rank == 0:
-        _tell(event="began", iterations=iterations)
+        _report(event="began", iterations=iterations)
     used, busy = time.process_time(), _read_busy()
     moments = [iterate() for _ in range(iterations)]
     end = time.monotonic()
-    _tell(event="used", cpu_s=time.process_time() - used)
+    _report(event="used", cpu_s=time.process_time() - used)
     if member.rank == 0:
         machine = {name: after - busy[name] for name, after in _read_busy().items()}
-        _tell(event="trained", **_describe(alone, moments, end), **machine)
+        _report(event="trained", **_describe(alone, moments, end), **machine)
     dist.barrier()
 
 
 def _read_busy() -> dict[str, float]:
-    """Seconds for which the machine's CPUs worked so far, and for which others had them."""
+    """Seconds that the CPUs were busy since boot, and that other virtual machines used them."""
     with Path("/proc/stat").open("rb") as file:
         user, nice, system, _idle, _wait, interrupt, soft, stolen = map(int, file.readline().split()[1:9])
     ticks = os.sysconf("SC_CLK_TCK")
@@ -162,10 +161,10 @@ def _read_busy() -> dict[str, float]:
 
 
 def _agree(iterations: int) -> int:
-    """What the first worker says."""
-    said = torch.tensor([iterations])
-    dist.broadcast(said, 0)
-    return int(said)
+    """The first worker's number."""
+    agreed = torch.tensor([iterations])
+    dist.broadcast(agreed, 0)
+    return int(agreed)
 
 
 def _time_alone(step: RealStep) -> float:
@@ -193,7 +192,7 @@ def _describe(alone: float, moments: Sequence[Moments], end: float) -> dict[str,
     return {"alone_s": alone, "began_s": begins, "phases_s": phases}
 
 
-# All-reduce: PyTorch's own
+# All-reduce by PyTorch's DistributedDataParallel
 
 
 def _iterate_reduced(step: RealStep, member: Member) -> Callable[[], Moments]:
@@ -213,7 +212,7 @@ def _iterate_reduced(step: RealStep, member: Member) -> Callable[[], Moments]:
     return iterate
 
 
-# Parameter servers: gradients go there after the backward phase, parameters come back
+# Parameter servers: gradients are sent after the backward phase, parameters come back
 
 
 def _iterate_served(step: RealStep, member: Member) -> Callable[[], Moments]:
@@ -239,7 +238,7 @@ def _iterate_served(step: RealStep, member: Member) -> Callable[[], Moments]:
 
 
 class _Server:
-    """Keeps a part of the parameters and updates it by what workers send."""
+    """Holds a part of the parameters and updates it with the workers' gradients."""
 
     def __init__(self, step: RealStep, member: Member) -> None:
         shards = _split(_list_parameters(step.model), member.servers)
@@ -254,7 +253,7 @@ class _Server:
             each.grad = torch.zeros_like(each)
 
     def serve(self, iterations: int) -> None:
-        """As many iterations of each worker."""
+        """Serve so many iterations of each worker."""
         if self._synchronous:
             self._serve_all(iterations)
         else:
@@ -265,16 +264,16 @@ class _Server:
         for _ in range(iterations):
             dist.recv(self._buffers[worker], worker)
             with self._lock:
-                told = self._update(self._buffers[worker])
-            dist.send(told, worker)
+                updated = self._update(self._buffers[worker])
+            dist.send(updated, worker)
 
     def _serve_all(self, iterations: int) -> None:
         for _ in range(iterations):
             _wait([dist.irecv(buffer, worker) for buffer, worker in zip(self._buffers, self._workers, strict=True)])
             for other in self._buffers[1:]:
                 self._buffers[0].add_(other)
-            told = self._update(self._buffers[0].div_(len(self._workers)))
-            _wait([dist.isend(told, worker) for worker in self._workers])
+            updated = self._update(self._buffers[0].div_(len(self._workers)))
+            _wait([dist.isend(updated, worker) for worker in self._workers])
 
     def _update(self, gradients: Tensor) -> Tensor:
         _spread(gradients, _get_gradients(self._shard))
