@@ -36,7 +36,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV) || (echo "On Debian and Ubuntu: apt-get install python3-venv"; rm -rf $(VENV); exit 1)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
 	touch $@
 
 $(VENV)/.tools: $(VENV)/.installed

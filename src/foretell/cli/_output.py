@@ -3,14 +3,16 @@
 import hashlib
 import re
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from foretell.core.errors import OutputError
+from foretell.core.errors import MissingExtraError, OutputError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console, RenderableType
 
     from foretell.campaigns.campaign_plan import Progress
@@ -66,18 +68,47 @@ def write_text(path: Path, text: str) -> None:
         raise OutputError(f"{path}: cannot be written ({exc.strerror}); choose another place") from exc
 
 
+def can_plot() -> bool:
+    """Whether what draws is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def check_plotting(what: str = "a plot") -> None:
+    """Refuse early, before there is anything to draw.
+
+    Raises:
+        MissingExtraError: if what draws is not installed.
+    """
+    if not can_plot() or find_spec("jinja2") is None:
+        raise MissingExtraError(f"{what} needs: pip install 'foretell[plots]'")
+
+
 def check_plot(path: Path | None) -> None:
-    """Whether a plot can be written by that name: asked before there is anything to draw.
+    """Whether a plot can be written under that name: checked before there is anything to draw.
 
     Raises:
         OutputError: if its name ends otherwise, or is that of a folder.
+        MissingExtraError: if what draws is not installed.
     """
     if path is None:
         return
+    check_plotting()
     if path.suffix.lower() not in (".png", ".svg"):
         raise OutputError(f"{str(path)!r} is no plot we can write; its name must end in .png or .svg")
     if path.is_dir():
         raise OutputError(f"{str(path)!r} is a folder; name a file for the plot, as in {path / 'plot.png'}")
+
+
+def write_plot(figure: "Figure", path: Path) -> None:
+    """Write a figure, and the folder it is in.
+
+    Raises:
+        OutputError: if it cannot be written.
+    """
+    from foretell.render.figures import save_figure
+
+    make_folder(path.parent)
+    save_figure(figure, path)
 
 
 def make_folder(path: Path) -> None:

@@ -30,7 +30,7 @@ from foretell.cli._options import (
     site_option,
     store_option,
 )
-from foretell.cli._output import Display, note, open_console, say, show, show_json, write_generated
+from foretell.cli._output import Display, check_plotting, note, open_console, say, show, show_json, write_generated
 from foretell.cli._places import find_app, find_site_files, find_store
 from foretell.core.errors import OutputError
 
@@ -290,6 +290,7 @@ def report(
 
     Without --set the offers are for the full-scale configuration that was run last.
     """
+    check_plotting("the report page")
     from foretell.advice import site_lookup as api_places
     from foretell.advice import verification as api_proof
     from foretell.advice.report_page import render_page

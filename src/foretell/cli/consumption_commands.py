@@ -19,7 +19,7 @@ from foretell.cli._options import (
     training_options,
     unused_store_option,
 )
-from foretell.cli._output import check_plot, make_folder, note, show, show_json
+from foretell.cli._output import check_plot, note, show, show_json, write_plot
 from foretell.cli._places import find_kept_folder, note_unused_store
 from foretell.core.errors import Mistake, SpecError
 
@@ -107,10 +107,8 @@ def predict_consumption(
     )
     if plot is not None:
         from foretell.distributed.plots import draw_outlook
-        from foretell.render.figures import save_figure
 
-        make_folder(plot.parent)
-        save_figure(draw_outlook(outlook), plot)
+        write_plot(draw_outlook(outlook), plot)
     if as_json:
         show_json(build_outlook_record(outlook))
     else:

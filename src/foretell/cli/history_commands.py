@@ -14,7 +14,7 @@ from foretell.cli._options import (
     site_file_option,
     store_option,
 )
-from foretell.cli._output import make_folder, note, open_console, show, show_json
+from foretell.cli._output import check_plot, note, open_console, show, show_json, write_plot
 from foretell.cli._places import find_site_files, find_store
 
 since_option = click.option("--since", metavar="DATE", help="From this day on, such as 2025-01-31.")
@@ -152,6 +152,7 @@ def report(
     from foretell.history import api as api_history
     from foretell.history.render import render_waste
 
+    check_plot(plot)
     found = api_history.report_waste(
         by=by,
         user=user,
@@ -164,10 +165,8 @@ def report(
     )
     if plot is not None:
         from foretell.history.plots import draw_waste
-        from foretell.render.figures import save_figure
 
-        make_folder(plot.parent)
-        save_figure(draw_waste(found), plot)
+        write_plot(draw_waste(found), plot)
     if as_json:
         show_json(found)
     else:

@@ -6,7 +6,7 @@ import click
 
 from foretell.cli._click import argument, command
 from foretell.cli._options import PATH, json_option, parse_option, parse_optional, store_option
-from foretell.cli._output import check_plot, make_folder, note, show, show_json
+from foretell.cli._output import check_plot, make_folder, note, show, show_json, write_plot
 from foretell.cli._places import find_kept_folder, find_store
 
 _SIGNALLED = 128  # exit codes, as shells have them
@@ -68,9 +68,8 @@ def observe(
         note(f"Stored as run {seen.run_id}; all samples are in {seen.path}.")
     if plot is not None:
         from foretell.observations.plots import draw_observation
-        from foretell.render.figures import save_figure
 
-        save_figure(draw_observation(seen), plot)
+        write_plot(draw_observation(seen), plot)
         note(f"Wrote {plot}.")
     if seen.exit_code:
         raise click.exceptions.Exit(seen.exit_code if seen.exit_code > 0 else _SIGNALLED - seen.exit_code)

@@ -21,7 +21,17 @@ from foretell.cli._options import (
     set_option,
     store_option,
 )
-from foretell.cli._output import make_folder, note, open_console, show, show_json
+from foretell.cli._output import (
+    can_plot,
+    check_plot,
+    check_plotting,
+    make_folder,
+    note,
+    open_console,
+    show,
+    show_json,
+    write_plot,
+)
 from foretell.cli._places import find_app, find_store, find_work_folder
 from foretell.core.errors import Mistake, SpecError
 
@@ -60,6 +70,8 @@ def build(
     from foretell.runtimes import api
     from foretell.runtimes.render import build_card_record, render_model_card
 
+    if plots is not None:
+        check_plotting()
     name = find_app(app)
     console = open_console(stderr=True)
     with console.status("Learning…") as status:
@@ -72,12 +84,13 @@ def build(
             borrow=borrow_from or borrow,
             on_progress=lambda step: status.update(build_line(f"Judging {step}")),
         )
-    written = _write_plots(card, plots or _make_plots_folder(name), is_named=plots is not None)
+    written = _write_plots(card, plots or _make_plots_folder(name), is_named=plots is not None) if can_plot() else []
     if as_json:
         show_json({**build_card_record(card), "plots": [str(path) for path in written]})
         return
     show([render_model_card(card, rows=rows)])
-    note(f"Plots: {', '.join(str(path) for path in written if path.suffix == '.png')}")
+    listed = ", ".join(str(path) for path in written if path.suffix == ".png")
+    note(f"Plots: {listed}" if written else "Plots need: pip install 'foretell[plots]'")
 
 
 def _make_plots_folder(name: str) -> Path:
@@ -190,6 +203,7 @@ def explain(
     from foretell.runtimes import api
     from foretell.runtimes.render import build_explanation_record, render_explanation
 
+    check_plot(plot)
     name = find_app(app)
     explanation = api.explain(
         name,
@@ -199,11 +213,9 @@ def explain(
         level=parse_option("--level", parse_share, level),
     )
     if plot is not None:
-        from foretell.render.figures import save_figure
         from foretell.runtimes.plots import draw_explanation
 
-        make_folder(plot.parent)
-        save_figure(draw_explanation(explanation), plot)
+        write_plot(draw_explanation(explanation), plot)
     if as_json:
         show_json({**build_explanation_record(explanation), "plot": None if plot is None else str(plot)})
         return

@@ -22,7 +22,7 @@ from foretell.cli._options import (
     training_options,
     unused_store_option,
 )
-from foretell.cli._output import make_folder, note, open_console, show, show_json, write_text
+from foretell.cli._output import check_plot, make_folder, note, open_console, show, show_json, write_plot, write_text
 from foretell.cli._places import find_kept_folder, find_store, note_unused_store
 from foretell.core.errors import OutputError
 
@@ -167,6 +167,7 @@ def predict_workload(
     from foretell.steps.render import render_step_predictions
     from foretell.steps.step_records import build_step_record
 
+    check_plot(plot)
     note_unused_store(store)
     options = build_step_options(**training)
     answers = api.predict_workload(
@@ -181,11 +182,9 @@ def predict_workload(
         folder=find_kept_folder(),
     )
     if plot is not None:
-        from foretell.render.figures import save_figure
         from foretell.steps.plots import draw_curve
 
-        make_folder(plot.parent)
-        save_figure(draw_curve(answers), plot)
+        write_plot(draw_curve(answers), plot)
     if as_json:
         show_json([build_step_record(answer, rows=rows) for answer in answers])
     else:
