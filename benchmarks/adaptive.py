@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from foretell.apps import app_file as api
 from foretell.apps.sweep import build_sweep
-from foretell.campaigns.adaptive import list_questions, propose
+from foretell.campaigns.adaptive import list_targets, propose
 from foretell.core.app import Scale, Value
 from foretell.core.run import Run, RunSpec, State, Usage
 from foretell.runtimes.encoding import fit_encoder
@@ -182,7 +182,7 @@ def example_oracle(name: str, law: Callable[[Numbers], float], seed: int) -> Ora
     app = api.load_app(EXAMPLES / name / "foretell.yaml")
     noise = (float(value) for value in np.random.default_rng(seed).lognormal(0, NOISE, 10_000))
     runs = [make_run(spec, law(spec.parameters) * next(noise)) for spec in build_sweep(app)]
-    questions = list_questions(app)
+    questions = list_targets(app)
     answers = np.array([law(spec.parameters) * next(noise) for spec in questions])
     return Oracle(options={run.id: run for run in runs}, questions=questions, answers=answers)
 

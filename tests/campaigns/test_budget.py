@@ -158,9 +158,9 @@ class TestRepeats:
         ("budget", "repeated", "note"),
         [
             (6.5, 0, ""),
-            (7.5, 1, "1 run was measured while others used the machine: making it once more"),
-            (10, 2, "2 runs were measured while others used the machine: making them once more"),
-            (13, 3, "3 runs were measured while others used the machine: making them once more"),
+            (7.5, 1, "1 run was measured while other processes used the machine; making it once more"),
+            (10, 2, "2 runs were measured while other processes used the machine; making them once more"),
+            (13, 3, "3 runs were measured while other processes used the machine; making them once more"),
         ],
     )
     def test_disturbed_runs_are_repeated_in_parallel(self, app: App, budget: float, repeated: int, note: str) -> None:

@@ -1,5 +1,6 @@
 """Campaigns with the Python API: plans, budgets, retries, and a store that fails."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -111,7 +112,7 @@ def full_disk(statement: str) -> Iterator[None]:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_result_that_could_not_be_stored_is_stored_later(tmp_path: Path, jobs: int) -> None:
     app = load(tmp_path, f"name: d\nshell: '{DIARY}; sleep 0.05'\nparameters: {{n: {{values: [1, 2, 3, 4]}}}}\n")
-    with full_disk("UPDATE runs"), pytest.raises(StoreError, match=r"disk is full(.|\n)*picks it up"):
+    with full_disk("UPDATE runs"), pytest.raises(StoreError, match=r"disk is full(.|\n)*stores it"):
         foretell.generate(app, jobs=jobs)
     assert foretell.list_runs(app, states=[State.COMPLETED]).total == 0
     result = foretell.generate(app, jobs=jobs)
@@ -158,3 +159,35 @@ def test_parallel_campaigns_share_the_cores(tmp_path: Path) -> None:
     both = [subprocess.Popen(one, stdout=subprocess.PIPE, text=True) for one in words]
     assert [one.communicate()[0].strip() for one in both] == [str(3 * cores)] * 2
     assert max(int(line) for folder in folders for line in (folder / "seen").read_text().split()) <= cores
+
+
+def test_a_campaign_writes_a_private_log(tmp_path: Path) -> None:
+    app = load(tmp_path, "name: c\nshell: 'exit 3'\n")
+    result = foretell.generate(app)
+    log = Path(result.log)
+    assert log.parent.parent.parent == tmp_path / ".foretell"
+    assert log.stat().st_mode & 0o077 == 0
+    (run,) = foretell.list_runs(app).runs
+    assert f"run {run.id} ended: failed, ended with exit code 3" in log.read_text("utf-8")
+    assert logging.getLogger("foretell").handlers == []
+
+
+def test_the_log_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.campaigns.api._LOG_BYTES", 500)
+    app = load(tmp_path, "name: c\ncommand: ['true']\nrepetitions: 6\n")
+    log = Path(foretell.generate(app).log)
+    files = sorted(log.parent.iterdir())
+    assert [path.name for path in files] == ["campaign.log", "campaign.log.1"]
+    assert all(path.stat().st_size <= 500 for path in files)
+
+
+def test_the_log_does_not_change_what_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    handler = logging.StreamHandler()
+    root.addHandler(handler)
+    try:
+        foretell.generate(load(tmp_path, "name: c\ncommand: ['true']\n"))
+    finally:
+        root.removeHandler(handler)
+    assert capfd.readouterr().err == ""
+    assert handler.level == logging.NOTSET

@@ -170,7 +170,7 @@ def test_ctrl_c_reports_stopped_local_runs(tmp_path: Path) -> None:
 
     result = foretell.generate(app, jobs=1, on_progress=leave)
     assert (result.submitted, result.held_back) == (0, 0)
-    assert result.stopped.startswith("1 under way was stopped; run the same command again")
+    assert result.stopped.startswith("1 running run was stopped; run the same command again")
 
 
 def test_runs_left_out_by_a_budget_are_reported(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretell.campaigns.adaptive import Proposal, list_questions, propose
+from foretell.campaigns.adaptive import Proposal, list_targets, propose
 from foretell.campaigns.campaign_plan import Ending
 from foretell.core.app import App, Domain, Parameter, ParameterType, ResourceSweep, Scale, Value
 from foretell.core.run import Allocation, Run, RunSpec, State, Usage
@@ -193,8 +193,8 @@ def test_evaluation_points_are_drawn_from_the_targets() -> None:
         ),
         full_scale_resources=ResourceSweep(cores=(2, 4)),
     )
-    questions = list_questions(app)
-    assert questions == list_questions(app)
+    questions = list_targets(app)
+    assert questions == list_targets(app)
     assert 200 < len(questions) <= 256
     for spec in questions:
         assert isinstance(spec.parameters["n"], int)

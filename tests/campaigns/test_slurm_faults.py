@@ -272,7 +272,7 @@ class TestInterrupting:
             process.send_signal(signal.SIGINT)
             said, _ = process.communicate()
         assert process.returncode == 130, said
-        assert "the jobs go on" in said
+        assert "the jobs continue" in said
         assert "Traceback" not in said
         assert set(list_queue(sweep.batches[0]).values()) == {"RUNNING"}
         sweep.release()

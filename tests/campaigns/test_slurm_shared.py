@@ -8,7 +8,7 @@ from tests.schedulers.slurm.campaigns import Sweep
 
 import foretell
 from foretell.campaigns import campaign as making
-from foretell.campaigns.claims import BatchClaims
+from foretell.campaigns.placement import BatchClaims
 from foretell.campaigns.planning import plan_campaign
 from foretell.core.run import Run
 from foretell.schedulers.slurm import runner

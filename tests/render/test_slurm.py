@@ -84,8 +84,8 @@ def test_status(status: CampaignStatus, to_text: ToText, check_golden: Golden) -
 
 def test_status_of_nothing_says_what_to_do(to_text: ToText) -> None:
     text = to_text(render_status(CampaignStatus(app="fcnet", counts={State.RUNNING: 3})))
-    assert "Nothing is with Slurm" in text
-    assert "Being run by a 'foretell generate'  3" in text
+    assert "No jobs in Slurm" in text
+    assert "Running in 'foretell generate'  3" in text
 
 
 def test_cancellation(to_text: ToText) -> None:
@@ -93,7 +93,7 @@ def test_cancellation(to_text: ToText) -> None:
     assert "fcnet: 198 runs cancelled (job 4711, 4712)" in text
     assert "1 run had ended before" in text
     nothing = to_text(render_cancellation(Cancellation(app="fcnet", jobs=(), cancelled=0, collected=0)))
-    assert nothing == "fcnet: nothing is with Slurm.\n"
+    assert nothing == "fcnet: no jobs in Slurm.\n"
 
 
 def test_a_job_seen_through(execution: Execution, to_text: ToText, check_golden: Golden) -> None:
@@ -133,8 +133,8 @@ def test_a_plan_for_a_cluster_names_the_partition(plan: Plan, to_text: ToText) -
 def test_what_was_handed_over_is_told(result: CampaignResult, to_text: ToText) -> None:
     handed = replace(result, completed=0, failed=0, failures=(), submitted=200, held_back=50, jobs=("4711", ""))
     text = to_text(render_campaign_result(handed))
-    assert "fcnet: 200 runs under way" in text
-    assert "With Slurm: 200 runs (job 4711)" in text
+    assert "fcnet: 200 runs submitted" in text
+    assert "Submitted to Slurm: 200 runs (job 4711)" in text
     assert "50 runs could not be submitted yet" in text
 
 

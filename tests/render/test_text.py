@@ -36,7 +36,7 @@ def test_plan(plan: Plan, to_text: ToText, check_golden: Golden) -> None:
 def test_plan_before_any_run(plan: Plan, to_text: ToText) -> None:
     unknown = replace(plan, expected_s=None, limit_s=None, core_h=None, busy_cores=0.0)
     text = to_text(render_plan(unknown))
-    assert "not known before the first runs" in text
+    assert "unknown before the first runs" in text
     assert "core-hours" not in text
     assert "Note" not in text
 
@@ -96,7 +96,9 @@ def test_run_ids_are_never_broken(result: CampaignResult, runs: list[Run], to_te
 
 
 def test_local_runs_that_were_stopped_are_not_said_to_be_with_slurm(result: CampaignResult, to_text: ToText) -> None:
-    stopped = replace(result, submitted=0, stopped="2 under way were stopped; run the same command again to continue")
+    stopped = replace(
+        result, submitted=0, stopped="2 running runs were stopped; run the same command again to continue"
+    )
     assert "Slurm" not in to_text(render_campaign_result(stopped))
 
 
@@ -106,10 +108,10 @@ def test_what_others_and_the_budget_leave_is_told(result: CampaignResult, to_tex
             replace(result, running_elsewhere=2, elsewhere_completed=3, elsewhere_failed=1, left=7, left_s=90.0)
         )
     )
-    assert "2 runs are being made by another process: 'foretell generate --wait' waits for that." in text
+    assert "2 runs are being made by another process; 'foretell generate --wait' waits for them." in text
     assert "Made by other processes meanwhile: 4 runs, 1 failed" in text
-    assert "Left by the budget: 7 runs, about 1 min 30 s; 'foretell generate' makes them." in text
-    assert "Left by the budget: 1 run; 'foretell generate' makes it." in to_text(
+    assert "Left out by the budget: 7 runs, about 1 min 30 s; 'foretell generate' makes them." in text
+    assert "Left out by the budget: 1 run; 'foretell generate' makes it." in to_text(
         render_campaign_result(replace(result, left=1))
     )
 
@@ -133,14 +135,14 @@ def test_what_should_be_known_of_a_completed_run_is_shown(runs: list[Run], to_te
 
 def test_disturbed_runs_are_told(result: CampaignResult, to_text: ToText) -> None:
     text = to_text(render_campaign_result(replace(result, disturbed=2, repeated=1)), 200)
-    assert "1 run measured again because others had used this machine." in text
-    assert "2 runs measured while others used this machine" in text
+    assert "1 run measured again because other processes had used this machine." in text
+    assert "2 runs measured while other processes used this machine" in text
 
 
 def test_a_plan_says_what_cannot_run(plan: Plan, to_text: ToText) -> None:
     text = to_text(render_plan(replace(plan, obstacles={"it requests 49 cores; a node has 48": 3})))
     assert "Cannot run" in text
-    assert "3 runs: they ask for 49 cores; a node has 48" in text
+    assert "3 runs: they request 49 cores; a node has 48" in text
     one = to_text(render_plan(replace(plan, obstacles={"it requests 49 cores; a node has 48": 1})))
     assert "1 run: it requests 49 cores; a node has 48" in one
 

@@ -159,8 +159,8 @@ def test_nobody_submits_a_batch_for_hours(campaign: Campaign, hours: int) -> Non
 
 def test_what_changes_after_the_check_is_not_followed(campaign: Campaign) -> None:
     """A batch is read again to learn its job id: nothing else of it counts."""
-    from foretell.campaigns.claims import BatchClaims
-    from foretell.campaigns.planning import UNASKED
+    from foretell.campaigns.placement import BatchClaims
+    from foretell.campaigns.planning import AUTO_RETRIED
     from foretell.stores import open_store
 
     campaign.plant(parameters={"n": 3})
@@ -171,7 +171,7 @@ def test_what_changes_after_the_check_is_not_followed(campaign: Campaign) -> Non
                 "UPDATE batches SET job_id = ?, description = replace(description, ?, ?) WHERE id = ?",
                 ("--help", checked.directory, "/home/victim", _BATCH),
             )
-        assert BatchClaims(store, retry=UNASKED).find(checked) == checked
+        assert BatchClaims(store, retry=AUTO_RETRIED).find(checked) == checked
 
 
 def test_a_run_is_in_no_folder_that_a_row_names(campaign: Campaign) -> None:

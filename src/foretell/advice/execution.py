@@ -22,8 +22,8 @@ from foretell.apps.workspace import (
 )
 from foretell.campaigns.campaign import Campaign
 from foretell.campaigns.campaign_plan import Progress
-from foretell.campaigns.placement import Where, check_local
-from foretell.campaigns.waiting import Patience
+from foretell.campaigns.placement import RunnerOptions, check_local
+from foretell.campaigns.waiting import RetryingStore
 from foretell.core.app import App, Submission
 from foretell.core.errors import NotFoundError, RunnerError
 from foretell.core.prediction import Offer, Recommendation
@@ -117,14 +117,14 @@ class _Job:
         return Ceiling(walltime_s=min(limits, default=None), memory_bytes=self.node.memory_bytes)
 
     @property
-    def where(self) -> Where:
+    def where(self) -> RunnerOptions:
         if self.site.scheduler == _SHELL:
-            return Where(runner="local")
+            return RunnerOptions(runner="local")
         cluster = self.node.cluster or self.site.name
         options = {name: value.replace("{cluster}", cluster) for name, value in self.site.script.items()}
         account = options.pop("account", None)  # the user may name another
         base = Submission(account=account, options=options, without=self.site.refuses)
-        return Where(runner="slurm", submission=self.request.submission.over(base))
+        return RunnerOptions(runner="slurm", submission=self.request.submission.over(base))
 
     def specify(self, asked: Allocation, *, repetition: int = 0) -> RunSpec:
         # On this machine there is one place, and the runs of campaigns name none.
@@ -218,18 +218,18 @@ def _submit(job: _Job, asked: Allocation, store: RunStore, on_progress: Callable
     """One attempt, followed to its end; one that an earlier call left behind is gone on with."""
     states = store.known_ids(job.app.name)
     spec = find_repetition(job.specify(asked), lambda run_id: states.get(run_id) is State.COMPLETED)
-    patience = Patience(store)
-    with job.where.open(job.app, patience.store, retry=RETRIABLE, only={spec.id: spec}) as (runner, claims):
+    retrying = RetryingStore(store)
+    with job.where.open(job.app, retrying.store, retry=RETRIABLE, only={spec.id: spec}) as (runner, claims):
         campaign = Campaign(
             app=job.app,
-            store=patience.store,
-            patience=patience,
+            store=retrying.store,
+            retrying=retrying,
             runner=runner,
             claims=claims,
             on_progress=on_progress,
             total=1,
         )
-        with campaign.being_patient():
+        with campaign.retrying_store():
             campaign.make([] if spec in runner.running else [spec])
     if not campaign.finished:
         raise RunnerError(f"run {spec.id} of {spec.app!r} is being made by somebody else; try again when it has ended")

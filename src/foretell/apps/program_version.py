@@ -15,7 +15,7 @@ _PROGRAM = ("command", "shell", "setup", "environment", "working_directory")
 _COUNTING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY, State.RUNNING)
 
 
-def settle_version(app: App, store: RunStore, *, keep_runs: bool = False, start_over: bool = False) -> App:
+def resolve_version(app: App, store: RunStore, *, keep_runs: bool = False, start_over: bool = False) -> App:
     """The app, in the version whose runs count: ``keep_runs`` for a changed program, too; ``start_over``: none so far.
 
     Raises:

@@ -207,6 +207,18 @@ def batch_directory(app: App) -> Path:
     return _folder_of(app, "batches")
 
 
+def make_log_file(app: App) -> Path:
+    """Return the path of the app's campaign log, in a folder that is created.
+
+    Raises:
+        OutputError: if the folder is a symbolic link, or belongs to another user.
+        OSError: if it cannot be created.
+    """
+    folder = _folder_of(app, "logs")
+    make_own_folder(folder, top=folder.parent.parent)
+    return folder / "campaign.log"
+
+
 def _folder_of(app: App, kind: str) -> Path:
     if not _NAME.fullmatch(app.name):
         raise SpecError(

@@ -1,1 +1,1 @@
-"""Runs of an application: planned, made, resumed."""
+"""Plans, makes and resumes the runs of an application."""

@@ -1,4 +1,4 @@
-"""Which run to make next: the one expected to narrow the answers most for its time, until that no longer pays."""
+"""Chooses the runs expected to narrow prediction intervals most for their time, until that no longer pays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,27 +17,27 @@ from foretell.runtimes.run_table import build_columns, build_table
 Floats: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
 
-LEAST_NARROWING, FOR_SHARE = 0.02, 0.05  # a round pays that narrows by so much for so much of the cost left
+LEAST_NARROWING, FOR_SHARE = 0.02, 0.05  # a round pays if it narrows by 2 % for 5 % of the remaining cost
 _SIDE = 1.6449  # standard deviations to either bound of a 90 % interval
-_WIDEST = 3.0  # of that in logs; beyond a factor of twenty, wider means nothing
-_QUESTIONS = 256
-_MOST_OPTIONS = 1000  # weighed in a round
-_MOST_ROWS = 250  # runs that the process is fitted to
-_SPARE_RUNS = 5  # beyond one for each column, before a process says anything
-_VALUES = 3  # of a number, before a process can tell how it goes on
+_WIDEST = 3.0  # natural logarithm of the largest half-width that is distinguished: a factor of twenty
+_TARGETS = 256
+_MAX_OPTIONS = 1000  # compared in a round
+_MAX_ROWS = 250  # runs to which the Gaussian process is fitted
+_SPARE_RUNS = 5  # in addition to one for each column, before a process is fitted
+_VALUES = 3  # of a number, before a process can extrapolate it
 _GROWTH = 8  # a round is an eighth of the runs made,
-_LONGEST_ROUND = 16  # but no longer than this,
-_SHORTLIST = 4  # and picked from so many options for each
-_LOOK_BACK = 4  # it ends only if it would have ended without the last quarter of the runs, too
-_MOSTLY = 0.5  # of the variance, above which noise is what is left
+_LONGEST_ROUND = 16  # but at most so many,
+_SHORTLIST = 4  # chosen from so many options for each
+_EARLIER = 4  # it ends only if it would also have ended without the last quarter of the runs
+_MOSTLY = 0.5  # share of the variance above which noise dominates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """The runs to make next, best first; ``ending`` says why they are not needed, if so.
+    """The next runs, best first; ``ending`` is why they are not needed, if so.
 
-    ``width`` is the mean half-width of the 90 % interval, as a share of the prediction: as it is, and after these
-    runs; ``None`` before a process could be fitted. ``left_s`` is what every option together would take.
+    ``width`` is the mean half-width of the 90 % interval as a share of the prediction, now and expected after these
+    runs; ``None`` before a process could be fitted. ``left_s`` is the expected time of all options together.
     """
 
     specs: tuple[RunSpec, ...] = ()
@@ -47,14 +47,14 @@ class Proposal:
     width_after: float | None = None
 
 
-def list_questions(app: App, *, seed: int = 0) -> list[RunSpec]:
-    """What users will ask: configurations drawn from the app's targets, full-scale values where it names none."""
+def list_targets(app: App, *, seed: int = 0) -> list[RunSpec]:
+    """Return configurations drawn from the app's targets, or from its full-scale values where it has none."""
     draw = np.random.default_rng(seed)
-    drawn = (_draw_question(app, draw) for _ in range(_QUESTIONS))
+    drawn = (_draw_target(app, draw) for _ in range(_TARGETS))
     return list({spec.configuration: spec for spec in drawn}.values())
 
 
-def _draw_question(app: App, draw: np.random.Generator) -> RunSpec:
+def _draw_target(app: App, draw: np.random.Generator) -> RunSpec:
     resources = app.full_scale_resources
     return RunSpec(
         app=app.name,
@@ -79,31 +79,31 @@ def _draw_value(parameter: Parameter, draw: np.random.Generator) -> Value:
 def propose(
     runs: Sequence[Run],
     options: Sequence[RunSpec],
-    questions: Sequence[RunSpec],
+    targets: Sequence[RunSpec],
     *,
     pending: Sequence[RunSpec] = (),
     at_once: int = 1,
     budget_s: float | None = None,
     until: float | None = None,
 ) -> Proposal:
-    """The next round: as many runs as can be made at once, or an eighth of those made.
+    """Return the next round: as many runs as can be made at once, or an eighth of those made.
 
-    ``runs`` are all that ended, in their order; ``pending`` ones are being made. While some columns have hardly
-    varied, cheap runs are proposed that make them; nothing is proposed twice, unless noise is most of what is left.
-    It ends when the width is at most ``until``, or a round no longer pays: by the runs there are, and by those there
-    were a while ago, because a single look at few runs may be too sure of itself.
+    ``runs`` are all that ended, in order; ``pending`` ones are being made. While some columns have few values, short
+    runs with new values are proposed. No configuration is proposed twice, unless noise dominates the variance.
+    It ends when the width is at most ``until``, or a round no longer pays: by all runs, and also by those without the
+    last quarter, because a fit to few runs may be overconfident.
     """
-    choice = _Choice.prepare(runs, options, questions, pending)
+    choice = _Choice.prepare(runs, options, targets, pending)
     if start := choice.pick_start():
         return Proposal(specs=tuple(choice.options[index] for index in start))
     if not choice.options or not len(choice.y):
         return Proposal(ending=Ending.NOTHING_LEFT)
     made = len(choice.y)
-    now = choice.look(made)
+    now = choice.fit_first(made)
     proposal = now.propose(at_once=at_once, budget_s=budget_s, until=until)
     if proposal.ending not in (Ending.NARROW_ENOUGH, Ending.NO_LONGER_PAYS):
         return proposal
-    before = choice.look(made - made // _LOOK_BACK)
+    before = choice.fit_first(made - made // _EARLIER)
     if before.propose(at_once=at_once, budget_s=budget_s, until=until).ending is proposal.ending:
         return proposal
     return replace(proposal, ending=None)
@@ -111,9 +111,9 @@ def propose(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """Runs, options, questions and pending runs as rows of one encoding; each option stands for ``weight`` of them.
+    """Runs, options, targets and pending runs as rows of one encoding; each option represents ``weight`` options.
 
-    Which machine runs were made on is left out: what comes is made here.
+    The machine of runs is not a column: all further runs are made here.
     """
 
     options: list[RunSpec]
@@ -122,22 +122,22 @@ class _Choice:
     X: Floats
     y: Floats
     X_options: Floats
-    X_questions: Floats
+    X_targets: Floats
     X_pending: Floats
 
     @classmethod
     def prepare(
-        cls, runs: Sequence[Run], options: Sequence[RunSpec], questions: Sequence[RunSpec], pending: Sequence[RunSpec]
+        cls, runs: Sequence[Run], options: Sequence[RunSpec], targets: Sequence[RunSpec], pending: Sequence[RunSpec]
     ) -> "_Choice":
         table = build_table(runs)
         specs = {run.id: run.spec for run in runs}
         tried = {spec.configuration for spec in (*specs.values(), *pending)}
         first = {spec.configuration: spec for spec in reversed(options)}
-        kept = [first[key] for key in sorted(first)[:_MOST_OPTIONS]]  # keys are hashes: as good as drawn
-        parts = [[specs[run_id] for run_id in table.run_ids], kept, questions, pending]
+        kept = [first[key] for key in sorted(first)[:_MAX_OPTIONS]]  # keys are hashes, so this is a random sample
+        parts = [[specs[run_id] for run_id in table.run_ids], kept, targets, pending]
         columns = build_columns([spec for part in parts for spec in part])
         matrix = fit_encoder(columns).encode(columns, sum(map(len, parts)))
-        X, X_options, X_questions, X_pending = np.split(matrix, np.cumsum([len(part) for part in parts])[:-1])
+        X, X_options, X_targets, X_pending = np.split(matrix, np.cumsum([len(part) for part in parts])[:-1])
         return cls(
             options=kept,
             weight=len(first) / max(len(kept), 1),
@@ -145,12 +145,12 @@ class _Choice:
             X=X,
             y=table.elapsed_s,
             X_options=X_options,
-            X_questions=X_questions,
+            X_targets=X_targets,
             X_pending=X_pending,
         )
 
     def pick_start(self) -> list[int]:
-        """Options to run before a process can be trusted: few values of each number, each text once, cheap first."""
+        """Return options to run before a process is fitted: some values of each number, each text once, short first."""
         size = _guess_sizes(self.options, self.X_options)
         free = np.argsort(size, kind="stable")
         free = free[~self.repeats[free]]
@@ -170,21 +170,21 @@ class _Choice:
             picked.append(int(cheap[np.argmax(_distances(self.X_options[cheap], rows, everything))]))
         return picked
 
-    def look(self, made: int) -> "_Look":
-        """What the first so many runs can tell."""
-        process = ProcessRunRegressor(most_rows=_MOST_ROWS).fit(self.X[:made], self.y[:made])
-        return _Look(choice=self, process=process)
+    def fit_first(self, made: int) -> "_FittedChoice":
+        """Return the options judged by a process that is fitted to the first so many runs."""
+        process = ProcessRunRegressor(most_rows=_MAX_ROWS).fit(self.X[:made], self.y[:made])
+        return _FittedChoice(choice=self, process=process)
 
 
 def _guess_sizes(specs: Sequence[RunSpec], X: Floats) -> Floats:
-    """A guess at what runs cost, before any was made: the product of their numbers, full scale last; in logs."""
+    """Return rough sizes of runs: the logarithm of the product of their numbers, full scale last."""
     full = np.array([spec.scale is Scale.FULL_SCALE for spec in specs], dtype=bool)
     logs: Floats = np.log(np.where(X > 0, X, 1.0)).sum(axis=1)
     return np.where(full, logs + np.abs(logs).sum(), logs)
 
 
 def _fresh_values(rows: Floats, options: Floats, everything: Floats) -> NDArray[np.intp]:
-    """For each option, of how many columns it has a new value that is wanted."""
+    """Return for each option in how many columns it has a new value that is needed."""
     fresh = np.zeros(len(options), dtype=np.intp)
     for known, column, values in zip(rows.T, options.T, everything.T, strict=True):
         if len(np.unique(known)) < min(_VALUES, len(np.unique(values))):
@@ -193,7 +193,7 @@ def _fresh_values(rows: Floats, options: Floats, everything: Floats) -> NDArray[
 
 
 def _distances(options: Floats, rows: Floats, everything: Floats) -> Floats:
-    """How far each option is from the nearest row; columns count alike, in logs where they are positive."""
+    """Return the distance of each option from the nearest row; columns are scaled alike, in logs where positive."""
     logs = (everything > 0).all(axis=0)
 
     def read(X: Floats) -> Floats:
@@ -205,15 +205,15 @@ def _distances(options: Floats, rows: Floats, everything: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """A process fitted to runs, and what it expects of the options."""
+class _FittedChoice:
+    """A Gaussian process fitted to runs, and its expectation of the options."""
 
     choice: _Choice
     process: ProcessRunRegressor
 
     def propose(self, *, at_once: int, budget_s: float | None, until: float | None) -> Proposal:
         choice = self.choice
-        spread = self.process.spread(choice.X_questions)
+        spread = self.process.spread(choice.X_targets)
         variance, width = float(np.mean(spread**2)), _width(spread)
         allowed = ~choice.repeats | (self._noise() > _MOSTLY * variance)
         if not allowed.any():
@@ -240,19 +240,19 @@ class _Look:
         )
 
     def _seconds(self) -> Floats:
-        """What each option is expected to take: more than the middle where that is not known well."""
+        """Return the expected seconds of each option: more than the median where it is uncertain."""
         X = self.choice.X_options
         return np.asarray(self.process.predict(X) * np.exp(np.minimum(self.process.spread(X) ** 2, _WIDEST) / 2))
 
     def _pick(self, costs: Floats, fitting: Flags, count: int) -> tuple[list[float], list[int]]:
-        """The options that narrow most for their cost, one after the other, and by how much."""
+        """Return the options that narrow most for their cost, one after the other, and by how much."""
         choice = self.choice
-        gain = self.process.narrowing(choice.X_questions, choice.X_options)
+        gain = self.process.narrowing(choice.X_targets, choice.X_options)
         best_first = np.argsort(-gain / costs, kind="stable")
         shortlist = best_first[fitting[best_first]][: _SHORTLIST * count]
         gain, costs, X = gain[shortlist], costs[shortlist], choice.X_options[shortlist]
         for row in choice.X_pending:
-            gain *= 1 - self._alike(row, X)
+            gain *= 1 - self._overlap(row, X)
         gains: list[float] = []
         picked: list[int] = []
         free = np.ones(len(shortlist), dtype=bool)
@@ -261,17 +261,17 @@ class _Look:
             free[best] = False
             picked.append(int(shortlist[best]))
             gains.append(float(gain[best]))
-            gain *= 1 - self._alike(X[best], X)
+            gain *= 1 - self._overlap(X[best], X)
         return gains, picked
 
-    def _alike(self, row: Floats, X: Floats) -> Floats:
-        """The share of what a run of this row tells that each of the others would tell, too."""
+    def _overlap(self, row: Floats, X: Floats) -> Floats:
+        """Return the share of this row's information that a run of each other row would give as well."""
         known = self.process.narrowing(row[None], X)
         whole = float(self.process.narrowing(row[None], row[None])[0])
         return np.asarray(np.clip(known / max(whole, SMALLEST), 0.0, 1.0))
 
     def _noise(self) -> float:
-        """The variance between runs of one configuration: what a run adds to what is not known of its mean."""
+        """Return the variance between runs of one configuration: the spread of a run minus that of its mean."""
         row = self.choice.X[:1]
         spread, gain = float(self.process.spread(row)[0]), float(self.process.narrowing(row, row)[0])
         return spread**2 - spread * float(np.sqrt(gain))

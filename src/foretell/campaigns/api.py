@@ -1,24 +1,37 @@
-"""Plans runs, and makes them."""
+"""The functions that plan, make, follow and cancel runs."""
 
+import io
+import logging
+import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from foretell.apps.program_version import settle_version
-from foretell.apps.workspace import StoreLike, directory_of, may_run, resolve_app, resolve_own_app, using_store
+from foretell.apps.program_version import resolve_version
+from foretell.apps.workspace import (
+    StoreLike,
+    directory_of,
+    make_log_file,
+    may_run,
+    resolve_app,
+    resolve_own_app,
+    using_store,
+)
 from foretell.campaigns.campaign import Campaign
 from foretell.campaigns.campaign_plan import CampaignResult, CampaignStatus, Cancellation, Plan, Progress
-from foretell.campaigns.claims import BatchClaims
-from foretell.campaigns.placement import Where, list_own_batches, open_slurm
+from foretell.campaigns.placement import BatchClaims, RunnerOptions, list_own_batches, open_slurm
 from foretell.campaigns.planning import plan_campaign, plan_round
-from foretell.campaigns.waiting import Patience, find_load
+from foretell.campaigns.waiting import RetryingStore, find_load
 from foretell.core.app import App, Submission
 from foretell.core.batch import Batch, BatchStatus
-from foretell.core.errors import RunnerError, SchedulerError
+from foretell.core.errors import OutputError, RunnerError, SchedulerError
 from foretell.core.run import RETRIABLE, Run, RunSpec
 from foretell.schedulers.slurm.runner import SlurmRunner
 from foretell.stores import RunStore
+
+_LOG_BYTES = 1 << 20
 
 
 def plan(
@@ -35,10 +48,10 @@ def plan(
     keep_runs: bool = False,
     start_over: bool = False,
 ) -> Plan:
-    """What :func:`generate` would do."""
-    where = Where(runner=runner, submission=submission or Submission(), jobs=jobs)
+    """Return what :func:`generate` would do."""
+    where = RunnerOptions(runner=runner, submission=submission or Submission(), jobs=jobs)
     with using_store(store, directory_of(app), or_empty=True) as opened:
-        known = settle_version(resolve_own_app(app, opened), opened, keep_runs=keep_runs, start_over=start_over)
+        known = resolve_version(resolve_own_app(app, opened), opened, keep_runs=keep_runs, start_over=start_over)
         with where.open(known, opened) as (place, _):
             if adaptive or until is not None:
                 planned = plan_round(known, opened, place, budget_s=budget_s, retry_failed=retry_failed, until=until)
@@ -65,37 +78,39 @@ def generate(
     wait_quiet_s: float = 0.0,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> CampaignResult:
-    """Make the app's runs that are not stored yet, as far as the budget goes, cheap ones first.
+    """Make the app's runs that are not stored yet within the budget, the shortest first.
 
-    ``runner`` is ``local`` or ``slurm``, ``submission`` how runs are handed to Slurm, both where it is not as the app
-    says. What was handed to Slurm goes on by itself, and is picked up by the next call; or, with ``wait``, by this one,
-    which then also waits for runs that other processes make.
+    ``runner`` (``local`` or ``slurm``) and ``submission`` (options of Slurm) override the app file. Runs submitted to
+    Slurm continue after this call, and the next call collects them. With ``wait``, this call waits for them, and also
+    for runs that other processes make.
 
-    ``wait_quiet_s`` is the longest to wait until others leave this machine alone, before the first run on it. If it is
-    not 0, runs that were measured while others used it are made once more in the end, if it is quiet then.
+    ``wait_quiet_s`` is the longest time to wait for an idle machine before the first local run. If it is not 0, runs
+    that other processes disturbed are made once more at the end, if the machine is idle then.
 
-    An ``adaptive`` campaign makes those first that narrow the answers most for their time, and ends when that no longer
-    pays; or when the mean half-width of their 90 % interval is at most ``until``, a share of the prediction.
+    An ``adaptive`` campaign first makes runs that narrow prediction intervals most for their time, and ends when that
+    no longer pays, or when the mean half-width of 90 % intervals is at most ``until``, a share of the prediction.
 
-    Where the app's command, set-up, environment or working directory have changed, ``keep_runs`` says that its stored
-    runs still count, ``start_over`` that they do not: they stay stored, and are not used.
+    If the app's command, setup, environment or working directory has changed, ``keep_runs`` keeps using its stored
+    runs, and ``start_over`` sets them aside: they stay stored, but are not used.
+
+    A log of the campaign is written to the work folder; ``log`` of the result is its path.
 
     Raises:
-        ProgramChangedError: if it has changed, and neither is said.
-        RunnerError: if a run can never fit there, its directory cannot be written, or Slurm refuses it.
-        StoreError: if the store fails; what was measured stays in the run's directory, and the next call picks it up.
+        ProgramChangedError: if the program has changed, and neither is given.
+        RunnerError: if a run can never fit, its directory cannot be written, or Slurm refuses it.
+        StoreError: if the store fails; results stay in the run's directory, and the next call stores them.
     """
     with using_store(store, directory_of(app), create=True) as opened:
-        known = settle_version(resolve_own_app(app, opened), opened, keep_runs=keep_runs, start_over=start_over)
+        known = resolve_version(resolve_own_app(app, opened), opened, keep_runs=keep_runs, start_over=start_over)
         opened.save_app(known)
-        where = Where(runner=runner, submission=submission or Submission(), jobs=jobs)
-        patience = Patience(opened)
+        where = RunnerOptions(runner=runner, submission=submission or Submission(), jobs=jobs)
+        retrying = RetryingStore(opened)
         retry = RETRIABLE if retry_failed else frozenset()
-        with where.open(known, patience.store, retry=retry) as (place, claims):
+        with _log_to_file(known) as log, where.open(known, retrying.store, retry=retry) as (place, claims):
             campaign = Campaign(
                 app=known,
-                store=patience.store,
-                patience=patience,
+                store=retrying.store,
+                retrying=retrying,
                 runner=place,
                 claims=claims,
                 on_progress=on_progress,
@@ -105,29 +120,73 @@ def generate(
                 wait_for_others=wait,
                 wait_quiet_s=0.0 if place.survives_exit else wait_quiet_s,
             )
-            return campaign.run(budget_s=budget_s, retry_failed=retry_failed)
+            return replace(campaign.run(budget_s=budget_s, retry_failed=retry_failed), log=log)
+
+
+class _PrivateLog(RotatingFileHandler):
+    """A log file that only this user can read; older lines are in one file of the same size."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8", errors="backslashreplace")
+        self.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+
+    def _open(self) -> io.TextIOWrapper:
+        def open_private(path: str, flags: int) -> int:
+            return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=open_private)
+
+
+@contextmanager
+def _log_to_file(app: App) -> Iterator[str]:
+    """Also write messages of all levels to the app's log file; yield its path, empty if it cannot be written."""
+    try:
+        handler = _PrivateLog(make_log_file(app))
+    except (OSError, OutputError):  # a campaign without a log is better than none
+        yield ""
+        return
+    logger = logging.getLogger("foretell")
+    level, shown = logger.level, logger.getEffectiveLevel()
+    # Other handlers get the messages that they got before; without any, Python prints warnings by itself.
+    others = [*logger.handlers, *logging.getLogger().handlers]
+    added = [handler] if others or logging.lastResort is None else [handler, logging.lastResort]
+    levels = [other.level for other in others]
+    for other in others:
+        other.setLevel(max(other.level, shown))
+    for each in added:
+        logger.addHandler(each)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield handler.baseFilename
+    finally:
+        logger.setLevel(level)
+        for each in added:
+            logger.removeHandler(each)
+        for other, before in zip(others, levels, strict=True):
+            other.setLevel(before)
+        handler.close()
 
 
 def make_run(app: App, spec: RunSpec, store: RunStore) -> Run:
     """Make one run here and store it.
 
     Raises:
-        RunnerError: if it cannot run here, or somebody else is running it.
+        RunnerError: if it cannot run here, or another process makes it.
     """
-    with Where(runner="local").open(app, store) as (runner, claims):
+    with RunnerOptions(runner="local").open(app, store) as (runner, claims):
         campaign = Campaign(app=app, store=store, runner=runner, claims=claims)
         campaign.make([spec])
     if not campaign.finished:
-        raise RunnerError(f"run {spec.id} of {app.name!r} is being made by somebody else; try again when it has ended")
+        raise RunnerError(f"another process makes run {spec.id} of {app.name!r}; try again when it has ended")
     return campaign.finished[0]
 
 
 def status(app: App | str | Path, *, store: StoreLike = None) -> CampaignStatus:
-    """How the app's runs stand; what has ended with the scheduler is stored on the way.
+    """Return the state of the app's runs; runs that have ended on the scheduler are stored.
 
     Raises:
         NotFoundError: if there is no such app.
-        SchedulerError: if runs are with Slurm, and it does not answer.
+        SchedulerError: if runs are submitted to Slurm, and it does not respond.
     """
     with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
@@ -148,11 +207,11 @@ def status(app: App | str | Path, *, store: StoreLike = None) -> CampaignStatus:
 
 
 def cancel(app: App | str | Path, *, store: StoreLike = None) -> Cancellation:
-    """Cancel what the scheduler has of the app's runs; what had ended is stored, the rest can be made again.
+    """Cancel the app's submitted runs; those that had ended are stored, the others can be made again.
 
     Raises:
         NotFoundError: if there is no such app.
-        SchedulerError: if Slurm does not answer; then nothing has changed.
+        SchedulerError: if Slurm does not respond; then nothing has changed.
     """
     with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
@@ -162,7 +221,7 @@ def cancel(app: App | str | Path, *, store: StoreLike = None) -> Cancellation:
         for runner, claims in _open_each(known, opened, own, notes):
             collected += len(claims.keep(runner.collect()))
             notes += runner.take_notes()
-            batches = [standing.batch for standing in runner.list_statuses()]
+            batches = [unfinished.batch for unfinished in runner.list_statuses()]
             runner.stop()
             jobs += [batch.job_id for batch in batches if batch.job_id]
             released += sum(opened.release_all(batch.owner) for batch in batches)
@@ -172,20 +231,20 @@ def cancel(app: App | str | Path, *, store: StoreLike = None) -> Cancellation:
 
 
 def _list_batches(app: App | str | Path, known: App, store: RunStore) -> tuple[list[Batch], list[str]]:
-    """Batches to follow, and notes on those that are left alone."""
+    """Return batches to track, and messages about those that are ignored."""
     if may_run(app, store):
         return list_own_batches(known, store)
     count = len(store.batches(known.name))
-    reason = "others can write this store: name the app file to store what ended, or to cancel"
-    return [], [f"{count} batches of {known.name!r} are left alone: {reason}"] if count else []
+    reason = "other users can write this store; name the app file to collect or cancel runs"
+    return [], [f"{count} batches of {known.name!r} are ignored: {reason}"] if count else []
 
 
 def _open_each(
     app: App, store: RunStore, batches: list[Batch], notes: list[str]
 ) -> Iterator[tuple[SlurmRunner, BatchClaims]]:
-    """A runner for each cluster that has runs of the app, with these followed; it submits nothing.
+    """Yield a read-only runner for each cluster with runs of the app, which tracks them.
 
-    A cluster that only the store names may be none: then a note says so, and the others are followed.
+    A cluster that only the store names may not exist: then a message is added, and the others are tracked.
     """
     for cluster in dict.fromkeys(batch.submission.cluster for batch in batches):
         where = Submission(partition=app.submission.partition, cluster=cluster)
@@ -196,6 +255,6 @@ def _open_each(
                 if cluster in (None, app.submission.cluster):
                     raise
                 count = sum(batch.submission.cluster == cluster for batch in batches)
-                notes.append(f"{count} batches on cluster {cluster!r} are left alone: {exc}")
+                notes.append(f"{count} batches on cluster {cluster!r} are ignored: {exc}")
             else:
                 yield opened

@@ -1,24 +1,22 @@
-"""Makes the runs of an app, follows them, and keeps what came of them; after any interruption it can be continued."""
+"""Makes the runs of an app and stores their results; an interrupted campaign can be resumed."""
 
+import logging
 import math
-import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from foretell.apps.command import build_launch
 from foretell.apps.workspace import run_directory
 from foretell.campaigns.campaign_plan import CampaignResult, Ending, Plan, Progress
-from foretell.campaigns.claims import Claims
-from foretell.campaigns.placement import AT_WORK, adopt_batches
+from foretell.campaigns.placement import Claims, adopt_batches, is_abandoned
 from foretell.campaigns.planning import (
+    AUTO_RETRIED,
     LEAST_FOR_LAW,
-    UNASKED,
     estimate_durations,
     expect_duration,
     list_specs,
@@ -28,29 +26,29 @@ from foretell.campaigns.planning import (
     preload,
     recent_runs,
 )
-from foretell.campaigns.waiting import Patience, describe_load, is_disturbed, is_quiet, wait_until_quiet
+from foretell.campaigns.waiting import RetryingStore, describe_load, is_disturbed, is_idle, wait_until_idle
 from foretell.core.app import App
 from foretell.core.errors import ForetellError, RunTakenError, StoreError
 from foretell.core.run import Claim, Run, RunSpec, State
-from foretell.measure.machine import is_alive, kill_abandoned
+from foretell.measure.machine import kill_abandoned
 from foretell.measure.run_lock import is_run_locked
 from foretell.schedulers import Runner
 from foretell.schedulers.local import read_finished
 from foretell.stores import RunStore
 
-_SILENT_AFTER = timedelta(minutes=2)  # a claim from another host without a sign of life for so long is given up
 _HEARTBEAT_S = 15.0
 _POLL_S = 0.25
-_OTHERS_S = 2.0  # between two looks at runs that other processes make
-_MOST_INTERRUPTIONS = 3  # of one run, before it is left for the next campaign
-_TAKEN = "another process makes some of these runs in the same folders, unknown to this store: they are left to it"
+_OTHERS_S = 2.0  # between two checks of runs that other processes make
+_MAX_INTERRUPTIONS = 3  # of one run, before it is left for the next campaign
+_TAKEN = "another process makes some of these runs in the same folders with another store; they are skipped"
 _AGAIN = "run the same command again to continue"
-_GOES_ON = "you left; the jobs go on: 'foretell status' shows them, and the same command collects them"
+_CONTINUES = "the jobs continue: 'foretell status' shows them, and the same command collects them"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
 class Campaign:
-    """One process's share of the work on an app; others may be at the same store."""
+    """One process's campaign of an app; other processes may use the same store."""
 
     app: App
     store: RunStore
@@ -62,7 +60,7 @@ class Campaign:
     wait: bool = True
     wait_for_others: bool = False
     wait_quiet_s: float = 0.0
-    patience: Patience | None = None
+    retrying: RetryingStore | None = None
     finished: list[Run] = field(default_factory=list)
     recovered: int = 0
     total: int = 0
@@ -85,11 +83,11 @@ class Campaign:
         stopped = ""
         self.budget_s = math.inf if budget_s is None else budget_s
         try:
-            with self.being_patient():
+            with self.retrying_store():
                 self._recover()
                 self._collect([], timeout_s=0.0)
                 while self._advance(retry_failed=retry_failed):
-                    retry_failed = retry_failed and self.adaptive  # once is enough
+                    retry_failed = retry_failed and self.adaptive  # otherwise only in the first round
                 self._repeat_disturbed()
         except KeyboardInterrupt:
             stopped = self._explain_stop()
@@ -97,11 +95,11 @@ class Campaign:
         return self._build_result(stopped)
 
     def _advance(self, *, retry_failed: bool) -> bool:
-        """Make one round; whether there may be another."""
+        """Make one round; return whether there may be another."""
         specs = self._next_round(retry_failed=retry_failed)
         if specs and not self.is_prepared:
             self._prepare()
-            if self.budget_s < math.inf:  # plan within what is left of it now
+            if self.budget_s < math.inf:  # part of it may be used
                 specs = self._next_round(retry_failed=retry_failed)
         if specs or (self.wait and self.runner.running):
             before = len(self.finished)
@@ -111,93 +109,94 @@ class Campaign:
         return self.wait_for_others and self._wait_for_others()
 
     def _wait_for_others(self) -> bool:
-        """Give others time for the runs they have; false if they have none of those asked for."""
+        """Wait a moment for runs of other processes; return whether there are any."""
         others = self._list_elsewhere()
         if not others:
             return False
         self.awaited |= others
-        self._tell(f"another process is making {len(others)} of these runs: waiting for them")
+        self._report(f"another process is making {len(others)} of these runs; waiting for them")
         time.sleep(_OTHERS_S)
         self._recover()
         adopt_batches(self.app, self.store, self.runner, self.claims)
         return True
 
     def _list_elsewhere(self) -> set[str]:
-        """Runs of this campaign that others have taken on."""
+        """Return runs of this campaign that other processes have claimed."""
         claims = [claim for claim in self.store.claims(self.app.name) if not self.claims.owns(claim)]
         if not claims:
             return set()
         return {claim.spec.id for claim in claims} & list_specs(self.app, self.runner).keys()
 
     @contextmanager
-    def being_patient(self) -> Iterator[None]:
-        """While the store does not answer, what waits for runs anyway waits for it, too."""
-        if self.patience is None or not self.wait:
+    def retrying_store(self) -> Iterator[None]:
+        """Wait for the store while it does not respond, if the campaign waits for runs anyway."""
+        if self.retrying is None or not self.wait:
             yield
             return
-        with self.patience.waiting(self._tell):
+        with self.retrying.waiting(self._report):
             yield
 
-    def _tell(self, note: str) -> None:
+    def _report(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
+            _log.info("%s", note)
         self.on_progress(replace(self._build_progress(None), note=note))
 
     def _explain_stop(self) -> str:
         if self.runner.survives_exit:
-            return _GOES_ON
+            return _CONTINUES
         under_way = len(self.runner.running)
-        lost = f"{under_way} under way {'was' if under_way == 1 else 'were'} stopped" if under_way else "interrupted"
-        return f"{lost}; {_AGAIN}"
+        runs = f"{under_way} running {'run was' if under_way == 1 else 'runs were'} stopped"
+        return f"{runs if under_way else 'interrupted'}; {_AGAIN}"
 
     def _give_up_claims(self) -> None:
-        """Leave none behind, wherever the interruption came: also before a run was started or after it had ended."""
+        """Release all claims, also of runs that had not started or had ended when the interruption came."""
         if self.runner.survives_exit:
             return
         under_way = {spec.id for spec in self.runner.running}
         self.runner.stop()
-        with suppress(StoreError):  # claims of a process that ended are given up by the next one
+        with suppress(StoreError):  # claims of an ended process are released by the next one
             for claim in self.store.claims(self.app.name):
                 ended = None if claim.spec.id in under_way else self._read_finished(claim)
                 if self.claims.owns(claim) and self._free(claim, ended=ended) and ended is not None:
                     self.finished.append(ended)
 
     def _prepare(self) -> None:
-        """Once, before the first run: what takes long but is no part of the budget, which starts here."""
+        """Do once, before the first run, what takes long but is not part of the budget, which starts here."""
         self.is_prepared = True
         if not self.runner.survives_exit:
             preload()
-        elif self.wait:  # beside what follows: nothing is measured here, and jobs need not wait for it
+        elif self.wait:  # in the background: nothing is measured here, and jobs need not wait for it
             threading.Thread(target=preload, daemon=True).start()
         self.started_at = time.monotonic()
-        if self.wait_quiet_s:  # but the runs need some of the budget, too
-            wait_until_quiet(self.runner, most_s=min(self.wait_quiet_s, self.budget_s / 2), tell=self._tell)
+        if self.wait_quiet_s:  # half of the budget is left for the runs
+            wait_until_idle(self.runner, most_s=min(self.wait_quiet_s, self.budget_s / 2), report=self._report)
 
     @property
     def budget_left_s(self) -> float:
-        """All of it until the first run can start."""
+        """The rest of the budget; all of it until the first run starts."""
         return self.budget_s - (time.monotonic() - self.started_at if self.is_prepared else 0.0)
 
     def _repeat_disturbed(self) -> None:
-        """Measure runs again that others disturbed, if it is quiet now: the quieter of two counts."""
+        """Repeat runs that other processes disturbed, if the machine is idle now; keep the less disturbed result."""
         disturbed = dict(self.disturbed)
-        if not disturbed or not self.wait_quiet_s or not is_quiet(self.runner):
+        if not disturbed or not self.wait_quiet_s or not is_idle(self.runner):
             return
         waiting = self._pick_repeats()
         if not waiting:
             return
         runs, them = ("1 run was", "it") if len(waiting) == 1 else (f"{len(waiting)} runs were", "them")
-        self._tell(f"{runs} measured while others used the machine: making {them} once more")
+        self._report(f"{runs} measured while other processes used the machine; making {them} once more")
         while waiting or self.runner.running:
             while waiting and self.runner.has_capacity(waiting[0]):
                 with suppress(RunTakenError):
                     self._launch(waiting.pop(0))
             for run in self.runner.poll(_POLL_S):
-                self._keep_quieter(run, than=disturbed[run.id])
+                self._keep_less_disturbed(run, than=disturbed[run.id])
             self._beat()
 
     def _pick_repeats(self) -> list[RunSpec]:
-        """Disturbed runs that fit what is left of the budget together, short ones first."""
+        """Return disturbed runs that fit the rest of the budget together, short ones first."""
         seconds = {run.id: run.usage.elapsed_s for run in self.disturbed.values() if run.usage is not None}
         specs = [self.disturbed[run_id].spec for run_id in sorted(seconds, key=lambda run_id: seconds[run_id])]
         left_s = self.budget_left_s
@@ -205,10 +204,10 @@ class Campaign:
             specs.pop()
         return specs
 
-    def _keep_quieter(self, run: Run, *, than: Run) -> None:
+    def _keep_less_disturbed(self, run: Run, *, than: Run) -> None:
         if run.state is not State.COMPLETED or (run.machine.load or 0.0) >= (than.machine.load or 0.0):
             return
-        if self.claims.take(run.spec, anew=frozenset({State.COMPLETED})) and self._keep([run]):
+        if self.claims.take(run.spec, replace_states=frozenset({State.COMPLETED})) and self._keep([run]):
             self.finished[self.finished.index(than)] = run
             del self.disturbed[run.id]
             self.repeated += 1
@@ -232,11 +231,11 @@ class Campaign:
             disturbed=len(self.disturbed),
             repeated=self.repeated,
             remarks=Counter(run.reason for run in self.finished if run.state is State.COMPLETED and run.reason),
-            **self._ask_for_rest(has_budget=self.budget_s < math.inf and not stopped),
+            **self._count_rest(has_budget=self.budget_s < math.inf and not stopped),
         )
 
-    def _ask_for_rest(self, *, has_budget: bool) -> dict[str, Any]:
-        """What the store says of the rest; nothing while it does not answer, which is no reason to hide the result."""
+    def _count_rest(self, *, has_budget: bool) -> dict[str, Any]:
+        """Return counts from the store; nothing if it does not respond, so that the result is shown anyway."""
         with suppress(StoreError):
             left = self._count_left() if has_budget else {}
             return {"jobs": self._list_jobs(), **self._count_elsewhere(), **left}
@@ -297,18 +296,18 @@ class Campaign:
         return {run.id for run in self.finished} | self.taken_away
 
     def make(self, specs: Sequence[RunSpec]) -> None:
-        """Make these runs, in this order, as room allows; without ``wait``, only hand over what there is room for."""
+        """Make these runs in order; without ``wait``, only submit as many as there is capacity for."""
         self.asked |= {spec.id: spec for spec in specs}
-        waiting = sorted(specs, key=self._fits)  # what can never run here first: its error costs nothing yet
+        waiting = sorted(specs, key=self._fits)  # those that can never run first: their error comes before any run
         self._estimate(waiting)
         while waiting or self.runner.running:
             self._drop_late(waiting)
             while waiting and (self.runner.has_capacity(waiting[0]) or not self._fits(waiting[0])):
                 self._start(waiting.pop(0))
-            self.on_progress(self._survey(waiting))
+            self.on_progress(self._build_current_progress(waiting))
             self._collect(waiting, timeout_s=_POLL_S if self.wait else 0.0)
             self._beat()
-            if waiting and not self.runner.running:  # others have the room
+            if waiting and not self.runner.running:  # other processes use the capacity
                 time.sleep(_POLL_S)
             if not self.wait:
                 self.held_back = len(waiting)
@@ -318,7 +317,7 @@ class Campaign:
         return self.runner.fits(spec, time_limit_s=self.app.time_limit_s)
 
     def _drop_late(self, waiting: list[RunSpec]) -> None:
-        """Leave out what the budget has no time for any more, because others took longer than planned."""
+        """Drop runs that no longer fit the budget, because others took longer than planned."""
         if self.budget_s == math.inf:
             return
         left_s = self.budget_left_s
@@ -329,7 +328,7 @@ class Campaign:
 
     def _start(self, spec: RunSpec) -> None:
         if not self.claims.take(spec):
-            self.total -= 1  # somebody else has it
+            self.total -= 1  # another process makes it
             return
         try:
             self._launch(spec)
@@ -337,37 +336,43 @@ class Campaign:
             self.claims.release([spec])
             self.total -= 1
             if _TAKEN not in self.notes:
-                self._tell(_TAKEN)
+                self._report(_TAKEN)
         except ForetellError:
             self.claims.release([spec])
             raise
 
     def _launch(self, spec: RunSpec) -> None:
+        _log.info("run %s starts: %s", spec.id, dict(spec.parameters))
         launch = build_launch(self.app, spec, run_directory=run_directory(self.app, spec.id))
         self.runner.start(spec, self.claims.mark(launch), phases=self.app.phases)
 
     def _collect(self, waiting: list[RunSpec], *, timeout_s: float) -> None:
-        """Keep runs that have ended; those nobody is to blame for wait again."""
+        """Store runs that have ended; interrupted ones wait again."""
         ended = self.runner.poll(timeout_s)
         kept = self._keep(ended) if ended else set()
         for run in ended:
-            self._settle(run, waiting, kept=run.id in kept)
+            self._record(run, waiting, kept=run.id in kept)
         notes = self.runner.take_notes()
+        for note in notes:
+            _log.info("%s", note)
         self.notes += notes
         if ended or notes:
-            standing = self._survey(waiting)
+            current = self._build_current_progress(waiting)
             for run in (run for run in ended if run.id in kept):
                 note = describe_load(run) if run.id in self.disturbed else ""
-                self.on_progress(replace(standing, last=run, note=note))
+                self.on_progress(replace(current, last=run, note=note))
             for note in notes:
-                self.on_progress(replace(standing, note=note))
+                self.on_progress(replace(current, note=note))
 
-    def _settle(self, run: Run, waiting: list[RunSpec], *, kept: bool) -> None:
+    def _record(self, run: Run, waiting: list[RunSpec], *, kept: bool) -> None:
         if not kept:
-            self.taken_away.add(run.id)  # somebody else has kept or cancelled it
+            self.taken_away.add(run.id)  # another process has stored or cancelled it
             return
-        self.interruptions[run.id] += run.state in UNASKED
-        if run.state in UNASKED and self.interruptions[run.id] <= _MOST_INTERRUPTIONS and (own := self._find_own(run)):
+        _log.info("run %s ended: %s", run.id, ", ".join(filter(None, [run.state, run.reason])))
+        self.interruptions[run.id] += run.state in AUTO_RETRIED
+        may_retry = run.state in AUTO_RETRIED and self.interruptions[run.id] <= _MAX_INTERRUPTIONS
+        if may_retry and (own := self._find_own(run)):
+            _log.info("run %s is made again", run.id)
             waiting.append(own)
         else:
             self.finished.append(run)
@@ -375,7 +380,7 @@ class Campaign:
                 self.disturbed[run.id] = run
 
     def _find_own(self, run: Run) -> RunSpec | None:
-        """The run as this process or the app file asks for it; a specification from the store is never run."""
+        """Return the run as specified by this process or the app file; one from the store is never run."""
         if run.id not in self.asked:
             self.asked = list_specs(self.app, self.runner) | self.asked
         return self.asked.get(run.id)
@@ -386,7 +391,7 @@ class Campaign:
         except StoreError as exc:
             where = run_directory(self.app, runs[-1].id)
             raise StoreError(
-                f"{exc}\nThe run just finished is kept in {where}; the next 'foretell generate' picks it up."
+                f"{exc}\nThe result of the last run is kept in {where}; the next 'foretell generate' stores it."
             ) from exc
 
     def _beat(self) -> None:
@@ -395,9 +400,9 @@ class Campaign:
             self.beat_at = time.monotonic()
 
     def _recover(self) -> None:
-        """Runs that somebody took on and can no longer finish: kept if they ended, else free to be made again."""
+        """Store or release runs of processes that have died."""
         for claim in self.store.claims(self.app.name):
-            if not _is_abandoned(claim) or is_run_locked(run_directory(self.app, claim.spec.id)):
+            if not is_abandoned(claim) or is_run_locked(run_directory(self.app, claim.spec.id)):
                 continue
             ended = self._read_finished(claim)
             kill_abandoned(claim.spec.id, claim.owner, without_lock=self.store.private)
@@ -408,7 +413,7 @@ class Campaign:
         return ended if ended is not None and ended.id == claim.spec.id else None
 
     def _free(self, claim: Claim, *, ended: Run | None) -> bool:
-        """Keep what came of a run, or else leave it to be made again; whether it was kept."""
+        """Store the result of a run, or release it to be made again; return whether it was stored."""
         if ended is not None and self.store.finish(ended, claim.owner):
             return True
         self.store.release(claim.spec.id, claim.owner)
@@ -418,8 +423,8 @@ class Campaign:
         seconds = estimate_durations(recent_runs(self.app, self.store), specs) if specs else None
         self.seconds = {} if seconds is None else dict(zip((spec.id for spec in specs), seconds, strict=True))
 
-    def _survey(self, waiting: Sequence[RunSpec]) -> Progress:
-        """How it stands; once for all runs that are then told of, of which there may be thousands."""
+    def _build_current_progress(self, waiting: Sequence[RunSpec]) -> Progress:
+        """Return the current progress; computed once for all runs that ended, of which there may be thousands."""
         return self._build_progress(None if self.adaptive else self._left_s(waiting))
 
     def _build_progress(self, left_s: float | None) -> Progress:
@@ -443,13 +448,3 @@ class Campaign:
             self._estimate([*waiting, *self.runner.running])
         known = all(spec.id in self.seconds for spec in waiting)
         return expect_duration(waiting, self.seconds, self.runner) if known else None
-
-
-def _is_abandoned(claim: Claim) -> bool:
-    """What the store says of it; whether a process on this machine lives, only its lock tells."""
-    if claim.owner.is_batch:
-        return False  # the scheduler has it
-    alive = is_alive(claim.owner)
-    if alive and claim.owner.pid == os.getpid():
-        return claim.owner.token not in AT_WORK
-    return alive is False or (alive is None and datetime.now(UTC) - claim.heartbeat_at > _SILENT_AFTER)

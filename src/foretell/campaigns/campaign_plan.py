@@ -1,4 +1,4 @@
-"""What a campaign of runs will do, how it stands, and what other ways of getting runs brought."""
+"""The plan, progress and result of a campaign."""
 
 import enum
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from foretell.core.run import Run, RunSpec, State
 
 
 class Ending(enum.StrEnum):
-    """Why an adaptive campaign needs no more runs."""
+    """Why an adaptive campaign ended."""
 
     NARROW_ENOUGH = "narrow_enough"
     NO_LONGER_PAYS = "no_longer_pays"
@@ -19,17 +19,17 @@ class Ending(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The runs a campaign will make, in order.
+    """The runs that a campaign will make, in order.
 
-    ``stored`` runs need not be made again; ``failed`` ones are stored too and wait for ``--retry-failed``;
+    ``stored`` runs are not made again; ``failed`` ones are stored too and made again with ``--retry-failed``;
     ``left_out`` ones do not fit the budget; ``excluded`` ones do not meet the app's ``where``. ``expected_s`` is the
-    likely duration with ``at_once`` runs side by side, ``None`` before any run of the app was measured; ``limit_s``
-    is the most it can be, if runs have a limit. ``core_h`` is the expected cost in core-hours. Runs of a scheduler are
-    made in ``partition``. ``obstacles`` say why runs can never be made there, and how many.
+    expected duration with ``at_once`` parallel runs, ``None`` before any run of the app was measured; ``limit_s``
+    is the longest possible duration if runs have a time limit. ``core_h`` is the expected cost in core-hours. Runs of
+    a scheduler are made in ``partition``. ``obstacles`` count runs that can never be made there, by reason.
 
-    An adaptive plan has only the next runs; ``undecided`` ones may follow, and ``expected_s`` and ``core_h`` are of
-    all of them. ``width`` is the mean half-width of the answers' 90 % interval as a share of them, as the stored runs
-    have it, and ``width_after`` what the next ones should make of it; ``ending`` says why no more are needed.
+    An adaptive plan contains only the next runs; ``undecided`` ones may follow, and ``expected_s`` and ``core_h`` are
+    for all of them. ``width`` is the mean half-width of the predictions' 90 % intervals as a share of the predictions
+    with the stored runs, and ``width_after`` that expected after the next runs; ``ending`` is why no more are needed.
     """
 
     app: str
@@ -54,10 +54,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A campaign under way. ``last`` is the run that has just ended, if that is what happened.
+    """The progress of a campaign after ``used_s``. ``last`` is the run that has just ended, if one has.
 
-    It has been so for ``used_s``; of those ``running``, ``queued`` wait for their turn. An adaptive one has the
-    ``width`` of its answers before the runs under way, and what is expected of it after them.
+    Of those ``running``, ``queued`` wait in the queue. An adaptive campaign has the ``width`` of intervals before the
+    current runs, and the expected one after them.
     """
 
     total: int
@@ -75,16 +75,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignResult:
-    """What a campaign did. ``completed`` and ``failed`` count this campaign's runs only.
+    """The result of a campaign. ``completed`` and ``failed`` count the runs of this campaign only.
 
-    ``submitted`` ones are with the scheduler, as ``jobs``; ``held_back`` ones it would not take yet. Of those asked
-    for, another process is making ``running_elsewhere`` ones; others made ``elsewhere_completed`` and
-    ``elsewhere_failed`` ones meanwhile. ``left`` ones did not fit the budget, and should take ``left_s``.
-    ``disturbed`` ones were measured while others used the machine, after ``repeated`` ones were measured again in
-    quiet. ``remarks`` are what should be known of completed ones, such as a phase that could not be read, and of how
-    many.
+    ``submitted`` runs are in the scheduler's ``jobs``; ``held_back`` ones could not be submitted yet. Other processes
+    are making ``running_elsewhere`` runs, and have made ``elsewhere_completed`` and ``elsewhere_failed`` ones
+    meanwhile. ``left`` runs did not fit the budget, and are expected to take ``left_s``. ``disturbed`` runs were
+    measured while other processes used the machine; ``repeated`` ones were measured again on the idle machine.
+    ``remarks`` count completed runs by remark, such as a phase that could not be read. ``log`` is the log file.
 
-    An adaptive one says why it ended, and how wide the answers are then.
+    An adaptive campaign has an ``ending``, and the ``width`` of intervals at that time.
     """
 
     app: str
@@ -108,6 +107,7 @@ class CampaignResult:
     disturbed: int = 0
     repeated: int = 0
     remarks: Mapping[str, int] = field(default_factory=dict)
+    log: str = ""
 
     @property
     def is_idle(self) -> bool:
@@ -119,7 +119,7 @@ class CampaignResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignStatus:
-    """How an app's runs stand: what is stored by state, what is with the scheduler, what this look has brought."""
+    """The state of an app's runs: stored runs by state, submitted batches, and how many were collected now."""
 
     app: str
     counts: Mapping[State, int]

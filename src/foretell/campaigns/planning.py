@@ -1,4 +1,4 @@
-"""Which runs a campaign makes, and in which order."""
+"""Selects and orders the runs of a campaign."""
 
 import math
 from collections import Counter
@@ -20,18 +20,18 @@ from foretell.schedulers import Runner
 from foretell.stores import RunStore
 
 LEAST_FOR_LAW = 4  # configurations
-_MOST_GROWTH = 50.0  # in logs: beyond that, longer means nothing
+_MAX_GROWTH = 50.0  # natural logarithm, so that the result stays finite
 
 
 def preload() -> None:
-    """Import what estimates need, so that it is not imported while runs are measured, or a Ctrl-C lost in it."""
+    """Import what estimates need now, not while runs are measured, or where a Ctrl-C would be lost."""
     import_module("foretell.runtimes.regressors")
 
 
 def estimate_durations(runs: Sequence[Run], specs: Sequence[RunSpec]) -> NDArray[np.float64] | None:
-    """Seconds for each specification; ``None`` before anything was measured.
+    """Return the expected seconds of each specification; ``None`` if no run was measured.
 
-    From too few configurations for a law, it is rather too long than too short.
+    With too few configurations to fit a scaling law, estimates are high rather than low.
     """
     table = build_table(runs)
     if not len(table):
@@ -39,34 +39,34 @@ def estimate_durations(runs: Sequence[Run], specs: Sequence[RunSpec]) -> NDArray
     if len(np.unique(table.group)) < LEAST_FOR_LAW:
         return _guess_by_size(table, {run.id: run.spec for run in runs}, specs)
     encoder = fit_encoder(table.columns)
-    from foretell.runtimes.regressors import REGRESSORS  # a campaign's first runs need not wait for scikit-learn
+    from foretell.runtimes.regressors import REGRESSORS  # the first runs of a campaign do not wait for scikit-learn
 
     law = REGRESSORS["law"]().fit(encoder.encode(table.columns, len(table)), table.elapsed_s)
     return law.predict(encoder.encode(build_columns(specs), len(specs)))
 
 
 def guess_size(spec: RunSpec) -> float:
-    """A guess at what a run costs, before any was made: the product of its numbers, as a logarithm."""
+    """Return a rough size of a run before any was made: the logarithm of the product of its numbers."""
     numbers = [value for value in spec.parameters.values() if isinstance(value, int | float)]
     return sum(math.log(number) for number in numbers if 0 < number < math.inf)
 
 
 def _guess_by_size(table: RunTable, known: Mapping[str, RunSpec], specs: Sequence[RunSpec]) -> NDArray[np.float64]:
-    """What the next larger measured size took; beyond the largest, in proportion to the size, or as it grew so far."""
+    """Return the time of the next larger measured size; beyond the largest, extrapolated at least proportionally."""
     measured = np.array([guess_size(known[run_id]) for run_id in table.run_ids])
     sizes = np.unique(measured)
     seconds = np.array([np.median(table.elapsed_s[measured == size]) for size in sizes])
     seconds = np.maximum.accumulate(seconds)
-    grown = math.log(seconds[-1] / seconds[0]) / (sizes[-1] - sizes[0]) if len(sizes) > 1 else 1.0
+    growth = math.log(seconds[-1] / seconds[0]) / (sizes[-1] - sizes[0]) if len(sizes) > 1 else 1.0
     wanted = np.array([guess_size(spec) for spec in specs])
     next_larger = np.minimum(np.searchsorted(sizes, wanted), len(sizes) - 1)
-    beyond = np.maximum(wanted - sizes[-1], 0.0) * max(grown, 1.0)
-    return np.asarray(seconds[next_larger] * np.exp(np.minimum(beyond, _MOST_GROWTH)))
+    beyond = np.maximum(wanted - sizes[-1], 0.0) * max(growth, 1.0)
+    return np.asarray(seconds[next_larger] * np.exp(np.minimum(beyond, _MAX_GROWTH)))
 
 
-ROUND = 8  # runs made under a budget before planning again by what they took
-UNASKED = frozenset({State.INTERRUPTED})  # made again without being asked for: nobody's fault
-_RECENT = 300  # runs that durations are guessed from
+ROUND = 8  # runs made under a budget before it is planned again with their times
+AUTO_RETRIED = frozenset({State.INTERRUPTED})  # made again automatically: a node failed or the job was preempted
+_RECENT = 300  # runs from which durations are estimated
 _FINAL = tuple(state for state in State if state.final)
 
 
@@ -79,16 +79,16 @@ def plan_campaign(
     retry_failed: bool,
     made: Collection[str] = (),
 ) -> Plan:
-    """All that is left to make, within the budget; ``made`` runs of this campaign are not made again."""
+    """Return all missing runs within the budget; ``made`` runs of this campaign are not made again."""
     sweep = list_specs(app, runner)
     states = store.known_ids(app.name)
     counts = Counter(states.get(run_id) for run_id in sweep)
     wanted = {
         run_id: spec
         for run_id, spec in sweep.items()
-        if run_id not in made and _is_wanted(states.get(run_id), retry_failed)
+        if run_id not in made and _is_missing(states.get(run_id), retry_failed)
     }
-    failed, running = sum(counts[state] for state in RETRIABLE - UNASKED), counts[State.RUNNING]
+    failed, running = sum(counts[state] for state in RETRIABLE - AUTO_RETRIED), counts[State.RUNNING]
     specs = list(wanted.values())
     seconds = estimate_durations(recent_runs(app, store), specs) if specs else None
     chosen = _order(specs, seconds, budget_s=budget_s, runner=runner)
@@ -122,21 +122,21 @@ def plan_round(
     until: float | None,
     made: Collection[str] = (),
 ) -> Plan:
-    """The next round, by what is stored; ``made`` runs of this campaign are not made again."""
+    """Return the next round of an adaptive campaign; ``made`` runs of this campaign are not made again."""
     whole = plan_campaign(app, store, runner, budget_s=None, retry_failed=retry_failed, made=made)
     impossible = [spec for spec in whole.specs if not runner.fits(spec, time_limit_s=app.time_limit_s)]
-    if impossible:  # first, because its error costs nothing yet
+    if impossible:  # first, so that the error comes before any run was made
         return replace(whole, specs=tuple(impossible), undecided=len(whole.specs) - len(impossible))
     if not whole.specs:
         return replace(whole, undecided=0, ending=Ending.NOTHING_LEFT)
-    from foretell.campaigns.adaptive import list_questions, propose  # what needs no models does not wait for them
+    from foretell.campaigns.adaptive import list_targets, propose  # slow to import, and not needed before
 
     options = {spec.id for spec in whole.specs}
-    where, questions = Where(app), list_questions(app)
+    where, targets = Where(app), list_targets(app)
     proposal = propose(
         [run for run in store.runs(app.name, states=_FINAL, version=app.version) if run.id not in options],
         whole.specs,
-        [spec for spec in questions if where.allows(spec)] or questions,
+        [spec for spec in targets if where.allows(spec)] or targets,
         pending=[claim.spec for claim in store.claims(app.name)],
         at_once=runner.max_parallel,
         budget_s=budget_s,
@@ -159,10 +159,10 @@ def plan_round(
 
 
 def pick_next(planned: Sequence[RunSpec], runs: Sequence[Run], runner: Runner) -> Sequence[RunSpec]:
-    """Those of a plan within a budget to make before planning again.
+    """Return the runs of a plan within a budget to make before planning again.
 
-    While too few configurations were measured for a law, that is the smallest scaled-down one that was not; a
-    full-scale one only if nothing else is planned. Jobs of a scheduler wait for their turn: there it is a few at once.
+    While too few configurations were measured to fit a scaling law, that is the smallest scaled-down one that was not,
+    and a full-scale one only if nothing else is planned. On a scheduler it is a few at once, because jobs queue.
     """
     measured = {run.spec.configuration for run in runs}
     if len(measured) >= LEAST_FOR_LAW:
@@ -179,18 +179,18 @@ def recent_runs(app: App, store: RunStore) -> list[Run]:
 
 
 def list_specs(app: App, runner: Runner) -> dict[str, RunSpec]:
-    """Every run that the app file asks for there, by its id, which is dear to make: once for each of a million."""
+    """Return every run of the app file on that runner by id; slow for large sweeps, because ids are hashes."""
     return {spec.id: spec for spec in _build_sweep(app, runner)}
 
 
 def expect_duration(specs: Sequence[RunSpec], seconds: Mapping[str, float], runner: Runner) -> float:
-    """Until all of these have run, as many side by side as fit."""
+    """Return the expected seconds until all of these have run, as many in parallel as fit."""
     shares = [float(seconds[spec.id]) / runner.count_parallel(spec) for spec in specs]
     return max(sum(shares), max((float(seconds[spec.id]) for spec in specs), default=0.0))
 
 
 def _bound_duration(specs: Sequence[RunSpec], limit_s: float, runner: Runner) -> float:
-    """The most it can take until all of these have run, each up to its limit: size by size, in full rounds."""
+    """Return the longest possible seconds until all of these have run, each up to its limit."""
     sizes = Counter(spec.allocation for spec in specs)
     places = {spec.allocation: runner.count_parallel(spec) for spec in specs}
     return limit_s * sum(math.ceil(count / places[size]) for size, count in sizes.items())
@@ -201,21 +201,21 @@ def _count_cores(spec: RunSpec) -> int:
 
 
 def _build_sweep(app: App, runner: Runner) -> Sequence[RunSpec]:
-    """The app's runs, as they are made there: what ran in another partition is another run."""
+    """Return the app's runs on that runner: a run in another partition is another run."""
     specs = build_sweep(app)
     if runner.partition is None:
         return specs
     return [replace(spec, allocation=replace(spec.allocation, partition=runner.partition)) for spec in specs]
 
 
-def _is_wanted(state: State | None, retry_failed: bool) -> bool:
-    return state is None or state in UNASKED or (retry_failed and state in RETRIABLE)
+def _is_missing(state: State | None, retry_failed: bool) -> bool:
+    return state is None or state in AUTO_RETRIED or (retry_failed and state in RETRIABLE)
 
 
 def _order(
     specs: Sequence[RunSpec], seconds: NDArray[np.float64] | None, *, budget_s: float | None, runner: Runner
 ) -> Sequence[RunSpec]:
-    """Cheap first, and within the budget; scaled-down first while nothing is known."""
+    """Return runs within the budget, the shortest first; scaled-down ones first while times are unknown."""
     if seconds is None:
         return sorted(specs, key=_size)
     if budget_s is None:
@@ -225,5 +225,5 @@ def _order(
 
 
 def _size(spec: RunSpec) -> tuple[bool, float]:
-    """Scaled-down ones first, by a guess at what they cost."""
+    """Return a sort key: scaled-down runs first, by their rough size."""
     return spec.scale is Scale.FULL_SCALE, guess_size(spec)

@@ -1,4 +1,4 @@
-"""Plots, drawn without a display and without global state."""
+"""Plots of measured runs."""
 
 import math
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ from foretell.render.phrases import clean_line
 
 
 def draw_runs(runs: Sequence[Run]) -> Figure | None:
-    """Time over the parameter that tells most about it; nothing where no number varies."""
+    """Return time over the parameter that correlates best with it; ``None`` if no number varies."""
     done = [run for run in runs if run.state is State.COMPLETED and run.usage and can_be_drawn(run.usage.elapsed_s)]
-    name = _find_telling_parameter(done)
+    name = _find_best_parameter(done)
     if name is None:
         return None
     with house_style():
@@ -50,8 +50,8 @@ def draw_runs(runs: Sequence[Run]) -> Figure | None:
     return figure
 
 
-def _find_telling_parameter(runs: Sequence[Run]) -> str | None:
-    """The number whose order agrees best with that of the times."""
+def _find_best_parameter(runs: Sequence[Run]) -> str | None:
+    """Return the number with the highest rank correlation with time."""
     names = dict.fromkeys(name for run in runs for name in run.spec.parameters)
     agreement = {name: _correlate(_list_numbers(runs, name), _list_times(runs)) for name in names}
     best = max(agreement, key=agreement.__getitem__, default=None)

@@ -1,4 +1,4 @@
-"""Campaigns and runs, for the terminal."""
+"""Text and JSON of campaigns."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,17 +33,17 @@ _ORDER = (
 
 
 def render_status(status: CampaignStatus) -> Group:
-    """What is stored, and what the scheduler has."""
+    """Return stored runs by state, and submitted batches."""
     unfinished = sum(batch.unfinished for batch in status.batches)
     here = status.counts.get(State.RUNNING, 0) - unfinished
     facts = [(name_state(state).capitalize(), f"{status.counts.get(state, 0):,}") for state in _ORDER]
-    title = f"{status.app}: {count(sum(status.counts.values()), 'run')}, {unfinished:,} with Slurm"
+    title = f"{status.app}: {count(sum(status.counts.values()), 'run')}, {unfinished:,} submitted to Slurm"
     return stack(
         build_line(title, HEADING),
         build_facts([(name, number) for name, number in facts if number != "0"]),
-        build_facts([("Being run by a 'foretell generate'", f"{here:,}")]) if here > 0 else None,
+        build_facts([("Running in 'foretell generate'", f"{here:,}")]) if here > 0 else None,
         _build_batches(status.batches) if status.batches else None,
-        Text(f"{count(status.collected, 'run')} ended since the last look and are stored now.")
+        Text(f"{count(status.collected, 'run')} ended since the last check and are stored now.")
         if status.collected
         else None,
         *(build_line(f"Note: {note}", "yellow") for note in status.notes),
@@ -55,39 +55,39 @@ def _build_batches(batches: tuple[BatchStatus, ...]) -> Group:
     table = build_table(
         "Job", "Runs", "Queued", "Running", "Ended", "Waits for", numbers=("Runs", "Queued", "Running", "Ended")
     )
-    for standing in batches:
-        batch = standing.batch
-        ended = len(batch.run_ids) - standing.queued - standing.running
+    for current in batches:
+        batch = current.batch
+        ended = len(batch.run_ids) - current.queued - current.running
         add_cells(
             table,
             batch.job_id or "not submitted",
             f"{len(batch.run_ids):,}",
-            f"{standing.queued:,}",
-            f"{standing.running:,}",
+            f"{current.queued:,}",
+            f"{current.running:,}",
             f"{ended if batch.job_id else 0:,}",
-            ", ".join(standing.why),
+            ", ".join(current.why),
         )
     return stack(table)
 
 
 def _render_next(unfinished: int) -> str:
     if unfinished:
-        return "'foretell generate --wait' follows them; 'foretell cancel' cancels them."
-    return "Nothing is with Slurm. 'foretell generate' makes what is left, 'foretell build' learns from what is there."
+        return "'foretell generate --wait' waits for them; 'foretell cancel' cancels them."
+    return "No jobs in Slurm. 'foretell generate' makes the missing runs, 'foretell build' fits models to stored ones."
 
 
 def render_cancellation(done: Cancellation) -> Group:
-    """What was cancelled."""
+    """Return what was cancelled."""
     notes = [build_line(f"Note: {note}", "yellow") for note in done.notes]
     if not done.jobs and not done.cancelled:
         ended = f"; {count(done.collected, 'run')} had ended and are stored" if done.collected else ""
-        return stack(build_line(f"{done.app}: nothing is with Slurm{ended}."), *notes)
+        return stack(build_line(f"{done.app}: no jobs in Slurm{ended}."), *notes)
     jobs = ", ".join(done.jobs)
     return stack(
         build_line(f"{done.app}: {count(done.cancelled, 'run')} cancelled (job {jobs})", HEADING),
         Text(f"{count(done.collected, 'run')} had ended before and are stored.") if done.collected else None,
         *notes,
-        Text("'foretell generate' makes the cancelled ones again.", style=QUIET),
+        Text("'foretell generate' makes the cancelled runs again.", style=QUIET),
     )
 
 
@@ -107,21 +107,21 @@ _BAR_WIDTH = 20
 _FAILURES = 10
 _REMARKS = 3
 _ENDINGS = {
-    Ending.NARROW_ENOUGH: "the answers are as narrow as wanted",
-    Ending.NO_LONGER_PAYS: "more runs would hardly narrow the answers for their time",
+    Ending.NARROW_ENOUGH: "the requested precision is reached",
+    Ending.NO_LONGER_PAYS: "more runs would hardly narrow the intervals for their time",
     Ending.NOTHING_LEFT: "every configuration was run",
     Ending.BUDGET: "nothing more fits the budget",
 }
 
 
 def render_plan(plan: Plan, *, rows: int = 10) -> Group:
-    """What a campaign will do, before it does it."""
+    """Return what a campaign will do."""
     if not plan.specs:
         return stack(build_line(f"{plan.app}: {_render_nothing(plan)}", HEADING), build_facts(_list_other_facts(plan)))
     first = " first" if plan.undecided else ""
     where = f"{plan.at_once} at once" if plan.partition is None else f"in partition {plan.partition} of Slurm"
     title = build_line(f"{plan.app}: {count(len(plan.specs), 'run')} to make{first}, {where}", HEADING)
-    busy = f"{plan.busy_cores:.1f} cores of this machine are busy: measurements are better on a quiet one."
+    busy = f"{plan.busy_cores:.1f} cores of this machine are busy; measurements are better on an idle one."
     return stack(
         title,
         build_facts([*_list_plan_facts(plan), *_list_other_facts(plan)]),
@@ -139,19 +139,19 @@ def _render_nothing(plan: Plan) -> str:
 
 
 def _list_plan_facts(plan: Plan) -> list[tuple[str, str]]:
-    """What is of the runs to make only."""
+    """Return facts of the runs to make."""
     scales = Counter(spec.scale for spec in plan.specs)
     return [
         ("Sweep", f"{scales[Scale.SCALED_DOWN]:,} scaled down, {scales[Scale.FULL_SCALE]:,} full scale"),
         ("Will take", _render_plan_duration(plan)),
         ("Will cost", "" if plan.core_h is None else f"about {plan.core_h:.3g} core-hours"),
-        ("May follow", f"{plan.undecided:,}, as the others turn out" if plan.undecided else ""),
+        ("May follow", f"{plan.undecided:,}, depending on these" if plan.undecided else ""),
         ("Cannot run", "; ".join(_render_obstacle(why, runs) for why, runs in plan.obstacles.items())),
     ]
 
 
 def _render_obstacle(why: str, runs: int) -> str:
-    return f"{count(runs, 'run')}: {why if runs == 1 else why.replace('it asks', 'they ask', 1)}"
+    return f"{count(runs, 'run')}: {why if runs == 1 else why.replace('it requests', 'they request', 1)}"
 
 
 def _list_other_facts(plan: Plan) -> list[tuple[str, str]]:
@@ -163,7 +163,7 @@ def _list_other_facts(plan: Plan) -> list[tuple[str, str]]:
         (_name_running(plan), f"{plan.running_elsewhere:,}" if plan.running_elsewhere else ""),
         ("Left out", f"{plan.left_out:,} {fit} the budget" if plan.left_out else ""),
         ("Excluded", f"{plan.excluded:,} by where in the app file" if plan.excluded else ""),
-        ("Answers", _render_widths(plan.width, plan.width_after)),
+        ("Intervals", _render_widths(plan.width, plan.width_after)),
     ]
 
 
@@ -172,14 +172,14 @@ def _them(number: int) -> str:
 
 
 def _name_running(plan: Plan) -> str:
-    return "Running elsewhere" if plan.partition is None else "Under way"
+    return "Running elsewhere" if plan.partition is None else "Submitted"
 
 
 def _render_plan_duration(plan: Plan) -> str:
     most = None if plan.limit_s is None else f"at most {render_duration(plan.limit_s)} by the limit of each run"
     if plan.expected_s is None:
-        return most or "not known before the first runs"
-    queue = "" if plan.partition is None else " once they run, if the whole partition were free"
+        return most or "unknown before the first runs"
+    queue = "" if plan.partition is None else " without queueing, on the whole partition"
     about = f"about {render_duration(plan.expected_s)}{queue}" + (" if all may follow" if plan.undecided else "")
     return about + (f"; {most}" if most else "")
 
@@ -204,7 +204,7 @@ def _build_more(left: int, noun: str) -> Text | None:
 
 
 def render_progress(progress: Progress) -> Group:
-    """A campaign under way, for a live display: a bar with its counts, what runs now, any note."""
+    """Return the progress of a campaign for a live display: a bar with counts, current runs, a note."""
     ended = min(progress.done + progress.failed, progress.total)
     grid = Table.grid(padding=(0, 1))
     grid.add_row(
@@ -212,7 +212,7 @@ def render_progress(progress: Progress) -> Group:
     )
     return stack(
         grid,
-        _build_cut_line("answers   ", _render_adaptive(progress)),
+        _build_cut_line("intervals ", _render_adaptive(progress)),
         _build_cut_line("running   ", "; ".join(render_parameters(spec.parameters) for spec in progress.running)),
         _build_cut_line("note      ", progress.note),
     )
@@ -236,24 +236,24 @@ def _build_cut_line(title: str, text: str) -> Text | None:
 
 
 def render_outcome(run: Run) -> Group:
-    """One line on a run that has just ended."""
+    """Return one line for a run that has ended."""
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{name_state(run.state):<13}", style=STATE_STYLES.get(run.state, BAD))
     line.append(f" {render_time(run):>13} {render_memory(run):>8}  ")
     failure = "" if run.state is State.COMPLETED else f"  ({explain_failure(run)})"
     line.append(render_parameters(run.spec.parameters) + failure)
-    return stack(line)  # printed bare, a Text loses that it must not wrap
+    return stack(line)  # a bare Text would wrap
 
 
 def render_campaign_result(result: CampaignResult) -> Group:
-    """What a campaign did, and what failed."""
+    """Return what a campaign did, and what failed."""
     made = (
         f"{count(result.completed, 'run')} completed, {result.failed:,} failed in {render_duration(result.elapsed_s)}"
     )
     if result.submitted and not result.completed and not result.failed:
-        made = f"{count(result.submitted, 'run')} under way"
+        made = f"{count(result.submitted, 'run')} submitted"
     elsewhere = result.elsewhere_completed + result.elsewhere_failed
-    recovered = f"Taken over from an interrupted campaign: {count(result.recovered, 'run')}"
+    recovered = f"Stored from an interrupted campaign: {count(result.recovered, 'run')}"
     return stack(
         build_line(f"{result.app}: {made}", HEADING),
         Text(recovered) if result.recovered else None,
@@ -267,31 +267,40 @@ def render_campaign_result(result: CampaignResult) -> Group:
         _build_remarks(result.remarks) if result.remarks else None,
         build_line(f"Stopped: {result.stopped}", "yellow") if result.stopped else None,
         build_line(f"Ended: {_ENDINGS[result.ending]}", "") if result.ending else None,
-        Text(f"Answers: {_render_widths(result.width, None)}, the mean of half a 90 % interval")
+        Text(f"Intervals: {_render_widths(result.width, None)}, the mean half-width of 90 % intervals")
         if result.width
         else None,
         _build_failures(result.failures) if result.failures else None,
+        build_line(f"Log: {result.log}", QUIET) if result.log and _is_log_useful(result) else None,
     )
+
+
+def _is_log_useful(result: CampaignResult) -> bool:
+    return bool(result.failures or result.notes or result.stopped or result.submitted)
 
 
 def _render_elsewhere(runs: int) -> str:
     are = "is" if runs == 1 else "are"
-    return f"{count(runs, 'run')} {are} being made by another process: 'foretell generate --wait' waits for that."
+    return (
+        f"{count(runs, 'run')} {are} being made by another process; 'foretell generate --wait' waits for {_them(runs)}."
+    )
 
 
 def _render_left(result: CampaignResult) -> str:
     about = "" if result.left_s is None else f", about {render_duration(result.left_s)}"
-    return f"Left by the budget: {count(result.left, 'run')}{about}; 'foretell generate' makes {_them(result.left)}."
+    return (
+        f"Left out by the budget: {count(result.left, 'run')}{about}; 'foretell generate' makes {_them(result.left)}."
+    )
 
 
 def _render_disturbed(result: CampaignResult) -> str:
-    again = f"{count(result.repeated, 'run')} measured again because others had used this machine."
-    left = f"{count(result.disturbed, 'run')} measured while others used this machine: times may be too long."
+    again = f"{count(result.repeated, 'run')} measured again because other processes had used this machine."
+    left = f"{count(result.disturbed, 'run')} measured while other processes used this machine: times may be too long."
     return " ".join(text for number, text in ((result.repeated, again), (result.disturbed, left)) if number)
 
 
 def _build_remarks(remarks: Mapping[str, int]) -> Group:
-    """Notes on completed runs, those of most runs first."""
+    """Return notes on completed runs, the most frequent first."""
     most_first = sorted(remarks.items(), key=lambda pair: -pair[1])
     lines = [f"Note on {count(runs, 'completed run')}: {clean_line(text)}" for text, runs in most_first[:_REMARKS]]
     rest = sum(runs for _, runs in most_first[_REMARKS:])
@@ -301,10 +310,10 @@ def _build_remarks(remarks: Mapping[str, int]) -> Group:
 
 def _build_submitted(result: CampaignResult) -> Group:
     jobs = f" (job {', '.join(filter(None, result.jobs))})" if any(result.jobs) else ""
-    held = f"{count(result.held_back, 'run')} could not be submitted yet: the site takes no more at once."
-    hint = "'foretell status' shows how they stand, 'foretell generate' collects them and submits what is left."
+    held = f"{count(result.held_back, 'run')} could not be submitted yet: the limit of the site is reached."
+    hint = "'foretell status' shows their state, 'foretell generate' collects them and submits the rest."
     return stack(
-        build_line(f"With Slurm: {count(result.submitted, 'run')}{jobs}. You may close the terminal."),
+        build_line(f"Submitted to Slurm: {count(result.submitted, 'run')}{jobs}. You may close the terminal."),
         Text(held, style="yellow") if result.held_back else None,
         Text(hint, style=QUIET),
     )

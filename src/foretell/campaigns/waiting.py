@@ -1,4 +1,4 @@
-"""A store that may be away for a while: what long work asks of it is asked again until it answers."""
+"""Waits for an idle machine, and for a store that is temporarily unavailable."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,79 +13,80 @@ from foretell.measure.machine import current_load
 from foretell.schedulers import Runner
 from foretell.stores import RunStore
 
-_BUSY_CORES = 0.3  # used by others, above which measured times suffer
+_BUSY_CORES = 0.3  # used by other processes, above which measured times suffer
 _PAUSE_S = 1.5
 
 
 def is_disturbed(run: Run, runner: Runner) -> bool:
-    """Whether others used the machine during a run that has just completed, so that its time may be too long."""
+    """Return whether other processes used the machine during a completed run, so that its time may be too long."""
     load = run.machine.load
     return run.state is State.COMPLETED and load is not None and load - runner.cores_used_elsewhere > _BUSY_CORES
 
 
 def describe_load(run: Run) -> str:
-    """What a user should know of such a run."""
-    return f"others used {run.machine.load:.1f} cores during a run: measured times may be too long"
+    """Return a message about a disturbed run."""
+    return f"other processes used {run.machine.load:.1f} cores during a run: measured times may be too long"
 
 
 def find_load(runner: Runner) -> float:
-    """Cores that others keep busy; ask before runs start. Those of other Foretell processes' runs do not count."""
+    """Return the cores that other processes use, before runs start; without those of other Foretell runs."""
     return max(0.0, current_load() - runner.cores_used_elsewhere)
 
 
-def is_quiet(runner: Runner) -> bool:
+def is_idle(runner: Runner) -> bool:
     return find_load(runner) <= _BUSY_CORES
 
 
-def wait_until_quiet(runner: Runner, *, most_s: float, tell: Callable[[str], None]) -> None:
-    """Return when others leave the machine alone, or after so long."""
+def wait_until_idle(runner: Runner, *, most_s: float, report: Callable[[str], None]) -> None:
+    """Return when the machine is idle, or after so long."""
     until_s = time.monotonic() + most_s
     while time.monotonic() < until_s and (load := find_load(runner)) > _BUSY_CORES:
-        tell(f"others use {load:.1f} cores of this machine: waiting up to {render_duration(most_s)} for a quiet one")
+        longest = render_duration(most_s)
+        report(f"other processes use {load:.1f} cores: waiting up to {longest} for an idle machine")
         time.sleep(min(_PAUSE_S, max(0.0, until_s - time.monotonic())))
 
 
 _MIN_INTERVAL_S, _LONGEST_S = 0.5, 10.0
 
 
-class Patience:
-    """Passes on what is asked of a store; within :meth:`waiting`, failures that may pass are waited out."""
+class RetryingStore:
+    """A proxy of a store; within :meth:`waiting`, calls that fail temporarily are repeated."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
-        self._tell: Callable[[str], None] | None = None
+        self._report: Callable[[str], None] | None = None
 
     @property
     def store(self) -> RunStore:
-        """The store, as patient as this is."""
+        """The store with repeated calls."""
         return cast("RunStore", self)
 
     @property
     def private(self) -> bool:
-        """As the store's."""
+        """Whether only this user can write the store."""
         return self._store.private
 
     @contextmanager
-    def waiting(self, tell: Callable[[str], None]) -> Iterator[None]:
-        """Be patient; ``tell`` is told of each outage once."""
-        self._tell = tell
+    def waiting(self, report: Callable[[str], None]) -> Iterator[None]:
+        """Repeat calls that fail temporarily; each outage is reported once."""
+        self._report = report
         try:
             yield
         finally:
-            self._tell = None
+            self._report = None
 
     def __getattr__(self, name: str) -> Any:
-        return partial(self._ask, getattr(self._store, name))
+        return partial(self._call, getattr(self._store, name))
 
-    def _ask(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         pause_s = _MIN_INTERVAL_S
         while True:
             try:
                 return method(*arguments, **named)
             except StoreError as exc:
-                if self._tell is None or not exc.transient:
+                if self._report is None or not exc.transient:
                     raise
                 if pause_s == _MIN_INTERVAL_S:
-                    self._tell(f"{exc} Trying until it answers; runs under way are not affected.")
+                    self._report(f"{exc} Retrying until it responds; running jobs are not affected.")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_S)

@@ -1,6 +1,8 @@
 """Runs Slurm's programs, turns their failures into errors, and parses the fields that they print."""
 
+import logging
 import re
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +31,8 @@ _TRY_AGAIN = re.compile(
     re.IGNORECASE,
 )
 
+_log = logging.getLogger(__name__)
+
 
 def call(
     argv: Sequence[str], *, timeout_s: float = _TIMEOUT_S, environment: Mapping[str, str] = MappingProxyType({})
@@ -38,6 +42,7 @@ def call(
     Raises:
         SchedulerError: if it is not found, fails, or does not respond in time; ``transient`` if waiting may help.
     """
+    _log.debug("%s", shlex.join(argv))
     try:
         done = subprocess.run(
             argv,
@@ -54,6 +59,7 @@ def call(
         message = f"{argv[0]} did not respond within {timeout_s:.0f} s; Slurm may be overloaded, try again later"
         raise SchedulerError(message, transient=True) from exc
     if done.returncode:
+        _log.debug("%s: exit code %d", argv[0], done.returncode)
         raise _build_error(argv[0], done.returncode, done.stderr)
     return done.stdout.decode("utf-8", errors="replace")
 

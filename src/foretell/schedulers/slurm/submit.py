@@ -1,6 +1,7 @@
 """Submits runs with ``sbatch``: one array for each allocation, no run twice, within the site's limits."""
 
 import fcntl
+import logging
 import os
 import re
 import shutil
@@ -51,6 +52,8 @@ _HINTS = {
     "more processors requested": "request fewer cores: 'sinfo -Ne -o \"%P %c\"' shows what nodes have",
 }
 _CLOCK_SKEW = timedelta(minutes=5)  # between this machine and the controller
+
+_log = logging.getLogger(__name__)
 
 
 class QuotaError(SchedulerError):
@@ -238,6 +241,7 @@ class Submitter:
         tracked.batch = replace(batch, job_id=job_id)
         self._batches.by_id[batch.id] = tracked
         if job_id:
+            _log.info("batch %s is job %s with %d runs", batch.name, job_id, len(tracked.tasks))
             self._batches.journal.keep_job_id(batch, job_id)
 
     def _forget(self, tracked: TrackedBatch) -> None:
