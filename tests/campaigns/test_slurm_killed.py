@@ -26,13 +26,13 @@ DEATHS = {
         submit.submit = lambda *a, **k: (setattr(submit, 'submit', die), original(*a, **k))[1]
     """,
     "while waiting": "tracking.Tracker.collect = die",
-    "before storing": "claims.BatchClaims.keep = die",
-    "after storing": "keep = claims.BatchClaims.keep; claims.BatchClaims.keep = lambda *a: (keep(*a), die())",
+    "before storing": "placement.BatchClaims.keep = die",
+    "after storing": "keep = placement.BatchClaims.keep; placement.BatchClaims.keep = lambda *a: (keep(*a), die())",
 }
 PROGRAM = """
 import os, signal, sys
 import foretell
-from foretell.campaigns import claims
+from foretell.campaigns import placement
 from foretell.schedulers.slurm import submit
 from foretell.schedulers.slurm import tracking
 die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
