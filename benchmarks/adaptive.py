@@ -22,7 +22,7 @@ from foretell.campaigns.adaptive import list_targets, propose
 from foretell.core.app import Scale, Value
 from foretell.core.run import Run, RunSpec, State, Usage
 from foretell.runtimes.encoding import fit_encoder
-from foretell.runtimes.regressors import ProcessRunRegressor
+from foretell.runtimes.regressors import GaussianProcessRunRegressor
 from foretell.runtimes.run_table import build_columns
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -153,7 +153,7 @@ def judge(oracle: Oracle, rounds: Sequence[Sequence[Run]], ended: int | None = N
         kept = sorted(runs, key=lambda run: run.id)  # so that the whole sweep is the same in every order
         X = encoder.encode(build_columns([run.spec for run in kept]), len(kept))
         seconds = np.array([seconds_of(run) for run in kept])
-        answers = ProcessRunRegressor().fit(X, seconds).predict(asked)
+        answers = GaussianProcessRunRegressor().fit(X, seconds).predict(asked)
         shares.append(seconds.sum() / oracle.total_s)
         errors.append(np.mean(np.abs(answers - oracle.answers) / oracle.answers))
     return Course(shares=np.array(shares), errors=np.array(errors), ended=ended)

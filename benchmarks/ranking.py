@@ -15,7 +15,7 @@ from foretell.core.run import RunSpec
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import DOUBT, Predictor
 from foretell.runtimes.recipes import FittedRecipe, Recipe, TrainingSet
-from foretell.runtimes.regressors import ProcessRunRegressor
+from foretell.runtimes.regressors import GaussianProcessRunRegressor
 from foretell.runtimes.run_table import build_table
 
 PAIRS = 100_000
@@ -64,8 +64,9 @@ def _measure(name: str, predictor: Predictor) -> dict[str, float]:
 def _ask(name: str, fitted: FittedRecipe, X: NDArray[np.float64]) -> NDArray[np.float64]:
     """What the model is there for: a value, or how far it may stray."""
     model = fitted.model
-    doubts = name.endswith(DOUBT) and isinstance(model, ProcessRunRegressor)
-    return np.asarray(model.spread(X) if doubts else fitted.predict(X))
+    if name.endswith(DOUBT) and isinstance(model, GaussianProcessRunRegressor):
+        return model.spread(X)
+    return fitted.predict(X)
 
 
 def _specs(count: int) -> list[RunSpec]:

@@ -14,7 +14,7 @@ from foretell.campaigns.campaign_plan import Ending
 from foretell.core.app import App, Domain, Parameter, ParameterType, ResourceSweep, Scale, Value
 from foretell.core.run import Allocation, Run, RunSpec, State, Usage
 from foretell.runtimes.encoding import fit_encoder
-from foretell.runtimes.regressors import ProcessRunRegressor
+from foretell.runtimes.regressors import GaussianProcessRunRegressor
 from foretell.runtimes.run_table import build_columns
 
 
@@ -63,7 +63,7 @@ def replay(choose: Callable[[Sequence[Run], Sequence[RunSpec]], Sequence[RunSpec
 def error(runs: Sequence[Run]) -> float:
     encoder = fit_encoder(build_columns([*SWEEP, *QUESTIONS]))
     X = encoder.encode(build_columns([run.spec for run in runs]), len(runs))
-    process = ProcessRunRegressor().fit(X, [run.usage.elapsed_s for run in runs if run.usage])
+    process = GaussianProcessRunRegressor().fit(X, [run.usage.elapsed_s for run in runs if run.usage])
     answers = process.predict(encoder.encode(build_columns(QUESTIONS), len(QUESTIONS)))
     return float(np.mean(np.abs(answers / [law(spec) for spec in QUESTIONS] - 1)))
 

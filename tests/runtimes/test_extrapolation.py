@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from foretell.runtimes.extrapolation import BETWEEN, BEYOND, BLEND, CONSTANT, Elsewhere, select_elsewhere
 from foretell.runtimes.recipes import Recipe, Saturation, TrainingSet
-from foretell.runtimes.regressors import ProcessRunRegressor
+from foretell.runtimes.regressors import GaussianProcessRunRegressor
 
 Floats = NDArray[np.float64]
 TREE, LAW, PROCESS, POWER, FLAT, BOOSTING, LAWS = (
@@ -87,7 +87,7 @@ def test_widths_are_those_of_fits_without_the_values() -> None:
     assert chosen.widths is not None
     assert len(chosen.widths) == len(chosen.rows)
     fitted = PROCESS.fit(_grid()).model
-    assert isinstance(fitted, ProcessRunRegressor)
+    assert isinstance(fitted, GaussianProcessRunRegressor)
     assert chosen.widths.mean() > fitted.spread(_grid().X[chosen.rows]).mean()
 
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from foretell.core.errors import StoreError
 from foretell.core.run import RunSpec
 from foretell.core.serialization import from_record, to_record
-from foretell.runtimes.model_bytes import dump_models, load_models
 from foretell.runtimes.predictor import Predictor
+from foretell.runtimes.regressor_files import dump_models, load_models
 
 
 class _Trap:

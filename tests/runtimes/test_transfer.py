@@ -12,8 +12,8 @@ from foretell.core.errors import NotEnoughRunsError, StoreError
 from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.runtimes import transfer as borrow
 from foretell.runtimes.fit import learn
-from foretell.runtimes.model_bytes import dump_models, load_models
 from foretell.runtimes.predictor import Predictor
+from foretell.runtimes.regressor_files import dump_models, load_models
 from foretell.runtimes.run_table import RunTable, build_table
 from foretell.runtimes.transfer import Lender, is_similar, learn_borrowing, pool_tables, shortlist
 

@@ -21,7 +21,7 @@ from foretell.core.errors import ForetellError, StoreError
 from foretell.core.model_checks import read_number
 from foretell.core.serialization import from_record
 from foretell.runtimes import model_bytes as archive
-from foretell.runtimes.model_bytes import dump_models, load_models
+from foretell.runtimes.regressor_files import dump_models, load_models
 from foretell.runtimes.regressors import REGRESSORS, build_blend
 from foretell.runtimes.regressors.boosting import BoostingRunRegressor
 from foretell.runtimes.regressors.constant import ConstantRunRegressor

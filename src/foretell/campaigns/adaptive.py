@@ -11,7 +11,7 @@ from foretell.campaigns.campaign_plan import Ending
 from foretell.core.app import App, Parameter, ParameterType, Scale, Value
 from foretell.core.run import Allocation, Run, RunSpec
 from foretell.runtimes.encoding import fit_encoder
-from foretell.runtimes.regressors import SMALLEST, ProcessRunRegressor
+from foretell.runtimes.regressors import SMALLEST, GaussianProcessRunRegressor
 from foretell.runtimes.run_table import build_columns, build_table
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -172,7 +172,7 @@ class _Choice:
 
     def fit_first(self, made: int) -> "_FittedChoice":
         """Return the options judged by a process that is fitted to the first so many runs."""
-        process = ProcessRunRegressor(most_rows=_MAX_ROWS).fit(self.X[:made], self.y[:made])
+        process = GaussianProcessRunRegressor(most_rows=_MAX_ROWS).fit(self.X[:made], self.y[:made])
         return _FittedChoice(choice=self, process=process)
 
 
@@ -209,7 +209,7 @@ class _FittedChoice:
     """A Gaussian process fitted to runs, and its expectation of the options."""
 
     choice: _Choice
-    process: ProcessRunRegressor
+    process: GaussianProcessRunRegressor
 
     def propose(self, *, at_once: int, budget_s: float | None, until: float | None) -> Proposal:
         choice = self.choice

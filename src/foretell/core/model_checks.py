@@ -87,3 +87,10 @@ def read_rising(values: Iterable[Any], *, count: int) -> NDArray[np.float64]:
     if len(numbers) != count or np.any(np.diff(numbers) < 0):
         raise ValueError("quantiles that do not rise")
     return numbers
+
+
+def read_place(value: Any, count: int) -> int:
+    """A place in a list of that length."""
+    if type(value) is not int or not 0 <= value < count:
+        raise ValueError(f"{reprlib.repr(value)} instead of a place among {count}")
+    return value

@@ -19,11 +19,17 @@ from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.bounds import Bounds, Marginal, Question
 from foretell.runtimes.encoding import Encoder, Field
 from foretell.runtimes.extrapolation import BETWEEN, BEYOND, ON_GRID, REGIMES
-from foretell.runtimes.model_bytes import dump_models, load_models
 from foretell.runtimes.phase_formula import CUSTOM, REMAINDER
 from foretell.runtimes.proportionality import BENCH_VERSION, Units
 from foretell.runtimes.recipes import FittedRecipe, Saturation
-from foretell.runtimes.regressors import LARGEST, SMALLEST, ConstantRunRegressor, ProcessRunRegressor, RunRegressor
+from foretell.runtimes.regressor_files import dump_models, load_models
+from foretell.runtimes.regressors import (
+    LARGEST,
+    SMALLEST,
+    ConstantRunRegressor,
+    GaussianProcessRunRegressor,
+    RunRegressor,
+)
 from foretell.runtimes.requests import MEMORY as MEMORY_OUTLAY
 from foretell.runtimes.requests import TIME as TIME_OUTLAY
 from foretell.runtimes.requests import share_risk
@@ -309,7 +315,7 @@ class Predictor:
         if chosen is not None and isinstance(chosen.model, ConstantRunRegressor):
             return np.ones(len(rows.X))  # the columns carry no information, so nor do values outside the runs
         fitted = self.models.get((ELAPSED if name == CUSTOM else name) + DOUBT)
-        if fitted is None or not isinstance(fitted.model, ProcessRunRegressor):
+        if fitted is None or not isinstance(fitted.model, GaussianProcessRunRegressor):
             return 1 + rows.stretch + rows.strangers
         return _ask(fitted.model.spread, rows.X)
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.core.errors import NotFoundError
-from foretell.runtimes.regressors import REGRESSORS, ProcessRunRegressor, RunRegressor
+from foretell.runtimes.regressors import REGRESSORS, GaussianProcessRunRegressor, RunRegressor
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -106,7 +106,7 @@ class FittedRecipe:
 
     def find_widths(self, X: Floats) -> Floats | None:
         """How far a new run may lie from the prediction, as a standard deviation in logs, where the model knows."""
-        return self.model.spread(X) if isinstance(self.model, ProcessRunRegressor) else None
+        return self.model.spread(X) if isinstance(self.model, GaussianProcessRunRegressor) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

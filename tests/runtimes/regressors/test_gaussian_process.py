@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from foretell.runtimes.regressors.kernel import Kernel, read_axis
 from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 
-from foretell.runtimes.regressors.gaussian_process import ProcessRunRegressor, _Rows
-from foretell.runtimes.regressors.kernel import Kernel, read_axis
+from foretell.runtimes.regressors.gaussian_process import GaussianProcessRunRegressor, _Rows
 
 Floats = NDArray[np.float64]
 
@@ -29,8 +29,8 @@ def _truth(X: Floats) -> Floats:
 
 
 @pytest.fixture(scope="module")
-def fitted() -> ProcessRunRegressor:
-    return ProcessRunRegressor().fit(*_rows())
+def fitted() -> GaussianProcessRunRegressor:
+    return GaussianProcessRunRegressor().fit(*_rows())
 
 
 @pytest.mark.parametrize("projections", [0, 1, 2])
@@ -54,7 +54,7 @@ def test_gradient_of_the_loss_is_that_of_finite_differences() -> None:
     """What the search follows, repeated configurations and unequal weights included."""
     seen: list[tuple[Any, ...]] = []
 
-    class _Watched(ProcessRunRegressor):
+    class _Watched(GaussianProcessRunRegressor):
         def _search(self, kernel: Kernel) -> Any:
             search = super()._search(kernel)
             seen.append((search, kernel))
@@ -90,17 +90,17 @@ def test_positive_columns_of_many_magnitudes_are_read_in_logs(values: list[float
     assert read_axis(np.array(values * 4)).log == log
 
 
-def test_power_law_goes_on_outside_the_rows(fitted: ProcessRunRegressor) -> None:
+def test_power_law_goes_on_outside_the_rows(fitted: GaussianProcessRunRegressor) -> None:
     far = np.array([[1e4, 4.0, 0.0], [1e4, 16.0, 1.0]])
     np.testing.assert_allclose(fitted.predict(far), _truth(far), rtol=0.3)
 
 
-def test_unseen_rows_are_near(fitted: ProcessRunRegressor) -> None:
+def test_unseen_rows_are_near(fitted: GaussianProcessRunRegressor) -> None:
     X, _ = _rows(100, seed=9)
     assert np.median(np.abs(fitted.predict(X) / _truth(X) - 1)) < 0.03
 
 
-def test_doubt_grows_outside_the_rows_and_is_least_near_them(fitted: ProcessRunRegressor) -> None:
+def test_doubt_grows_outside_the_rows_and_is_least_near_them(fitted: GaussianProcessRunRegressor) -> None:
     X, _ = _rows()
     at_rows = fitted.spread(X)
     distances = fitted.spread(np.array([[size, 4.0, 0.0] for size in (1e3, 1e4, 1e6, 1e9)]))
@@ -110,7 +110,7 @@ def test_doubt_grows_outside_the_rows_and_is_least_near_them(fitted: ProcessRunR
 
 def test_doubt_inside_is_about_the_noise() -> None:
     """A new run strays by the noise however well the law is known."""
-    quiet, loud = (ProcessRunRegressor().fit(*_rows(80, noise=noise)) for noise in (0.01, 0.2))
+    quiet, loud = (GaussianProcessRunRegressor().fit(*_rows(80, noise=noise)) for noise in (0.01, 0.2))
     X, _ = _rows(40, seed=5)
     assert 0.005 < np.median(quiet.spread(X)) < 0.03
     assert 0.1 < np.median(loud.spread(X)) < 0.4
@@ -119,10 +119,10 @@ def test_doubt_inside_is_about_the_noise() -> None:
 def test_rows_without_noise_leave_a_little_doubt() -> None:
     """Else doubts outside would be held against nothing, and seem endless."""
     X, _ = _rows()
-    assert ProcessRunRegressor().fit(X, _truth(X)).spread(X).min() >= 0.005
+    assert GaussianProcessRunRegressor().fit(X, _truth(X)).spread(X).min() >= 0.005
 
 
-def test_a_run_near_the_question_narrows_it_most(fitted: ProcessRunRegressor) -> None:
+def test_a_run_near_the_question_narrows_it_most(fitted: GaussianProcessRunRegressor) -> None:
     question = np.array([[5e4, 2.0, 0.0]])
     options = np.array([[4e4, 2.0, 0.0], [2e3, 2.0, 0.0], [20.0, 8.0, 1.0]])
     gains = fitted.narrowing(question, options)
@@ -132,7 +132,7 @@ def test_a_run_near_the_question_narrows_it_most(fitted: ProcessRunRegressor) ->
 
 def test_narrowing_is_what_a_run_there_does() -> None:
     """Foretold is by how much the variance falls when the row is really added, hyperparameters as they are."""
-    model = ProcessRunRegressor(projections=(0,)).fit(*_rows(20))
+    model = GaussianProcessRunRegressor(projections=(0,)).fit(*_rows(20))
     question, option = np.array([[2e4, 2.0, 0.0]]), np.array([[1.5e4, 2.0, 0.0]])
     (kernel,), (process,) = model.kernels_, model.processes_
     theta = process["theta"]
@@ -153,38 +153,38 @@ def test_one_wild_run_does_not_bend_the_rest() -> None:
     spoilt = y.copy()
     spoilt[7] *= 30  # hung, and came to itself again
     others = np.arange(len(y)) != 7
-    plain, wild = ProcessRunRegressor().fit(X[others], y[others]), ProcessRunRegressor().fit(X, spoilt)
+    plain, wild = GaussianProcessRunRegressor().fit(X[others], y[others]), GaussianProcessRunRegressor().fit(X, spoilt)
     fresh, _ = _rows(60, seed=3)
     assert np.median(np.abs(np.log(wild.predict(fresh) / plain.predict(fresh)))) < 0.05
 
 
 def test_repeated_configurations_count_as_one_row_of_their_mean() -> None:
     X, y = _rows(20)
-    twice = ProcessRunRegressor().fit(np.vstack([X, X]), np.append(y * 1.1, y / 1.1))
-    once = ProcessRunRegressor().fit(X, y)
+    twice = GaussianProcessRunRegressor().fit(np.vstack([X, X]), np.append(y * 1.1, y / 1.1))
+    once = GaussianProcessRunRegressor().fit(X, y)
     np.testing.assert_allclose(twice.predict(X), once.predict(X), rtol=0.02)
 
 
 def test_like_saves_the_search_and_predicts_nearly_the_same() -> None:
     X, y = _rows(120)
-    whole = ProcessRunRegressor(search_rows=50).fit(X, y)
+    whole = GaussianProcessRunRegressor(search_rows=50).fit(X, y)
     part = np.arange(120) % 10 > 0  # more than twice as many as are searched by
-    anew = ProcessRunRegressor(search_rows=50).fit(X[part], y[part])
-    alike = ProcessRunRegressor(search_rows=50).fit(X[part], y[part], like=whole)
+    anew = GaussianProcessRunRegressor(search_rows=50).fit(X[part], y[part])
+    alike = GaussianProcessRunRegressor(search_rows=50).fit(X[part], y[part], like=whole)
     assert alike.kernels_ is whole.kernels_
     np.testing.assert_allclose(alike.predict(X[~part]), anew.predict(X[~part]), rtol=0.05)
 
 
 def test_of_few_rows_each_has_a_say_and_nothing_is_taken_over() -> None:
     X, y = _rows(30)
-    whole = ProcessRunRegressor().fit(X, y)
+    whole = GaussianProcessRunRegressor().fit(X, y)
     part = np.arange(30) > 2
-    alike = ProcessRunRegressor().fit(X[part], y[part], like=whole)
-    np.testing.assert_array_equal(alike.predict(X), ProcessRunRegressor().fit(X[part], y[part]).predict(X))
+    alike = GaussianProcessRunRegressor().fit(X[part], y[part], like=whole)
+    np.testing.assert_array_equal(alike.predict(X), GaussianProcessRunRegressor().fit(X[part], y[part]).predict(X))
 
 
 def test_of_many_rows_some_are_enough() -> None:
     X, y = _rows(300)
-    thinned = ProcessRunRegressor(most_rows=80, search_rows=40).fit(X, y)
+    thinned = GaussianProcessRunRegressor(most_rows=80, search_rows=40).fit(X, y)
     assert len(thinned.processes_[0]["rows"]) == 80
     assert np.median(np.abs(thinned.predict(X) / _truth(X) - 1)) < 0.05

@@ -1,10 +1,10 @@
 """Models that learn from runs, by name."""
 
-from foretell.runtimes.regressors._base import LARGEST, SMALLEST, RunRegressor
+from foretell.runtimes.regressors._base import LARGEST, SMALLEST, RunRegressor, State
 from foretell.runtimes.regressors.blend import BlendRunRegressor, build_blend, weigh_by_error, weigh_members
 from foretell.runtimes.regressors.boosting import BoostingRunRegressor
 from foretell.runtimes.regressors.constant import ConstantRunRegressor
-from foretell.runtimes.regressors.gaussian_process import ProcessRunRegressor
+from foretell.runtimes.regressors.gaussian_process import GaussianProcessRunRegressor
 from foretell.runtimes.regressors.harp import (
     LinearRunRegressor,
     NeuralRunRegressor,
@@ -24,8 +24,9 @@ __all__ = [
     "SMALLEST",
     "BlendRunRegressor",
     "ConstantRunRegressor",
-    "ProcessRunRegressor",
+    "GaussianProcessRunRegressor",
     "RunRegressor",
+    "State",
     "build_blend",
     "weigh_by_error",
     "weigh_members",
@@ -44,6 +45,6 @@ REGRESSORS: dict[str, type[RunRegressor]] = {
     "law": ScalingLawRegressor,
     "laws": PiecewiseLawRegressor,
     "law+trees": TrendRunRegressor,
-    "process": ProcessRunRegressor,
+    "process": GaussianProcessRunRegressor,
     "blend": BlendRunRegressor,
 }

@@ -5,11 +5,11 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
-from scipy.optimize import minimize
 
-from foretell.runtimes.regressors._base import SMALLEST, RunRegressor, once_each
-from foretell.runtimes.regressors.kernel import Floats, Kernel, Pairs, read_axis
+from foretell.core.model_checks import check_numbers, read_number, read_place
+from foretell.core.serialization import from_record, to_record
+from foretell.runtimes.regressors._base import SMALLEST, Floats, RunRegressor, State, predict_distinct
+from foretell.runtimes.regressors.gaussian_process_kernel import Kernel, Pairs, fit_axis
 
 _MEAN_VARIANCE = 1.0  # of the process's own level, in units of the target's variance
 _JITTER = 1e-8
@@ -20,21 +20,61 @@ _LARGEST_LOG = 690.0
 _STEEPEST = 2.0  # the power of a size that times are let grow with where no run was made
 _UNSURE = 1.0  # by how much such a power may be off, as a standard deviation
 _NOTHING = 1e-9
-_STEADIEST = 0.005  # no clock or allocator repeats itself nearer than this: runs without noise make nobody that sure
+_STEADIEST = 0.005  # no clock or allocator repeats itself nearer than this, however little noise the runs had
+_MOST_ROWS = 10_000  # in a file: each is a number for every row that is predicted
+_MOST_KERNELS = 100
+_ARRAYS = ("theta", "rows", "alpha", "whitening")
 
 
-class ProcessRunRegressor(RunRegressor):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One fitted process: its hyperparameters (the last is the noise's logarithm), and what predictions are made of.
+
+    ``whitening`` is the inverse of the Cholesky factor of the first rows' covariance.
+    """
+
+    kernel: Kernel
+    theta: Floats
+    rows: Floats
+    alpha: Floats
+    whitening: Floats
+
+    def find_mean(self, X: Floats) -> Floats:
+        Z = self.kernel.read(X)
+        return np.asarray(self._covary(Z, self.rows) @ self.alpha)
+
+    def find_variance(self, X: Floats) -> Floats:
+        """The variance of a new run."""
+        Z, noise = self.kernel.read(X), np.exp(2 * self.theta[-1])
+        own = self.kernel.variance(Z, self.theta[:-1]) + _MEAN_VARIANCE + noise
+        return np.asarray(np.maximum(own - np.sum(self._whiten(Z) ** 2, axis=0), noise))
+
+    def find_narrowing(self, questions: Floats, options: Floats) -> Floats:
+        """By how much one run of each option would lower the questions' mean variance."""
+        Q, C = self.kernel.read(questions), self.kernel.read(options)
+        white_q, white_c = self._whiten(Q), self._whiten(C)
+        both = self._covary(Q, C) - white_q.T @ white_c
+        own = self.kernel.variance(C, self.theta[:-1]) + _MEAN_VARIANCE - np.sum(white_c**2, axis=0)
+        return np.asarray(np.mean(both**2, axis=0) / (np.maximum(own, 0) + np.exp(2 * self.theta[-1])))
+
+    def _whiten(self, Z: Floats) -> Floats:
+        return np.asarray(self.whitening @ self._covary(Z, self.rows[: len(self.whitening)]).T)
+
+    def _covary(self, A: Floats, B: Floats) -> Floats:
+        return self.kernel.covariance(A, B, self.theta[:-1]) + _MEAN_VARIANCE
+
+
+class GaussianProcessRunRegressor(RunRegressor):
     """The mean of Gaussian processes on log(target) that read the columns a little differently.
 
     Hyperparameters are the most probable ones given the runs; their gradient is exact. Rows of one configuration are
-    taken together. Beyond ``most_rows`` configurations those of most weight are used; hyperparameters come from
-    ``search_rows`` of them, and so does what it knows of its own doubt.
+    merged. Beyond ``most_rows`` configurations those of most weight are used. ``search_rows`` of them are used to find
+    the hyperparameters, and for the standard deviation of predictions.
     """
 
     complexity = 4
     scale_: float
-    kernels_: list[Kernel]
-    processes_: list[dict[str, Floats]]
+    processes_: list[Process]
 
     def __init__(
         self,
@@ -63,55 +103,61 @@ class ProcessRunRegressor(RunRegressor):
         kept = np.sort(np.argsort(-weight[shuffled], kind="stable")[: self.most_rows])
         X, target, weight = X[shuffled][kept], target[shuffled][kept], weight[shuffled][kept]
         self.columns_ = np.flatnonzero(np.ptp(X, axis=0) > 0)
-        self.range_ = X.min(axis=0), X.max(axis=0)
-        self.log_ = self.range_[0] > 0
+        self.low_, self.high_ = X.min(axis=0), X.max(axis=0)
         self.mean_ = float(target.mean())
         self.scale_ = float(max(target.std(), 1e-3)) if like is None else like.scale_
-        self.kernels_ = self._list_kernels(X[:, self.columns_]) if like is None else like.kernels_
         rows = _Rows(X=X[:, self.columns_], target=(target - self.mean_) / self.scale_, weight=weight)
-        known = [None] * len(self.kernels_) if like is None else [process["theta"] for process in like.processes_]
-        self.processes_ = [self._learn(*pair, rows) for pair in zip(self.kernels_, known, strict=True)]
+        known: list[tuple[Kernel, Floats | None]] = (
+            [(kernel, None) for kernel in self._list_kernels(rows.X)]
+            if like is None
+            else [(process.kernel, process.theta) for process in like.processes_]
+        )
+        self.processes_ = [self._fit_process(kernel, theta, rows) for kernel, theta in known]
 
     def _list_kernels(self, X: Floats) -> list[Kernel]:
-        axes = tuple(read_axis(column) for column in X.T)
+        axes = tuple(fit_axis(column) for column in X.T)
         several = sum(axis.smooth for axis in axes) > 1
         counts = sorted({count if several else 0 for count in self.projections})
         return [Kernel(axes=axes, projections=count) for count in counts]
 
-    def _learn(self, kernel: Kernel, theta: Floats | None, rows: "_Rows") -> dict[str, Floats]:
+    def _fit_process(self, kernel: Kernel, theta: Floats | None, rows: "_Rows") -> Process:
+        from scipy.linalg import cho_solve, solve_triangular
+
         search = self._search(kernel)
         few_rows = self.search_rows if len(rows.target) > 1.5 * self.search_rows else len(rows.target)
         few = rows.take(slice(0, few_rows))
         if theta is None:
             theta = search.find(few, search.start(few))
-            few = few.weighed(_trust(_covary(kernel, few, theta), few, theta))
+            few = few.weighed(_find_trust(_covary(kernel, few, theta), few, theta))
             theta = search.find(few, theta)
         K = _covary(kernel, rows, theta)
-        rows = rows.weighed(_trust(K, rows, theta))
+        rows = rows.weighed(_find_trust(K, rows, theta))
         few = rows.take(slice(0, few_rows))
         own = len(few.target)
-        return {
-            "theta": theta,
-            "rows": kernel.read(rows.X),
-            "alpha": cho_solve((_factorise(K, rows, theta), True), rows.target),
-            "factor": _factorise(K[:own, :own], few, theta),
-        }
+        factor = _factorise(K[:own, :own], few, theta)
+        return Process(
+            kernel=kernel,
+            theta=theta,
+            rows=kernel.read(rows.X),
+            alpha=cho_solve((_factorise(K, rows, theta), True), rows.target),
+            whitening=solve_triangular(factor, np.eye(own), lower=True),
+        )
 
     def _search(self, kernel: Kernel) -> "_Search":
-        believed, spread = kernel.beliefs()
-        believed = np.append(believed, _NOISE[0] - np.log(self.scale_))
+        expected, spread = kernel.prior()
+        expected = np.append(expected, _NOISE[0] - np.log(self.scale_))
         return _Search(
-            kernel=kernel, believed=believed, spread=np.append(spread, _NOISE[1]), steps=self.steps, seed=self.seed
+            kernel=kernel, expected=expected, spread=np.append(spread, _NOISE[1]), steps=self.steps, seed=self.seed
         )
 
     def _predict(self, X: Floats) -> Any:
-        return once_each(self._predict_each, X)
+        return predict_distinct(self._predict_each, X)
 
     def _predict_each(self, X: Floats) -> Floats:
-        means = self._means(X)
+        means = self._find_means(X)
         outside, near, away = self._find_outside(X)
         if len(outside):
-            edge = self._means(near)
+            edge = self._find_means(near)
             means[outside] = edge + np.clip(means[outside] - edge, -_STEEPEST * away, _STEEPEST * away)
         return np.asarray(np.exp(np.clip(means, -_LARGEST_LOG, _LARGEST_LOG)))
 
@@ -120,58 +166,80 @@ class ProcessRunRegressor(RunRegressor):
 
         A column that is not positive counts in ranges beyond its own: one more is twice as large.
         """
-        low, high = self.range_
+        low, high, log = self.low_, self.high_, self.low_ > 0
         varied = high > low
-        bounded = varied | self.log_
+        bounded = varied | log
         near = np.clip(X, np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf))
         outside = np.flatnonzero((near != X).any(axis=1))
-        asked, inside = np.maximum(X[outside], np.where(self.log_, low * _NOTHING, -np.inf)), near[outside]
-        ratio = np.where(self.log_, asked / np.where(self.log_, inside, 1.0), 1.0)
-        ranges = np.where(varied & ~self.log_, np.abs(asked - inside) / np.where(varied, high - low, 1.0), 0.0)
+        asked, inside = np.maximum(X[outside], np.where(log, low * _NOTHING, -np.inf)), near[outside]
+        ratio = np.where(log, asked / np.where(log, inside, 1.0), 1.0)
+        ranges = np.where(varied & ~log, np.abs(asked - inside) / np.where(varied, high - low, 1.0), 0.0)
         return outside, near[outside], (np.abs(np.log(ratio)) + np.log1p(ranges)).sum(axis=1)
 
-    def _means(self, X: Floats) -> Floats:
-        means = [
-            self._between(kernel, process, kernel.read(X[:, self.columns_]), slice(None)) @ process["alpha"]
-            for kernel, process in zip(self.kernels_, self.processes_, strict=True)
-        ]
+    def _find_means(self, X: Floats) -> Floats:
+        means = [process.find_mean(X[:, self.columns_]) for process in self.processes_]
         return np.asarray(np.mean(means, axis=0) * self.scale_ + self.mean_)
 
     def spread(self, X: Floats) -> Floats:
         """How far a new run may lie from the prediction, as the standard deviation of its logarithm."""
-        return once_each(self._spread_each, X)
+        return predict_distinct(self._spread_each, X)
 
     def _spread_each(self, X: Floats) -> Floats:
-        deviations = self._deviations(X)
+        deviations = self._find_deviations(X)
         outside, near, away = self._find_outside(X)
         if len(outside):
-            deviations[outside] = np.minimum(deviations[outside], self._deviations(near) + _UNSURE * away)
+            deviations[outside] = np.minimum(deviations[outside], self._find_deviations(near) + _UNSURE * away)
         return deviations
 
-    def _deviations(self, X: Floats) -> Floats:
-        variances, few = [], slice(0, len(self.processes_[0]["factor"]))
-        for kernel, process in zip(self.kernels_, self.processes_, strict=True):
-            theta, Z = process["theta"], kernel.read(X[:, self.columns_])
-            explained = solve_triangular(process["factor"], self._between(kernel, process, Z, few).T, lower=True)
-            own = kernel.variance(Z, theta[:-1]) + _MEAN_VARIANCE + np.exp(2 * theta[-1])
-            variances.append(np.maximum(own - np.sum(explained**2, axis=0), np.exp(2 * theta[-1])))
+    def _find_deviations(self, X: Floats) -> Floats:
+        variances = [process.find_variance(X[:, self.columns_]) for process in self.processes_]
         return np.asarray(np.hypot(np.sqrt(np.mean(variances, axis=0)) * self.scale_, _STEADIEST))
 
     def narrowing(self, questions: Floats, options: Floats) -> Floats:
         """By how much one run of each option would lower the questions' mean variance of the logarithm."""
-        gains, few = [], slice(0, len(self.processes_[0]["factor"]))
-        for kernel, process in zip(self.kernels_, self.processes_, strict=True):
-            theta, factor = process["theta"], process["factor"]
-            Q, C = kernel.read(questions[:, self.columns_]), kernel.read(options[:, self.columns_])
-            seen_q = solve_triangular(factor, self._between(kernel, process, Q, few).T, lower=True)
-            seen_c = solve_triangular(factor, self._between(kernel, process, C, few).T, lower=True)
-            both = kernel.covariance(Q, C, theta[:-1]) + _MEAN_VARIANCE - seen_q.T @ seen_c
-            own = kernel.variance(C, theta[:-1]) + _MEAN_VARIANCE - np.sum(seen_c**2, axis=0)
-            gains.append(np.mean(both**2, axis=0) / (np.maximum(own, 0) + np.exp(2 * theta[-1])))
+        Q, C = questions[:, self.columns_], options[:, self.columns_]
+        gains = [process.find_narrowing(Q, C) for process in self.processes_]
         return np.asarray(np.mean(gains, axis=0) * self.scale_**2)
 
-    def _between(self, kernel: Kernel, process: dict[str, Floats], Z: Floats, rows: slice) -> Floats:
-        return kernel.covariance(Z, process["rows"][rows], process["theta"][:-1]) + _MEAN_VARIANCE
+    def to_state(self) -> State:
+        arrays = {"columns": self.columns_, "low": self.low_, "high": self.high_}
+        for place, process in enumerate(self.processes_):
+            arrays |= {f"{name}{place}": getattr(process, name) for name in _ARRAYS}
+        kernels = [to_record(process.kernel) for process in self.processes_]
+        return State(values={"mean": self.mean_, "scale": self.scale_, "kernels": kernels}, arrays=arrays)
+
+    @classmethod
+    def from_state(cls, state: State, *, columns: int) -> Self:
+        model = cls._start(columns)
+        model.low_, model.high_ = (
+            check_numbers(state.arrays[name], shape=(columns,), finite=False) for name in ("low", "high")
+        )
+        used = [read_place(column, columns) for column in state.arrays["columns"].tolist()]
+        model.columns_ = np.array(used, dtype=np.intp)
+        model.mean_, model.scale_ = read_number(state.values["mean"]), read_number(state.values["scale"])
+        kernels = [from_record(Kernel, record) for record in state.values["kernels"]]
+        if not 1 <= len(kernels) <= _MOST_KERNELS:
+            raise ValueError(f"{len(kernels)} Gaussian processes")
+        model.processes_ = [
+            _read_process(kernel, {name: state.arrays[f"{name}{place}"] for name in _ARRAYS}, len(used))
+            for place, kernel in enumerate(kernels)
+        ]
+        return model
+
+
+def _read_process(kernel: Kernel, arrays: dict[str, NDArray[Any]], columns: int) -> Process:
+    kernel.check(columns)
+    rows, known = len(arrays["rows"]), len(arrays["whitening"])
+    if not known <= rows <= _MOST_ROWS:
+        raise ValueError(f"a Gaussian process of {rows:,} rows")
+    check_numbers(arrays["theta"], shape=(len(kernel.names) + 1,))
+    check_numbers(arrays["alpha"], shape=(rows,), finite=False)
+    check_numbers(arrays["whitening"], shape=(known, known), finite=False)
+    if columns:
+        check_numbers(arrays["rows"], shape=(rows, columns), finite=False)
+    elif arrays["rows"].shape != (rows, 0):
+        raise ValueError(f"rows of shape {arrays['rows'].shape} instead of ({rows}, 0)")
+    return Process(kernel=kernel, **arrays)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,13 +260,13 @@ class _Search:
     """The most probable hyperparameters; the last one is the noise's logarithm."""
 
     kernel: Kernel
-    believed: Floats
+    expected: Floats
     spread: Floats
     steps: int
     seed: int
 
     def start(self, rows: _Rows) -> Floats:
-        theta = self.believed.copy()
+        theta = self.expected.copy()
         theta[-1] = max(theta[-1], -3.0)
         directions = [index for index, name in enumerate(self.kernel.names) if name == "direction"]
         if directions:
@@ -215,6 +283,8 @@ class _Search:
         return np.concatenate([0.5 * law / max(float(np.linalg.norm(law)), SMALLEST), drawn.ravel()])
 
     def find(self, rows: _Rows, start: Floats) -> Floats:
+        from scipy.optimize import minimize
+
         pairs = self.kernel.own_pairs(self.kernel.read(rows.X))
         bounds = [(-6.0, 4.0)] * (len(start) - 1) + [(_QUIETEST, 1.0)]
         found = minimize(
@@ -230,13 +300,15 @@ class _Search:
 
     def _loss(self, theta: Floats, pairs: Pairs, rows: _Rows) -> tuple[float, Floats]:
         """How improbable the hyperparameters are given the rows, and the gradient of that."""
+        from scipy.linalg import cho_solve, lapack
+
         lower, gradient = self.kernel.with_gradient(pairs, theta[:-1])
         noise = np.exp(2 * theta[-1]) / rows.weight
         triangle = np.tril_indices(len(noise))
         K = np.zeros((len(noise), len(noise)))
         K[triangle] = lower
         factor, failed = lapack.dpotrf(_observed(K, noise), lower=1)
-        off = (theta - self.believed) / self.spread
+        off = (theta - self.expected) / self.spread
         if failed:
             return 1e10 + float(off @ off), np.asarray(off / self.spread)
         alpha = cho_solve((factor, True), rows.target)
@@ -261,11 +333,15 @@ def _covary(kernel: Kernel, rows: _Rows, theta: Floats) -> Floats:
 
 
 def _factorise(K: Floats, rows: _Rows, theta: Floats) -> Floats:
+    from scipy.linalg import cho_factor
+
     return np.tril(cho_factor(_observed(K, np.exp(2 * theta[-1]) / rows.weight), lower=True)[0])
 
 
-def _trust(K: Floats, rows: _Rows, theta: Floats) -> Floats:
+def _find_trust(K: Floats, rows: _Rows, theta: Floats) -> Floats:
     """Less than one for rows that the others would not have believed."""
+    from scipy.linalg import cho_solve, lapack
+
     factor = _factorise(K, rows, theta)
     inverse, _ = lapack.dpotri(factor, lower=1)
     surprise = cho_solve((factor, True), rows.target) / np.sqrt(np.diag(inverse))

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.runtimes.regressors._base import SMALLEST, RunRegressor
+from foretell.core.model_checks import read_number, read_place
+from foretell.runtimes.regressors._base import SMALLEST, Floats, RunRegressor, State, check_part
 from foretell.runtimes.regressors.scaling_law import ScalingLawRegressor
-
-Floats: TypeAlias = NDArray[np.float64]
 
 _LEAST_ROWS = 6  # on each side of a switch
 _MOST_SWITCHES = 2  # one after the other: at most four laws
@@ -19,6 +18,8 @@ _MOST_PLACES = 12  # where a column is tried to be cut
 _RIDGE = 1e-3
 _LEAST_GAIN = 3.0  # terms that a second straight line must be worth
 _TINY = 1e-12
+
+Switch: TypeAlias = tuple[int, float, int, int]  # column, value, the side at or below it, the side above it
 
 
 class PiecewiseLawRegressor(RunRegressor):
@@ -31,7 +32,7 @@ class PiecewiseLawRegressor(RunRegressor):
     laws_: list[ScalingLawRegressor]
 
     def _fit(self, X: Floats, y: Floats, weight: Floats) -> None:
-        self.switches_: list[tuple[int, float, int, int]] = []  # column, value, the sides below or at it, and above it
+        self.switches_: list[Switch] = []
         self.laws_ = []
         self._grow(X, np.maximum(y, SMALLEST), weight, depth=0)
 
@@ -58,11 +59,37 @@ class PiecewiseLawRegressor(RunRegressor):
                 values[rows] = self.laws_[place].predict(X[rows]) if len(rows) else 0.0
                 continue
             column, value, below, above = self.switches_[-1 - place]
-            if any(place <= side < 0 for side in (below, above)):
-                raise ValueError("switches that lead back")  # nobody fits such, but somebody may have written it
             is_below = X[rows, column] <= value
             waiting += [(below, rows[is_below]), (above, rows[~is_below])]
         return values
+
+    def to_state(self) -> State:
+        return State(values={"switches": self.switches_}, parts=tuple(self.laws_))
+
+    @classmethod
+    def from_state(cls, state: State, *, columns: int) -> Self:
+        for law in state.parts:
+            check_part(law, ScalingLawRegressor, columns=columns)
+        model = cls._start(columns)
+        model.laws_ = list(state.parts)  # type: ignore[arg-type]  # checked above
+        model.switches_ = _read_switches(state.values["switches"], laws=len(model.laws_), columns=columns)
+        return model
+
+
+def _read_switches(listed: Sequence[Any], *, laws: int, columns: int) -> list[Switch]:
+    """Switches that lead to laws or to later switches, and no two of them to the same: so every path ends."""
+    switches = [
+        (read_place(column, columns), read_number(value), below, above) for column, value, below, above in listed
+    ]
+    sides = [side for switch in switches for side in switch[2:]]
+    for place, switch in enumerate(switches):
+        for side in switch[2:]:
+            # Laws are counted from 0 up, switches from -1 down.
+            if type(side) is not int or not -len(switches) <= side < laws or -1 - place <= side < 0:
+                raise ValueError("switches that lead outside or back")
+    if not laws or len(set(sides)) < len(sides):
+        raise ValueError("switches that meet again")
+    return switches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

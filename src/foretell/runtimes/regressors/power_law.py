@@ -1,16 +1,17 @@
 """One power law: a straight line in logarithms."""
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from foretell.runtimes.regressors._base import SMALLEST, RunRegressor
+from foretell.core.model_checks import check_numbers, read_number
+from foretell.runtimes.regressors._base import SMALLEST, Floats, RunRegressor, State
 
 _RIDGE = 1e-3  # keeps columns apart that always changed together
 _STEEPEST = 3.0
 _LARGEST_LOG = 690.0
+_ARRAYS = ("low", "high", "centre", "scale", "slopes")
 
 
 class PowerRunRegressor(RunRegressor):
@@ -22,7 +23,7 @@ class PowerRunRegressor(RunRegressor):
     complexity = 1.7
     least_to_win_ties = math.inf  # what adds up or bends must not be lost to a tie
 
-    def _fit(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
+    def _fit(self, X: Floats, y: Floats, weight: Floats) -> None:
         self.low_, self.high_ = X.min(axis=0), X.max(axis=0)
         read = self._read(X)
         self.centre_ = np.average(read, axis=0, weights=weight)
@@ -35,13 +36,25 @@ class PowerRunRegressor(RunRegressor):
         steepest = np.where(self.low_ > 0, _STEEPEST * self.scale_, np.inf)
         self.level_, self.slopes_ = float(solution[0]), np.clip(solution[1:], -steepest, steepest)
 
-    def _read(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _read(self, X: Floats) -> Floats:
         positive = self.low_ > 0
         span = np.maximum(self.high_ - self.low_, SMALLEST)
         near = np.clip(X, self.low_, self.high_)
         bent = near + np.sign(X - near) * span * np.log1p(np.abs(X - near) / span)
         return np.where(positive, np.log(np.where(positive, np.maximum(X, self.low_ * 1e-3), 1.0)), bent)
 
-    def _predict(self, X: NDArray[np.float64]) -> Any:
+    def _predict(self, X: Floats) -> Any:
         logs = self.level_ + (self._read(X) - self.centre_) / self.scale_ @ self.slopes_
         return np.exp(np.clip(logs, -_LARGEST_LOG, _LARGEST_LOG))
+
+    def to_state(self) -> State:
+        arrays = {name: getattr(self, f"{name}_") for name in _ARRAYS}
+        return State(values={"level": self.level_}, arrays=arrays)
+
+    @classmethod
+    def from_state(cls, state: State, *, columns: int) -> Self:
+        model = cls._start(columns)
+        for name in _ARRAYS:
+            setattr(model, f"{name}_", check_numbers(state.arrays[name], shape=(columns,), finite=False))
+        model.level_ = read_number(state.values["level"])
+        return model

@@ -5,9 +5,9 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
-from foretell.runtimes.regressors._base import SMALLEST, RunRegressor, weighted_median
+from foretell.core.model_checks import check_numbers, read_number, read_place
+from foretell.runtimes.regressors._base import SMALLEST, Floats, RunRegressor, State, weighted_median
 
 Term: TypeAlias = tuple[tuple[int, float], ...]  # ((column, exponent), …), sorted by column; () is the constant
 Terms: TypeAlias = tuple[Term, ...]
@@ -34,23 +34,19 @@ class ScalingLawRegressor(RunRegressor):
 
     complexity = 2
 
-    scale_: NDArray[np.float64]
+    scale_: Floats
     terms_: Terms
 
     def __init__(self, max_terms: int = 6) -> None:
         self.max_terms = max_terms
 
-    def _fit(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
+    def _fit(self, X: Floats, y: Floats, weight: Floats) -> None:
         self._fit_form(X, y, weight, None)
 
-    def _fit_like(
-        self, like: Self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]
-    ) -> None:
+    def _fit_like(self, like: Self, X: Floats, y: Floats, weight: Floats) -> None:
         self._fit_form(X, y, weight, like if len(y) > _SEARCH_ROWS // 2 else None)
 
-    def _fit_form(
-        self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64], like: Self | None
-    ) -> None:
+    def _fit_form(self, X: Floats, y: Floats, weight: Floats, like: Self | None) -> None:
         target = np.maximum(y, SMALLEST)
         self.scale_ = _column_scale(X) if like is None else like.scale_
         self.floor_ = np.where(X.min(axis=0) > 0, X.min(axis=0) * 1e-3, 0.0)
@@ -64,28 +60,47 @@ class ScalingLawRegressor(RunRegressor):
         # Least squares of relative errors sits low under noise; half of the runs should take longer, half less.
         self.coefficients_ = coefficients * weighted_median(target[keep] / np.maximum(fitted, SMALLEST), weight[keep])
 
-    def _find_terms(self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]) -> Terms:
+    def _find_terms(self, X: Floats, y: Floats, weight: Floats) -> Terms:
         rows = np.linspace(0, len(y) - 1, min(len(y), _SEARCH_ROWS)).astype(int)
         return _Search(X[rows] / self.scale_, y[rows], weight[rows], max_terms=self.max_terms).find()
 
-    def _predict(self, X: NDArray[np.float64]) -> Any:
+    def _predict(self, X: Floats) -> Any:
         scaled = np.maximum(X, self.floor_) / self.scale_
         return build_design(scaled, self.terms_) @ self.coefficients_
 
+    def to_state(self) -> State:
+        arrays = {"scale": self.scale_, "floor": self.floor_, "coefficients": self.coefficients_}
+        return State(values={"terms": self.terms_}, arrays=arrays)
 
-def build_design(X: NDArray[np.float64], terms: Iterable[Term]) -> NDArray[np.float64]:
+    @classmethod
+    def from_state(cls, state: State, *, columns: int) -> Self:
+        model = cls._start(columns)
+        model.scale_, model.floor_ = (
+            check_numbers(state.arrays[name], shape=(columns,), finite=False) for name in ("scale", "floor")
+        )
+        model.terms_ = tuple(_read_term(term, columns) for term in state.values["terms"])
+        count = (len(model.terms_),)
+        model.coefficients_ = check_numbers(state.arrays["coefficients"], shape=count, finite=False)
+        return model
+
+
+def _read_term(term: Iterable[tuple[Any, Any]], columns: int) -> Term:
+    return tuple((read_place(column, columns), read_number(exponent)) for column, exponent in term)
+
+
+def build_design(X: Floats, terms: Iterable[Term]) -> Floats:
     """One column a term."""
     return np.column_stack([_product(X, term) for term in terms])
 
 
-def _product(X: NDArray[np.float64], term: Term) -> NDArray[np.float64]:
+def _product(X: Floats, term: Term) -> Floats:
     value = np.ones(len(X))
     for column, exponent in term:
         value = value * _power(X[:, column], exponent)
     return value
 
 
-def _power(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
+def _power(x: Floats, exponent: float) -> Floats:
     if exponent == 1.0:
         return x
     if exponent == -1.0:
@@ -93,7 +108,7 @@ def _power(x: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
     return np.asarray(np.abs(x) ** exponent)
 
 
-def _column_scale(X: NDArray[np.float64]) -> NDArray[np.float64]:
+def _column_scale(X: Floats) -> Floats:
     middle = np.median(np.abs(X), axis=0)
     return np.where(middle > 0, middle, np.maximum(np.abs(X).max(axis=0), 1.0))
 
@@ -105,9 +120,7 @@ def _free_exponents(terms: Terms) -> set[tuple[int, float]]:
 
 
 class _Search:
-    def __init__(
-        self, X: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64], max_terms: int
-    ) -> None:
+    def __init__(self, X: Floats, y: Floats, weight: Floats, max_terms: int) -> None:
         self.X = X
         self.row_scale = np.sqrt(weight) / y  # errors count relative to the target
         self.target = np.sqrt(weight)
@@ -117,7 +130,7 @@ class _Search:
         self.max_terms = max(1, min(max_terms, self.rows // 3))
         self.distinct = [len(np.unique(values)) for values in X.T]
         self.factors = [(column, exponent) for column in range(X.shape[1]) for exponent in self._exponents(column)]
-        self._columns: dict[Term, NDArray[np.float64]] = {}
+        self._columns: dict[Term, Floats] = {}
         self._criteria: dict[frozenset[Term], float] = {}
 
     def find(self) -> Terms:
@@ -125,7 +138,9 @@ class _Search:
         found = [self._prune(self._grow(start)) for start in self._starts()]
         return min(found, key=self.criterion)
 
-    def solve(self, terms: Terms) -> NDArray[np.float64]:
+    def solve(self, terms: Terms) -> Floats:
+        from scipy.optimize import nnls
+
         matrix = self._matrix(terms)
         norm = np.maximum(np.linalg.norm(matrix, axis=0), SMALLEST)
         try:
@@ -224,7 +239,7 @@ class _Search:
                 options.append(tuple(new if old == term else old for old in terms))
         return options
 
-    def _promising(self, fresh: set[Term], residual: NDArray[np.float64], most: int) -> list[Term]:
+    def _promising(self, fresh: set[Term], residual: Floats, most: int) -> list[Term]:
         if not fresh:
             return []
         listed = sorted(fresh)
@@ -244,10 +259,10 @@ class _Search:
             grown.append(tuple((column, 2 * power) for column, power in term))  # from a root of a product to all of it
         return grown
 
-    def _matrix(self, terms: Terms) -> NDArray[np.float64]:
+    def _matrix(self, terms: Terms) -> Floats:
         return np.column_stack([self._column(term) for term in terms])
 
-    def _column(self, term: Term) -> NDArray[np.float64]:
+    def _column(self, term: Term) -> Floats:
         if term not in self._columns:
             self._columns[term] = _product(self.X, term) * self.row_scale
         return self._columns[term]

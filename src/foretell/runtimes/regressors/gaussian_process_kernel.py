@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from foretell.core.model_checks import read_number
+
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
 Pairing: TypeAlias = Callable[[NDArray[Any], NDArray[Any], np.ufunc], NDArray[Any]]  # joins two columns, pair by pair
@@ -17,6 +19,7 @@ _LEAST_A_LEVEL = 3
 _LOG_RATIO = 3.0  # a positive column that spans more than this is read in logs
 _LOG_RATIO_WITH_ZERO = 30.0
 _IN_CACHE = 65_536  # pairs at a time: more of them are slower, each step then waits for memory
+_MOST_PROJECTIONS = 100  # in a file
 _WORTH_SHARING = 0.25  # different pairs a pair, below which they are computed once each
 
 
@@ -38,7 +41,7 @@ class Axis:
         return np.asarray((x - self.centre) / self.scale)
 
 
-def read_axis(x: Floats) -> Axis:
+def fit_axis(x: Floats) -> Axis:
     """The axis that suits these values."""
     values = np.unique(x)
     positive = values[values > 0]
@@ -61,7 +64,7 @@ def read_axis(x: Floats) -> Axis:
 
 
 # Means and standard deviations of what is believed of each (natural) logarithm before any run was seen.
-_BELIEFS = {
+_PRIOR = {
     "linear": (-1.0, 1.5),
     "smooth": (-1.5, 1.5),
     "length": (0.0, 1.0),
@@ -82,6 +85,18 @@ class Kernel:
     axes: tuple[Axis, ...]
     projections: int
 
+    def check(self, columns: int) -> None:
+        """Check a kernel that was read from a file.
+
+        Raises:
+            ValueError: It is not one for that many columns.
+        """
+        if len(self.axes) != columns or not 0 <= self.projections <= _MOST_PROJECTIONS:
+            raise ValueError(f"a kernel of {len(self.axes)} columns and {self.projections} projections")
+        for axis in self.axes:
+            for number in (axis.floor, axis.offset, axis.centre, axis.scale):
+                read_number(number)
+
     @property
     def names(self) -> tuple[str, ...]:
         """What each hyperparameter is; the last is the scale of the whole."""
@@ -94,9 +109,9 @@ class Kernel:
     def directions(self) -> int:
         return sum(axis.smooth for axis in self.axes)
 
-    def beliefs(self) -> tuple[Floats, Floats]:
+    def prior(self) -> tuple[Floats, Floats]:
         """Mean and standard deviation of each hyperparameter before any run."""
-        pairs = [_BELIEFS.get(name, (0.0, _DIRECTION)) for name in self.names]
+        pairs = [_PRIOR.get(name, (0.0, _DIRECTION)) for name in self.names]
         return np.array([mean for mean, _ in pairs]), np.array([spread for _, spread in pairs])
 
     def read(self, X: Floats) -> Floats:
