@@ -13,7 +13,7 @@ from foretell.advice.api import machine_of, rank_pairs
 from foretell.advice.site_lookup import find_site
 from foretell.core.run import RunSpec
 from foretell.runtimes.fit import learn
-from foretell.runtimes.predictor import DOUBT, Predictor
+from foretell.runtimes.predictor import DEVIATION, Predictor
 from foretell.runtimes.recipes import FittedRecipe, Recipe, TrainingSet
 from foretell.runtimes.regressors import GaussianProcessRunRegressor
 from foretell.runtimes.run_table import build_table
@@ -64,7 +64,7 @@ def _measure(name: str, predictor: Predictor) -> dict[str, float]:
 def _ask(name: str, fitted: FittedRecipe, X: NDArray[np.float64]) -> NDArray[np.float64]:
     """What the model is there for: a value, or how far it may stray."""
     model = fitted.model
-    if name.endswith(DOUBT) and isinstance(model, GaussianProcessRunRegressor):
+    if name.endswith(DEVIATION) and isinstance(model, GaussianProcessRunRegressor):
         return model.spread(X)
     return fitted.predict(X)
 

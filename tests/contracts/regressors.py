@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from foretell.runtimes.regressor_files import dump_models, load_models
+from foretell.runtimes.predictor_files import dump_models, load_models
 from foretell.runtimes.regressors import RunRegressor
 
 Floats = NDArray[np.float64]

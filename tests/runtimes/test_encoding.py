@@ -86,8 +86,8 @@ def test_unknown_level_has_no_mark_but_a_warning() -> None:
     encoder = fit_encoder(_columns(kind=["a", "b", "b"]))
     asked = _columns(kind=["c"])
     assert encoder.encode(asked, 1).tolist() == [[0, 0]]
-    assert encoder.stretch(asked, 1).tolist() == [0]  # no distance from one text to another
-    assert encoder.strangers(asked, 1).tolist() == [1]
+    assert encoder.find_extrapolation(asked, 1).tolist() == [0]  # no distance from one text to another
+    assert encoder.count_unknown_texts(asked, 1).tolist() == [1]
     (warning,) = encoder.list_warnings(asked)
     assert warning == PredictionWarning(
         code="unmeasured-value",
@@ -99,8 +99,8 @@ def test_unknown_level_has_no_mark_but_a_warning() -> None:
 def test_strangers_are_counted_row_by_row() -> None:
     encoder = fit_encoder(_columns(kind=["a", "b", "b"], mode=["x", "y", "x"], n=[1, 2, 3]))
     asked = _columns(kind=["a", "c", "c"], mode=["x", "x", "z"], n=[1, 9, 2])
-    assert encoder.strangers(asked, 3).tolist() == [0, 1, 2]
-    assert encoder.strangers({"n": asked["n"]}, 3).tolist() == [0, 0, 0]
+    assert encoder.count_unknown_texts(asked, 3).tolist() == [0, 1, 2]
+    assert encoder.count_unknown_texts({"n": asked["n"]}, 3).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -122,15 +122,15 @@ def test_what_never_varied_is_not_known() -> None:
     assert encoder.list_warnings(_columns(n=[1], cores=[4])) == ()
     (warning,) = encoder.list_warnings(_columns(n=[1], cores=[8]))
     assert warning.text == "cores was always 4 in the runs; what 8 does to it is not known"
-    assert encoder.stretch(_columns(n=[1], cores=[8]), 1)[0] > 0
+    assert encoder.find_extrapolation(_columns(n=[1], cores=[8]), 1)[0] > 0
 
 
 def test_machine_facts_raise_no_warning() -> None:
     encoder = fit_encoder(build_columns([RunSpec(app="a", parameters={})] * 2, [Machine(cores=4), Machine(cores=8)]))
     asked = build_columns([RunSpec(app="a", parameters={})], [Machine(cores=64, cpu_model="new")])
     assert encoder.list_warnings(asked) == ()
-    assert encoder.stretch(asked, 1).tolist() == [0]
-    assert encoder.strangers(asked, 1).tolist() == [0]
+    assert encoder.find_extrapolation(asked, 1).tolist() == [0]
+    assert encoder.count_unknown_texts(asked, 1).tolist() == [0]
 
 
 @given(
@@ -141,19 +141,19 @@ def test_stretch_is_zero_inside_and_grows_outside(values: list[float], asked: li
     encoder = fit_encoder(_columns(n=list(values)))
     low, high = min(values), max(values)
     ordered = np.sort(asked)
-    stretch = encoder.stretch({"n": ordered}, len(ordered))
+    stretch = encoder.find_extrapolation({"n": ordered}, len(ordered))
     inside = (ordered >= low) & (ordered <= high)
     assert (stretch[inside] == 0).all()
     assert (np.diff(stretch[ordered >= high]) >= 0).all()
     assert (np.diff(stretch[ordered <= low]) <= 0).all()
-    assert encoder.stretch({"n": np.array([high + 1 + abs(high)])}, 1)[0] > 0
+    assert encoder.find_extrapolation({"n": np.array([high + 1 + abs(high)])}, 1)[0] > 0
 
 
 def test_one_more_range_away_is_one() -> None:
     logs = fit_encoder(_columns(n=[1, 10]))
-    assert logs.stretch(_columns(n=[100, 1000, 0.1]), 3) == pytest.approx([1, 2, 1])
+    assert logs.find_extrapolation(_columns(n=[100, 1000, 0.1]), 3) == pytest.approx([1, 2, 1])
     plain = fit_encoder(_columns(n=[-5, 5]))
-    assert plain.stretch(_columns(n=[15, -15]), 2) == pytest.approx([1, 1])
+    assert plain.find_extrapolation(_columns(n=[15, -15]), 2) == pytest.approx([1, 1])
 
 
 @given(rows=_odd_rows)
@@ -165,7 +165,7 @@ def test_odd_values_become_finite_numbers(rows: list[dict[str, Value]]) -> None:
     assert matrix.shape == (len(rows), len(encoder.names))
     assert len(encoder.names) > 0
     assert np.isfinite(matrix).all()
-    assert encoder.stretch(columns, len(rows)).tolist() == [0] * len(rows)
+    assert encoder.find_extrapolation(columns, len(rows)).tolist() == [0] * len(rows)
 
 
 @given(rows=_odd_rows, asked=_odd_rows)
@@ -175,11 +175,13 @@ def test_a_row_is_answered_alone_as_among_others(rows: list[dict[str, Value]], a
     specs = [RunSpec(app="a", parameters={name: row.get(name, "") for name in ("n", "kind", "ünï")}) for row in asked]
     together = build_columns(specs)
     alone: list[Columns] = [build_columns([spec]) for spec in specs]
-    matrix, stretch = encoder.encode(together, len(specs)), encoder.stretch(together, len(specs))
+    matrix, stretch = encoder.encode(together, len(specs)), encoder.find_extrapolation(together, len(specs))
     assert np.isfinite(matrix).all()
     assert np.isfinite(stretch).all()
     np.testing.assert_array_equal(matrix, np.vstack([encoder.encode(columns, 1) for columns in alone]))
-    np.testing.assert_array_equal(stretch, np.concatenate([encoder.stretch(columns, 1) for columns in alone]))
+    np.testing.assert_array_equal(
+        stretch, np.concatenate([encoder.find_extrapolation(columns, 1) for columns in alone])
+    )
 
 
 @given(rows=_odd_rows)

@@ -40,7 +40,7 @@ class _KnownLaw:
         off_grid = (self.encoder.regime(columns, rows) if regime is None else np.full(rows, regime)) > 0
         carried = np.array([cpu != _CPU for cpu in columns.get(MACHINE_CPU, [_CPU] * rows)])
         value = np.ones(rows) * self.law(columns) * np.where(off_grid, self.between, 1.0)
-        outside = self.encoder.stretch(columns, rows) + self.encoder.strangers(columns, rows)
+        outside = self.encoder.find_extrapolation(columns, rows) + self.encoder.count_unknown_texts(columns, rows)
         off = np.exp(_WIDTH * (1 + outside) + 0.4 * carried)
         bounds = Bounds(
             value=value,
@@ -54,7 +54,7 @@ class _KnownLaw:
             which=np.zeros(rows, dtype=np.intp),
             spreads=(),
         )
-        return SimpleNamespace(elapsed=bounds, memory=None, carried=carried)
+        return SimpleNamespace(elapsed=bounds, memory=None, other_machine=carried)
 
 
 def _specify(cores: int = 2, **parameters: Any) -> RunSpec:

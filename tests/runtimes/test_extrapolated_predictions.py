@@ -5,9 +5,10 @@ import pytest
 
 from foretell.core.app import App, Parameter, ParameterType, Phase, Scale
 from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
-from foretell.runtimes.extrapolation import BETWEEN, BEYOND
+from foretell.runtimes.encoding import BETWEEN, BEYOND
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import ELAPSED, Predictor
+from foretell.runtimes.predictor_files import dump_predictor, read_predictor
 from foretell.runtimes.run_table import build_table
 
 APP = App(
@@ -88,7 +89,7 @@ def test_pairs_say_the_same_as_rows(predictor: Predictor) -> None:
 
 
 def test_a_stored_predictor_still_knows_the_grid(predictor: Predictor) -> None:
-    again = Predictor.load(predictor.dump(), predictor.card)
+    again = read_predictor(dump_predictor(predictor), predictor.card)
     specs = [_ask(40, 16), _ask(50, 20)]
     assert again.predict(specs) == predictor.predict(specs)
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from foretell.runtimes.extrapolation import BETWEEN, BEYOND, BLEND, CONSTANT, Elsewhere, select_elsewhere
+from foretell.runtimes.encoding import BETWEEN, BEYOND
+from foretell.runtimes.extrapolation import BLEND, CONSTANT, Elsewhere, select_elsewhere
 from foretell.runtimes.recipes import Recipe, Saturation, TrainingSet
 from foretell.runtimes.regressors import GaussianProcessRunRegressor
 

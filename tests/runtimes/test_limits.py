@@ -49,7 +49,7 @@ def test_intervals_are_no_wider_than_the_runs_differ(
     (prediction,) = predictor.predict([_ask(a=a, b=b, c=0.5)])
     time_s = prediction.elapsed_s
     whole = float(np.quantile(times, 0.99) / np.quantile(times, 0.01))
-    outside = 1 + float(predictor.encoder.stretch(predictor.tabulate([_ask(a=a, b=b, c=0.5)]), 1)[0])
+    outside = 1 + float(predictor.encoder.find_extrapolation(predictor.tabulate([_ask(a=a, b=b, c=0.5)]), 1)[0])
     assert time_s.high / time_s.low <= whole ** (1.5 * outside)
     assert time_s.low <= time_s.value <= time_s.high
 

@@ -12,6 +12,7 @@ from foretell.core.prediction import Prediction
 from foretell.core.run import Machine, Run, RunSpec
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import Predictor
+from foretell.runtimes.predictor_files import dump_predictor, read_predictor
 from foretell.runtimes.proportionality import Units, find_unit_warnings, find_units
 from foretell.runtimes.run_table import build_table
 
@@ -30,7 +31,7 @@ def test_nothing_known_is_a_unit_of_one() -> None:
     units = find_units(None, _columns(size=[1, 2, 3]))
     assert units == Units()
     assert units.of(_columns(size=[5, 6]), 2).tolist() == [1, 1]
-    assert units.doubt(np.ones(2)).tolist() == [0, 0]
+    assert units.find_shift(np.ones(2)).tolist() == [0, 0]
 
 
 def test_formula_is_the_unit() -> None:
@@ -100,8 +101,8 @@ def test_question_of_another_benchmark_is_as_usual() -> None:
 
 def test_units_that_no_run_had_leave_doubt() -> None:
     units = find_units("size", _columns(size=[1, 2, 4]))
-    doubts = units.doubt(np.array([0.5, 1, 3, 4, 5]))
-    assert (doubts > 0).tolist() == [True, False, False, False, True]
+    shifts = units.find_shift(np.array([0.5, 1, 3, 4, 5]))
+    assert (shifts > 0).tolist() == [True, False, False, False, True]
 
 
 def _without_formula(app: App, **fields: Any) -> App:
@@ -143,7 +144,7 @@ def test_slower_machine_takes_longer(benched: Predictor, build_spec: BuildSpec) 
     assert there.elapsed_s.value == pytest.approx(3 * here.elapsed_s.value)
     assert _width(there) > _width(here)
     assert list(map(str, there.warnings)) == [
-        "no run was made on there; the time is scaled by how fast it is, with wider bounds"
+        "no run was made on there; the time is scaled by its speed, with a wider interval"
     ]
 
 
@@ -158,9 +159,11 @@ def test_machine_of_unknown_speed_is_doubted_most(
     )
     assert there.elapsed_s.value == pytest.approx(here.elapsed_s.value)
     assert _width(there) > _width(known) > _width(here)
-    assert list(map(str, there.warnings)) == ["no run was made on there; the time is carried over, with wider bounds"]
+    assert list(map(str, there.warnings)) == [
+        "no run was made on there; the time is that of the measured machines, with a wider interval"
+    ]
 
 
 def test_units_survive_the_store(benched: Predictor, build_spec: BuildSpec) -> None:
-    loaded = Predictor.load(benched.dump(), benched.card)
+    loaded = read_predictor(dump_predictor(benched), benched.card)
     assert loaded.units == benched.units

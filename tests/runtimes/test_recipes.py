@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from foretell.core.errors import NotFoundError
 from foretell.runtimes.recipes import CANDIDATES, Recipe, TrainingSet, list_recipes
-from foretell.runtimes.regressors import REGRESSORS, RunRegressor
+from foretell.runtimes.regressors import REGRESSORS, RunRegressor, State
 
 Floats = NDArray[np.float64]
 
@@ -26,6 +26,13 @@ class _Recorder(RunRegressor):
 
     def _predict(self, X: Floats) -> Floats:
         return 2 * X[:, 0]
+
+    def to_state(self) -> State:
+        raise NotImplementedError
+
+    @classmethod
+    def from_state(cls, state: State, *, columns: int) -> Self:
+        raise NotImplementedError
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from foretell.core.errors import NotFoundError
 from foretell.runtimes.recipes import Recipe, TrainingSet
-from foretell.runtimes.regressors import REGRESSORS, RunRegressor
+from foretell.runtimes.regressors import REGRESSORS, RunRegressor, State
 from foretell.runtimes.selection import select
 
 Floats = NDArray[np.float64]
@@ -83,6 +83,13 @@ class _Off(RunRegressor):
     def _predict(self, X: Floats) -> Floats:
         return X[:, 0] * self.factor
 
+    def to_state(self) -> State:
+        raise NotImplementedError
+
+    @classmethod
+    def from_state(cls, state: State, *, columns: int) -> Self:
+        raise NotImplementedError
+
 
 @pytest.fixture
 def off_by(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -145,6 +152,13 @@ class _Recorder(RunRegressor):
     def _predict(self, X: Floats) -> Floats:
         self.seen.append(("predict", frozenset(X[:, 0].tolist())))
         return np.full(len(X), self.mean_)
+
+    def to_state(self) -> State:
+        raise NotImplementedError
+
+    @classmethod
+    def from_state(cls, state: State, *, columns: int) -> Self:
+        raise NotImplementedError
 
 
 @pytest.fixture

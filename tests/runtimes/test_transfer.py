@@ -13,7 +13,7 @@ from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.runtimes import transfer as borrow
 from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import Predictor
-from foretell.runtimes.regressor_files import dump_models, load_models
+from foretell.runtimes.predictor_files import dump_models, dump_predictor, load_models, read_predictor
 from foretell.runtimes.run_table import RunTable, build_table
 from foretell.runtimes.transfer import Lender, is_similar, learn_borrowing, pool_tables, shortlist
 
@@ -179,16 +179,16 @@ def test_pairs_agree_with_single_questions(scaled: Predictor) -> None:
 @pytest.mark.parametrize("name", ["few", "scaled"])
 def test_stored_with_what_it_borrows(name: str, request: pytest.FixtureRequest) -> None:
     predictor: Predictor = request.getfixturevalue(name)
-    loaded = Predictor.load(predictor.dump(), predictor.card)
+    loaded = read_predictor(dump_predictor(predictor), predictor.card)
     specs = [_ask(size, 4) for size in (10.0, 75.0, 400.0)]
     assert loaded.predict(specs) == predictor.predict(specs)
 
 
 def test_stored_without_its_source_says_so(few: Predictor) -> None:
-    models, facts = load_models(few.dump())
+    models, facts = load_models(dump_predictor(few))
     own = {name: model for name, model in models.items() if not name.startswith("source ")}
-    with pytest.raises(StoreError, match=r"lacks a part.*run 'foretell build'"):
-        Predictor.load(dump_models(own, facts=json.loads(json.dumps(facts))), few.card)
+    with pytest.raises(StoreError, match=r"not a usable model.*run 'foretell build "):
+        read_predictor(dump_models(own, facts=json.loads(json.dumps(facts))), few.card)
 
 
 def test_question_without_a_machine_is_for_the_own_one() -> None:

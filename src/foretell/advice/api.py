@@ -91,7 +91,7 @@ def recommend(
         ],
         measured=[
             not stretch and architectures.include(node)
-            for stretch, (node, _) in zip(forecast.stretch, options, strict=True)
+            for stretch, (node, _) in zip(forecast.extrapolation, options, strict=True)
         ],
         risk=lambda walltime_s, memory: predictor.risk(forecast, walltime_s=walltime_s, memory=memory),
     )
@@ -156,7 +156,8 @@ def rank_pairs(
         walltime_s=forecast.elapsed.request.reshape(shape),
         memory_value=memory.value.reshape(shape) if memory else np.zeros(shape),
         memory=memory.request.reshape(shape) if memory else np.zeros(shape),
-        trusted=(forecast.stretch == 0).reshape(shape) & np.array([*map(architectures.include, nodes)], dtype=bool),
+        trusted=(forecast.extrapolation == 0).reshape(shape)
+        & np.array([*map(architectures.include, nodes)], dtype=bool),
         policy=policy or choose_policy(),
     )
     return RankedPairs(options=options, time_s=time_s, longest_s=longest_s, ranking=ranking)

@@ -25,6 +25,7 @@ from foretell.runtimes.evidence import Past, add_failure_warnings, count_evidenc
 from foretell.runtimes.explanation import Explanation
 from foretell.runtimes.fit import NEED, learn
 from foretell.runtimes.predictor import DEFAULT_LEVEL, Predictor
+from foretell.runtimes.predictor_files import dump_predictor, read_predictor
 from foretell.runtimes.recipes import DEFAULT
 from foretell.runtimes.run_table import RunTable, build_table
 from foretell.runtimes.selection import DEFAULT_POLICY
@@ -75,7 +76,7 @@ def build(
             card=replace(
                 predictor.card, warnings=(*warn_of_changes(known, opened), *past.warnings, *predictor.card.warnings)
             ),
-            blob=predictor.dump(),
+            blob=dump_predictor(predictor),
             run_ids=table.run_ids,
             created_at=datetime.now(UTC),
             extra={"format": _FORMAT, "version": str(known.version), **{name: str(n) for name, n in evidence.items()}},
@@ -147,7 +148,7 @@ class _How:
         if record is None or record.card.borrowed is not None:
             return None
         try:
-            return Predictor.load(record.blob, record.card)
+            return read_predictor(record.blob, record.card)
         except StoreError:
             return None
 
@@ -207,7 +208,7 @@ def load_predictor(app: App, store: RunReader) -> Predictor:
     """
     record = find_record(app, store)
     warnings = (*warn_of_changes(app, store), *list_newer(app, store, known=record.extra))
-    return replace(Predictor.load(record.blob, record.card), warnings=warnings)
+    return replace(read_predictor(record.blob, record.card), warnings=warnings)
 
 
 def find_record(app: App, store: RunReader) -> ModelRecord:

@@ -113,16 +113,23 @@ class Marginal:
         return cls(median=median, spread=Spread.learn(measured, np.full(len(measured), median)))
 
     def limit(
-        self, question: Question, value: Floats, spread: Spread, widths: Floats, *, stretch: Floats, outlay: Outlay
+        self,
+        question: Question,
+        value: Floats,
+        spread: Spread,
+        widths: Floats,
+        *,
+        extrapolation: Floats,
+        outlay: Outlay,
     ) -> Bounds:
         """Bounds no wider than those of a run of which nothing is known.
 
         A prediction that is less sure than that, inside the runs, has the interval and the request of such a run.
-        Outside the runs intervals may be wider, the more the farther away (``stretch``).
+        Outside the runs intervals may be wider, the more the farther away (``extrapolation``).
         """
         own = max(spread.width(_COMPARED_LEVEL), _LEAST_WIDTH)
-        widest = (1 + stretch) * self.spread.width(_COMPARED_LEVEL) / own
+        widest = (1 + extrapolation) * self.spread.width(_COMPARED_LEVEL) / own
         bounds = question.bounds(value, spread, np.minimum(widths, widest), outlay)
         usual = question.bounds(np.full(len(value), self.median), self.spread, np.ones(len(value)), outlay)
-        unsure = (widths > widest) & (stretch == 0) & (value >= usual.low) & (value <= usual.high)
+        unsure = (widths > widest) & (extrapolation == 0) & (value >= usual.low) & (value <= usual.high)
         return bounds.replaced(unsure, replace(usual, value=value, request=np.maximum(usual.request, value)))

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.run_table import MACHINE_PREFIX, Column, Columns, render_level
 
+ON_GRID, BETWEEN, BEYOND = "", " between", " beyond"  # after a quantity's name: its model for such rows
+REGIMES = (ON_GRID, BETWEEN, BEYOND)
 _MOST_LEVELS = 32
 _MOST_GRID = 64  # numbers with more distinct values than this were not swept over a grid
 _SAME = 1 - 1e-9
@@ -81,7 +83,7 @@ class Encoder:
         flags = [field.name in columns for field in self.fields if field.used for _ in _encoded_names(field)]
         return np.array(flags, dtype=bool)
 
-    def stretch(self, columns: Columns, rows: int) -> NDArray[np.float64]:
+    def find_extrapolation(self, columns: Columns, rows: int) -> NDArray[np.float64]:
         """How far each row lies outside the runs: 0 inside, 1 one more range away (in logs where it is positive)."""
         worst = np.zeros(rows)
         for field in self._asked_for():
@@ -89,7 +91,7 @@ class Encoder:
                 worst += _beyond(_numbers(columns[field.name]), field)
         return worst
 
-    def strangers(self, columns: Columns, rows: int) -> NDArray[np.float64]:
+    def count_unknown_texts(self, columns: Columns, rows: int) -> NDArray[np.float64]:
         """How many of each row's texts no run had."""
         count = np.zeros(rows)
         for field in self._asked_for():

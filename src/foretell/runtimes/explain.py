@@ -145,7 +145,7 @@ class _Answers:
     """What is predicted for rows, by quantity."""
 
     quantities: Mapping[str, Bounds]
-    carried: NDArray[np.bool_]
+    other_machine: NDArray[np.bool_]
 
     def log_values(self) -> Floats:
         """A column for each quantity."""
@@ -170,7 +170,7 @@ class _Oracle:
         forecast = self.predictor.forecast(columns, len(rows), level=self.level, regime=regime)
         memory = {} if forecast.memory is None else {MEMORY: forecast.memory}
         quantities = {ELAPSED: forecast.elapsed, **memory}
-        return _Answers(quantities=quantities, carried=forecast.carried)
+        return _Answers(quantities=quantities, other_machine=forecast.other_machine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,7 +365,7 @@ def _list_contributions(
 def _find_sources(question: _Question, oracle: _Oracle) -> dict[str, tuple[Source, ...]]:
     """The interval's width, shared out among the values outside the runs and what is left with all of them inside."""
     here = oracle.ask([question.asked])
-    strays = _list_strays(question, carried=bool(here.carried[0]))
+    strays = _list_strays(question, other_machine=bool(here.other_machine[0]))
     players = [tuple(stray.nearest) for stray in strays]
     nearest = dict(question.asked)
     for stray in strays:
@@ -392,7 +392,7 @@ class _Stray:
     nearest: Row
 
 
-def _list_strays(question: _Question, *, carried: bool) -> list[_Stray]:
+def _list_strays(question: _Question, *, other_machine: bool) -> list[_Stray]:
     asked = question.asked
     strays = [
         _Stray(
@@ -404,7 +404,7 @@ def _list_strays(question: _Question, *, carried: bool) -> list[_Stray]:
         for field in question.fields
         if _is_outside(field, asked[field.name])
     ]
-    if carried:
+    if other_machine:
         usual = {name: question.usual[name] for name in question.machine_names()}
         strays.append(_Stray(name=MACHINE, value=None, measured="", nearest=usual))
     return strays

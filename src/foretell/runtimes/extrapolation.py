@@ -12,17 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from foretell.core.intervals import Spread
 from foretell.core.model_card import Scores
+from foretell.runtimes.encoding import BETWEEN, BEYOND
 from foretell.runtimes.metrics import score
 from foretell.runtimes.recipes import Bools, FittedRecipe, Floats, Recipe, Saturation, TrainingSet
 from foretell.runtimes.regressors import build_blend, weigh_by_error
 from foretell.runtimes.selection import get_policy, judged_rows
 
-ON_GRID, BETWEEN, BEYOND = "", " between", " beyond"  # after a quantity's name: its model for such questions
-REGIMES = (ON_GRID, BETWEEN, BEYOND)
 BLEND, CONSTANT = "blend", "constant"
 _NEVER_ELSEWHERE = ("boosting",)  # trees alone know steps only; with a law they are another candidate
 # How much of a fall beyond the largest measured value is believed. Half, unless the runs clearly say otherwise: who
@@ -66,6 +64,8 @@ def select_elsewhere(data: TrainingSet, whole: Mapping[Recipe, FittedRecipe], *,
     folds = [*_list_folds(data, BETWEEN), *_list_folds(data, BEYOND)]
     if not folds or not usable:
         return {}
+    from threadpoolctl import threadpool_limits
+
     with threadpool_limits(1):
         trials = _Trials.make(data, usable, folds)
         return {regime: trials.choose(regime, policy=policy) for regime in (BETWEEN, BEYOND) if trials.judges(regime)}

@@ -14,10 +14,10 @@ from foretell.core.intervals import Spread
 from foretell.core.model_card import Judgement, ModelCard
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.bounds import Marginal
-from foretell.runtimes.encoding import Encoder, Field, fit_encoder
-from foretell.runtimes.extrapolation import BETWEEN, BEYOND, select_elsewhere
-from foretell.runtimes.phase_formula import CUSTOM, REMAINDER, Custom, Part, find_remainder, judge_custom
-from foretell.runtimes.predictor import DOUBT, ELAPSED, MEMORY, Predictor
+from foretell.runtimes.encoding import BETWEEN, BEYOND, Encoder, Field, fit_encoder
+from foretell.runtimes.extrapolation import select_elsewhere
+from foretell.runtimes.phase_formula import Custom, Part, find_remainder, judge_custom
+from foretell.runtimes.predictor import CUSTOM, DEVIATION, ELAPSED, MEMORY, REMAINDER, Predictor
 from foretell.runtimes.proportionality import FactorRecipe, Units, find_unit_warnings, find_units
 from foretell.runtimes.recipes import DEFAULT, FittedRecipe, TrainingSet, list_recipes
 from foretell.runtimes.run_table import MACHINE_PREFIX, RunTable
@@ -83,7 +83,7 @@ def learn(
         units=units,
         marginals={name: part.marginal for name, part in parts.items()},
         source=source,
-        borrowed=tuple(name for name in lent if name in parts),
+        transferred=tuple(name for name in lent if name in parts),
         card=ModelCard(
             app=app.name,
             policy=policy,
@@ -99,7 +99,7 @@ def learn(
 
 def _gather_models(parts: Mapping[str, Part]) -> dict[str, FittedRecipe]:
     models = {name: part.selected.fitted for name, part in parts.items()}
-    models |= {name + DOUBT: part.selected.doubt for name, part in parts.items() if part.selected.doubt}
+    models |= {name + DEVIATION: part.selected.doubt for name, part in parts.items() if part.selected.doubt}
     return models | {
         name + regime: chosen.fitted for name, part in parts.items() for regime, chosen in part.elsewhere.items()
     }

@@ -13,13 +13,12 @@ from foretell.core.model_card import Judgement, LeaderboardRow
 from foretell.runtimes.bounds import Marginal
 from foretell.runtimes.extrapolation import Elsewhere
 from foretell.runtimes.metrics import score
+from foretell.runtimes.predictor import CUSTOM, REMAINDER
 from foretell.runtimes.run_table import RunTable
 from foretell.runtimes.selection import Selected, get_policy
 
 Floats: TypeAlias = NDArray[np.float64]
 
-CUSTOM = "custom"
-REMAINDER = "(remainder)"  # what no phase covers: the program's start and its end
 _LEAST_COVERED = 0.01  # of the usual remainder, where the phases took all of the time
 
 

@@ -52,7 +52,7 @@ class Units:
         same = _numbers(columns[BENCH_VERSION]) == self.version
         return np.asarray(same & np.isfinite(measured) & (measured > 0))
 
-    def doubt(self, unit: Floats) -> Floats:
+    def find_shift(self, unit: Floats) -> Floats:
         """What it adds to the bounds, in logs, that runs had no such unit."""
         outside = (unit < self.low * (1 - _SAME)) | (unit > self.high * (1 + _SAME))
         return np.where(outside, _CARRIED, 0.0)

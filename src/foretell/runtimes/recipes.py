@@ -67,7 +67,7 @@ class Saturation:
         values, fall = self._find_falls(model, X)
         return np.asarray(values * np.exp((1 - self.believed) * fall))
 
-    def doubt(self, model: RunRegressor, X: Floats) -> Floats:
+    def find_shift(self, model: RunRegressor, X: Floats) -> Floats:
         """How far, in logs, the prediction lies from that with all of the fall believed, or none of it."""
         _, fall = self._find_falls(model, X)
         return max(self.believed, 1 - self.believed) * fall
@@ -100,9 +100,9 @@ class FittedRecipe:
         raw = self.model.predict(X) if self.saturation is None else self.saturation.predict(self.model, X)
         return raw * self.factor
 
-    def find_doubt(self, X: Floats) -> Floats:
+    def find_saturation_shift(self, X: Floats) -> Floats:
         """What the interval has to allow for in addition, in logs: whether more of a resource still helps."""
-        return np.zeros(len(X)) if self.saturation is None else self.saturation.doubt(self.model, X)
+        return np.zeros(len(X)) if self.saturation is None else self.saturation.find_shift(self.model, X)
 
     def find_widths(self, X: Floats) -> Floats | None:
         """How far a new run may lie from the prediction, as a standard deviation in logs, where the model knows."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from foretell.core.errors import NotFoundError
 from foretell.core.intervals import Spread
@@ -89,6 +88,8 @@ def select(
     Raises:
         NotFoundError: if there is no such policy.
     """
+    from threadpoolctl import threadpool_limits
+
     weigh = get_policy(policy)
     judged = _sample(data.group, judged_rows(data), seed=seed)
     folds = _fold_of(data.group[judged], seed=seed)

@@ -354,7 +354,7 @@ def _learn_few(app: App, table: RunTable, lenders: Sequence[Lender], *, policy: 
         formula=None,
         units=Units(),
         source=lender.predictor,
-        borrowed=tuple(parts),
+        transferred=tuple(parts),
         card=ModelCard(
             app=app.name,
             policy=policy,
