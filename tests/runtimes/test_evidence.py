@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from foretell.runtimes.evidence import build_job_table
+from foretell.runtimes.history_runs import build_job_table
 
 COUNT = 50
 

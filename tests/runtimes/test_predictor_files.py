@@ -52,7 +52,12 @@ def test_loaded_predictor_predicts_the_same(
 
 
 def test_loaded_predictor_is_written_again_the_same(predictor: Predictor, blob: bytes) -> None:
-    assert dump_predictor(read_predictor(blob, predictor.card)) == blob
+    loaded = read_predictor(blob, predictor.card)
+    first, again = (from_bytes(one, kinds=[KIND], source="", remedy="") for one in (blob, dump_predictor(loaded)))
+    assert (first.record, first.facts) == (again.record, again.facts)
+    assert {name: array.tobytes() for name, array in first.arrays.items()} == {
+        name: array.tobytes() for name, array in again.arrays.items()
+    }
 
 
 def test_a_model_in_several_blends_is_stored_once(predictor: Predictor, blob: bytes) -> None:
@@ -80,13 +85,12 @@ def test_a_store_with_a_model_of_the_version_before_is_rebuilt_on_request(
 ) -> None:
     with foretell.open_store("sqlite://") as store:
         store.save_app(app)
-        for run in build_runs(8):
-            store.save(run)
+        store.add_runs(build_runs(8))
         foretell.build("demo", store=store)
         record: ModelRecord | None = store.find_model("demo")
         assert record is not None
         store.save_model(replace(record, blob=OLD_FORMAT.read_bytes()))
-        question = {"epochs": 3, "size": 20.0, "kind": "a"}
+        question: dict[str, Any] = {"epochs": 3, "size": 20.0, "kind": "a"}
         for ask in (foretell.predict, foretell.explain, foretell.recommend):
             with pytest.raises(StoreError, match="run 'foretell build demo'"):
                 ask("demo", question, store=store)
@@ -135,8 +139,6 @@ def test_pickle_is_refused_and_not_run(predictor: Predictor, tmp_path: Path) -> 
 )
 def test_odd_facts_are_refused(predictor: Predictor, blob: bytes, changes: dict[str, object]) -> None:
     models, facts = load_models(blob)
-    if "factors" in changes and isinstance(changes["factors"], dict) and "elapsed_s" in changes["factors"]:
-        changes = {"factors": {**facts["factors"], **changes["factors"]}}
     with pytest.raises(StoreError, match=REMEDY):
         read_predictor(dump_models(models, facts={**facts, **changes}), predictor.card)
 

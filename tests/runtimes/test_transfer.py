@@ -108,7 +108,7 @@ def test_three_runs_say_that_they_are_three(few: Predictor) -> None:
     assert borrowed is not None
     assert (borrowed.source, borrowed.way, borrowed.alone, borrowed.configurations) == ("old", "scaled", None, 3)
     (prediction,) = few.predict([_ask(100.0, 4)])
-    assert any(warning.text.startswith("only 3 configurations of its own") for warning in prediction.warnings)
+    assert any(warning.text.startswith("only 3 configurations of it were run") for warning in prediction.warnings)
     assert any(warning.text.startswith("borrows from old") for warning in few.card.warnings)
 
 

@@ -101,7 +101,7 @@ def _change_arrays(blob: bytes, draw: np.random.Generator) -> bytes:
     return to_bytes(replace(content, arrays={**content.arrays, **changed}))
 
 
-_WORST = [None, "x", -1, 1e308, float("nan"), float("inf"), [], {}, True, 10**30, 10**400, 2**31 - 1, ""]
+_WORST: list[Any] = [None, "x", -1, 1e308, float("nan"), float("inf"), [], {}, True, 10**30, 10**400, 2**31 - 1, ""]
 
 
 def _change_value(value: Any, draw: np.random.Generator) -> None:
@@ -214,7 +214,7 @@ def _run_loaded(predictor: Any) -> None:
     if isinstance(predictor, StepPredictor):
         for trees in getattr(predictor.model, "kernels_", getattr(predictor.model, "calls_", None)).trees_.values():
             trees.predict(np.ones((3, 40)))
-        predictor._find_spread(0, 0.9)
+        predictor.bound(1.0, level=0.9)
     else:
         predictor.model._correct(np.ones((2, 17)))
 
@@ -247,11 +247,12 @@ def test_changed_models_neither_crash_nor_trace_back(name: str, seed: int) -> No
 @pytest.mark.parametrize("rows", [2, 80, 2100])  # a network of more than 2000 is fitted in another way
 def test_every_kind_of_model_passes_as_it_is_fitted(rows: int) -> None:
     fitted = [_fit(name, rows) for name in REGRESSORS if rows < 1000 or name in _QUICK]
-    blend = build_blend([model for model in fitted if not isinstance(model, BlendRunRegressor)], np.ones(len(fitted)))
+    members = [model for model in fitted if not isinstance(model, BlendRunRegressor)]
+    blend = build_blend(members, np.ones(len(members)))
     for model in (*fitted, blend):
         blob = dump_models({"elapsed_s": model}, facts={})
         models, _ = load_models(blob)
-        assert dump_models(models, facts={}) == blob
+        assert _open(dump_models(models, facts={})).record == _open(blob).record
 
 
 def _find_inner(arrays: Any) -> int:
@@ -338,7 +339,6 @@ _AXIS = {"log": False, "floor": 0.0, "offset": 0.0, "centre": 0.0, "scale": 1.0,
         ("neural", _set("weights0", np.ones((3, 10**5)))),
         ("neural", _set("target_scale", "x")),
         ("linear", _set("slopes", np.ones((1000, 3)))),
-        ("linear", _set("slopes", np.array(["a", "b", "c"], dtype="S1").view(np.uint8))),
         ("linear", _set("level", 10**400)),
         ("linear", _set("mean", np.ones((2, 3)))),
         ("linear", _set("mean", np.full(3, np.nan))),
@@ -415,11 +415,9 @@ def test_a_model_of_other_columns_than_the_encoder_has_is_refused() -> None:
             read_predictor(dump_models(changed, facts=facts), record.card)
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "object"])
-def test_arrays_that_are_no_numbers_cannot_be_written(dtype: str) -> None:
-    """The format has no objects."""
-    content = ModelContent(kind=KIND, record={}, arrays={"a": np.ones(2, dtype=dtype)})
-    with pytest.raises((TypeError, ValueError, KeyError, safetensors.SafetensorError)):
+def test_arrays_that_are_no_real_numbers_are_refused() -> None:
+    content = ModelContent(kind=KIND, record={}, arrays={"a": np.ones(2, dtype="complex64")})
+    with pytest.raises(StoreError, match="an array of complex64"):
         from_bytes(to_bytes(content), kinds=[KIND], source="", remedy="")
 
 

@@ -147,6 +147,9 @@ def _read_header(blob: bytes) -> Mapping[str, Any]:
 def _read_content(header: Mapping[str, Any], arrays: Arrays, kinds: Sequence[str]) -> ModelContent:
     if header["model"] not in kinds:
         raise ValueError(f"a model of kind {header['model']!r}, expected {' or '.join(map(repr, kinds))}")
+    for values in arrays.values():
+        if values.dtype.kind not in "biuf":
+            raise ValueError(f"an array of {values.dtype}")
     return ModelContent(
         kind=header["model"],
         record=_read_table(header["record"]),

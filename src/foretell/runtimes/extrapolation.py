@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from foretell.core.intervals import Spread
 from foretell.core.model_card import Scores
 from foretell.runtimes.encoding import BETWEEN, BEYOND
-from foretell.runtimes.metrics import score
+from foretell.runtimes.metrics import get_policy, score
 from foretell.runtimes.recipes import Bools, FittedRecipe, Floats, Recipe, Saturation, TrainingSet
 from foretell.runtimes.regressors import build_blend, weigh_by_error
-from foretell.runtimes.selection import get_policy, judged_rows
+from foretell.runtimes.selection import judged_rows
 
 BLEND, CONSTANT = "blend", "constant"
 _NEVER_ELSEWHERE = ("boosting",)  # trees alone know steps only; with a law they are another candidate

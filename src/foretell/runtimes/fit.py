@@ -16,12 +16,13 @@ from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.bounds import Marginal
 from foretell.runtimes.encoding import BETWEEN, BEYOND, Encoder, Field, fit_encoder
 from foretell.runtimes.extrapolation import select_elsewhere
+from foretell.runtimes.metrics import DEFAULT_POLICY, get_policy
 from foretell.runtimes.phase_formula import Custom, Part, find_remainder, judge_custom
 from foretell.runtimes.predictor import CUSTOM, DEVIATION, ELAPSED, MEMORY, REMAINDER, Predictor
 from foretell.runtimes.proportionality import FactorRecipe, Units, find_unit_warnings, find_units
 from foretell.runtimes.recipes import DEFAULT, FittedRecipe, TrainingSet, list_recipes
 from foretell.runtimes.run_table import MACHINE_PREFIX, RunTable
-from foretell.runtimes.selection import DEFAULT_POLICY, get_policy, select
+from foretell.runtimes.selection import select
 
 Floats: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[str], None]

@@ -1,9 +1,27 @@
 """How good predictions were. Definitions in docs/metrics.md."""
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from foretell.core.errors import NotFoundError
 from foretell.core.model_card import Scores
+
+POLICIES: Mapping[str, Callable[[Scores], float]] = {
+    "mape": lambda scores: scores.mape,
+    "mae": lambda scores: scores.mae,
+    "wtm": lambda scores: scores.wtm,
+    "cost": lambda scores: scores.retry_cost,
+}
+DEFAULT_POLICY = "mape"
+
+
+def get_policy(name: str) -> Callable[[Scores], float]:
+    try:
+        return POLICIES[name]
+    except KeyError:
+        raise NotFoundError("policy", name, known=POLICIES) from None
 
 
 def score(actual: ArrayLike, predicted: ArrayLike) -> Scores:

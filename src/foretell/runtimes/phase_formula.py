@@ -12,10 +12,10 @@ from foretell.core.intervals import Spread
 from foretell.core.model_card import Judgement, LeaderboardRow
 from foretell.runtimes.bounds import Marginal
 from foretell.runtimes.extrapolation import Elsewhere
-from foretell.runtimes.metrics import score
+from foretell.runtimes.metrics import get_policy, score
 from foretell.runtimes.predictor import CUSTOM, REMAINDER
 from foretell.runtimes.run_table import RunTable
-from foretell.runtimes.selection import Selected, get_policy
+from foretell.runtimes.selection import Selected
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -160,7 +160,7 @@ def _build_predictor(models: Mapping[str, RunRegressor], facts: Mapping[str, Any
         card=card,
         units=_read_units(facts["units"]),
         marginals={name: _read_marginal(record) for name, record in facts["marginals"].items()},
-        source=_build_predictor(others, source, from_record(ModelCard, source["card"])) if source else None,
+        source=_build_predictor(others, source, from_record(ModelCard, source["card"])) if source is not None else None,
         transferred=tuple(facts["transferred"]),
     )
     _check_names(predictor)

@@ -7,20 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.core.errors import NotFoundError
 from foretell.core.intervals import Spread
 from foretell.core.model_card import Judgement, LeaderboardRow, Scores
-from foretell.runtimes.metrics import score
+from foretell.runtimes.metrics import DEFAULT_POLICY, get_policy, score
 from foretell.runtimes.recipes import Bools, FittedRecipe, Floats, Recipe, TrainingSet
 from foretell.runtimes.regressors import build_blend, weigh_members
 
-POLICIES: Mapping[str, Callable[[Scores], float]] = {
-    "mape": lambda scores: scores.mape,
-    "mae": lambda scores: scores.mae,
-    "wtm": lambda scores: scores.wtm,
-    "cost": lambda scores: scores.retry_cost,
-}
-DEFAULT_POLICY = "mape"
 _RESAMPLES = 100
 _TIE = 0.16  # share of resamples in which a candidate must be as good as the best: within one standard error of it
 _SAME_PERCENT = 1.0  # predictions that near are the same to whoever asks for memory or time
@@ -64,13 +56,6 @@ class Trial:
     widths: Floats | None = None
     factor: float = 1.0
     fit_s: float = 0.0
-
-
-def get_policy(name: str) -> Callable[[Scores], float]:
-    try:
-        return POLICIES[name]
-    except KeyError:
-        raise NotFoundError("policy", name, known=POLICIES) from None
 
 
 def select(

@@ -14,12 +14,12 @@ from foretell.core.model_card import Borrowing, Judgement, LeaderboardRow, Model
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.encoding import Encoder, fit_encoder
 from foretell.runtimes.fit import NEED, NEED_TO_BORROW, Progress, learn, lend_ranges
-from foretell.runtimes.metrics import score
+from foretell.runtimes.metrics import DEFAULT_POLICY, get_policy, score
 from foretell.runtimes.predictor import ELAPSED, MEMORY, Predictor
 from foretell.runtimes.proportionality import FactorRecipe, Units
 from foretell.runtimes.recipes import DEFAULT, FittedRecipe, Recipe, TrainingSet
 from foretell.runtimes.run_table import MACHINE_PREFIX, Column, Columns, RunTable, build_column
-from foretell.runtimes.selection import DEFAULT_POLICY, Trial, get_policy, pick, without_the_chooser
+from foretell.runtimes.selection import Trial, pick, without_the_chooser
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from foretell.runtimes.regressors.kernel import Kernel, read_axis
 from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 
 from foretell.runtimes.regressors.gaussian_process import GaussianProcessRunRegressor, _Rows
+from foretell.runtimes.regressors.gaussian_process_kernel import Kernel, fit_axis
 
 Floats = NDArray[np.float64]
 
@@ -36,9 +36,9 @@ def fitted() -> GaussianProcessRunRegressor:
 @pytest.mark.parametrize("projections", [0, 1, 2])
 def test_gradient_of_the_covariance_is_that_of_finite_differences(projections: int) -> None:
     X, _ = _rows(12)
-    kernel = Kernel(axes=tuple(read_axis(column) for column in X.T), projections=projections)
+    kernel = Kernel(axes=tuple(fit_axis(column) for column in X.T), projections=projections)
     draw = np.random.default_rng(1)
-    theta = kernel.beliefs()[0] + draw.normal(0, 0.5, len(kernel.names))
+    theta = kernel.prior()[0] + draw.normal(0, 0.5, len(kernel.names))
     pairs = kernel.own_pairs(kernel.read(X))
     covariance, gradient = kernel.with_gradient(pairs, theta)
     weight = draw.normal(size=len(covariance))
@@ -77,8 +77,8 @@ def _first_of(function: Callable[..., tuple[float, Any]]) -> Callable[..., float
 
 def test_covariance_of_a_row_with_itself_is_its_variance() -> None:
     X, _ = _rows(10)
-    kernel = Kernel(axes=tuple(read_axis(column) for column in X.T), projections=1)
-    theta, Z = kernel.beliefs()[0], kernel.read(X)
+    kernel = Kernel(axes=tuple(fit_axis(column) for column in X.T), projections=1)
+    theta, Z = kernel.prior()[0], kernel.read(X)
     np.testing.assert_allclose(np.diag(kernel.covariance(Z, Z, theta)), kernel.variance(Z, theta))
 
 
@@ -87,7 +87,7 @@ def test_covariance_of_a_row_with_itself_is_its_variance() -> None:
     [([1.0, 10, 100], True), ([100.0, 110, 120], False), ([0.0, 1, 100], True), ([-1.0, 1, 100], False)],
 )
 def test_positive_columns_of_many_magnitudes_are_read_in_logs(values: list[float], log: bool) -> None:
-    assert read_axis(np.array(values * 4)).log == log
+    assert fit_axis(np.array(values * 4)).log == log
 
 
 def test_power_law_goes_on_outside_the_rows(fitted: GaussianProcessRunRegressor) -> None:
@@ -134,16 +134,16 @@ def test_narrowing_is_what_a_run_there_does() -> None:
     """Foretold is by how much the variance falls when the row is really added, hyperparameters as they are."""
     model = GaussianProcessRunRegressor(projections=(0,)).fit(*_rows(20))
     question, option = np.array([[2e4, 2.0, 0.0]]), np.array([[1.5e4, 2.0, 0.0]])
-    (kernel,), (process,) = model.kernels_, model.processes_
-    theta = process["theta"]
-    rows, asked, added = process["rows"], kernel.read(question), kernel.read(option)
+    (process,) = model.processes_
+    kernel, theta = process.kernel, process.theta
+    rows, asked, added = process.rows, kernel.read(question), kernel.read(option)
 
     def variance(seen: Floats, noise: Floats) -> float:
         observed = kernel.covariance(seen, seen, theta[:-1]) + 1 + np.diag(noise)
         shared = kernel.covariance(asked, seen, theta[:-1])[0] + 1
         return float(kernel.variance(asked, theta[:-1])[0] + 1 - shared @ np.linalg.solve(observed, shared))
 
-    noise = np.diag(process["factor"] @ process["factor"].T) - kernel.variance(rows, theta[:-1]) - 1
+    noise = np.diag(np.linalg.inv(process.whitening.T @ process.whitening)) - kernel.variance(rows, theta[:-1]) - 1
     fall = variance(rows, noise) - variance(np.vstack([rows, added]), np.append(noise, np.exp(2 * theta[-1])))
     assert model.narrowing(question, option)[0] == pytest.approx(fall * model.scale_**2, rel=1e-6)
 
@@ -171,7 +171,7 @@ def test_like_saves_the_search_and_predicts_nearly_the_same() -> None:
     part = np.arange(120) % 10 > 0  # more than twice as many as are searched by
     anew = GaussianProcessRunRegressor(search_rows=50).fit(X[part], y[part])
     alike = GaussianProcessRunRegressor(search_rows=50).fit(X[part], y[part], like=whole)
-    assert alike.kernels_ is whole.kernels_
+    assert alike.processes_[0].kernel is whole.processes_[0].kernel
     np.testing.assert_allclose(alike.predict(X[~part]), anew.predict(X[~part]), rtol=0.05)
 
 
@@ -186,5 +186,5 @@ def test_of_few_rows_each_has_a_say_and_nothing_is_taken_over() -> None:
 def test_of_many_rows_some_are_enough() -> None:
     X, y = _rows(300)
     thinned = GaussianProcessRunRegressor(most_rows=80, search_rows=40).fit(X, y)
-    assert len(thinned.processes_[0]["rows"]) == 80
+    assert len(thinned.processes_[0].rows) == 80
     assert np.median(np.abs(thinned.predict(X) / _truth(X) - 1)) < 0.05
