@@ -14,7 +14,7 @@ from foretell.apps.workspace import StoreLike, directory_of, looks_like_a_file, 
 from foretell.core.app import App
 from foretell.core.errors import Mistake, NotEnoughRunsError, SpecError, StoreError
 from foretell.core.model_card import ModelCard, ModelRecord
-from foretell.core.run import TEACHING
+from foretell.core.run import FITTED_STATES
 from foretell.runtimes.evidence import count_evidence
 from foretell.runtimes.fit import NEED, learn
 from foretell.runtimes.history_runs import Past, find_past
@@ -40,7 +40,7 @@ def train(
         past = _find_past(app, opened)
         known = resolve_app(app, opened)
         evidence = count_evidence(known, opened)
-        runs = opened.runs(known.name, states=TEACHING, version=known.version)
+        runs = opened.runs(known.name, states=FITTED_STATES, version=known.version)
         table = _stand_alone(build_table([*runs, *past.runs])) if past.runs else build_table(runs)
         how = _How(policy=policy, candidates=candidates, seed=seed, progress=on_progress)
         predictor = how.borrow(known, table, borrow, opened) if borrow else how.learn(known, table)
@@ -127,4 +127,4 @@ class _How:
 
 
 def _build_own_table(app: App, store: RunStore) -> RunTable:
-    return build_table(store.runs(app.name, states=TEACHING, version=app.version))
+    return build_table(store.runs(app.name, states=FITTED_STATES, version=app.version))
