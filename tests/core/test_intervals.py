@@ -145,3 +145,20 @@ def test_quantiles_of_normal_errors_are_found_again() -> None:
 )
 def test_distance_from_a_range_is_in_doublings(value: float, low: float, high: float, expected: float) -> None:
     assert count_doublings(value, low, high) == expected
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_few_configurations_have_wider_intervals_that_cover(count: int) -> None:
+    """As the interval of Student's t does, for rows that are normally distributed."""
+    draw = np.random.default_rng(count)
+    inside = []
+    for _ in range(_SETS):
+        errors, new = draw.normal(0, 0.1, count), draw.normal(0, 0.1, _FRESH)
+        spread = Spread.learn_from_few(np.exp(errors), np.ones(count), configurations=count, least=0.0)
+        inside.append(np.mean((new >= spread.lower(0.05)) & (new <= spread.upper(0.05))))
+    assert np.mean(inside) >= 0.9
+
+
+def test_few_configurations_are_not_narrower_than_the_source() -> None:
+    few = Spread.learn_from_few(np.exp([0.001, -0.001]), np.ones(2), configurations=5, least=0.2)
+    assert few.scale == pytest.approx(0.2)

@@ -90,8 +90,8 @@ def recommend(
             )
         ],
         measured=[
-            not stretch and architectures.include(node)
-            for stretch, (node, _) in zip(forecast.extrapolation, options, strict=True)
+            not distance and architectures.include(node)
+            for distance, (node, _) in zip(forecast.extrapolation, options, strict=True)
         ],
         risk=lambda walltime_s, memory: predictor.risk(forecast, walltime_s=walltime_s, memory=memory),
     )

@@ -23,6 +23,8 @@ _PRIOR = 1.5 * np.array([1.22, -1.22, -0.14, 0.76, -0.76, 0.14, 0.43, -0.43])  #
 _LARGEST_RESIDUAL = 5.0  # while the prior is used
 _ROUNDING = 1e-9  # what a bound loses on its way through exp and log
 _KEPT_DIGITS = 5
+# How much farther a 5 % quantile lies if the scale is estimated from so few: Student's t over the normal distribution.
+_FOR_FEW = {2: 3.84, 3: 1.78, 4: 1.43}
 
 
 class ErrorDistribution(Protocol):
@@ -70,6 +72,11 @@ def build_estimate(
     return Estimate(value=min(value, most), low=float(low), high=float(high), level=level)
 
 
+def measure_error(log_ratios: Floats) -> float:
+    """The root mean square of log(measured / predicted)."""
+    return float(np.sqrt(np.mean(log_ratios**2)))
+
+
 def count_doublings(value: float, low: float, high: float) -> float:
     """How far a value lies outside a range, in doublings; 0 inside."""
     above = float(np.log2(value / high)) if high else np.inf
@@ -96,22 +103,27 @@ class Spread:
         expected, normally distributed; and residuals are clipped.
         """
         errors = np.log(np.asarray(actual, dtype=float) / np.asarray(predicted, dtype=float))
-        rooted = float(np.sqrt(np.mean(errors**2)))
+        rooted = measure_error(errors)
         if rooted <= _ROUNDING:
             errors, rooted = np.linspace(-2, 2, len(errors) + 2)[1:-1] * _ROUNDING, _ROUNDING
         errors = errors * max(1.0, _LEAST_SCALE / rooted)  # a few equal rows do not make the next one equal
         residuals = np.sort(errors if widths is None else _mix_with_prior(errors / widths))
-        scale = max(
-            float(np.sqrt(np.mean(residuals**2))), _LEAST_SCALE / float(1.0 if widths is None else widths.max())
-        )
+        scale = max(measure_error(residuals), _LEAST_SCALE / float(1.0 if widths is None else widths.max()))
         if len(residuals) > _MOST_KEPT:  # quantiles of many residuals are as good
             residuals = np.quantile(residuals, np.linspace(0, 1, _MOST_KEPT))
         return cls(residuals=tuple(residuals.tolist()), scale=scale)
 
     @classmethod
+    def learn_from_few(cls, actual: Floats, predicted: Floats, *, configurations: int, least: float) -> "Spread":
+        """From unseen rows of few configurations: wider, and with a root mean square of ``least`` or more."""
+        errors = np.log(actual / predicted)
+        factor = _FOR_FEW.get(configurations, 1.0) * max(1.0, least / max(measure_error(errors), 1e-12))
+        return cls.learn(np.exp(errors * factor), np.ones(len(errors)))
+
+    @classmethod
     def from_prior(cls) -> "Spread":
         """Without any row: errors 1.5 times as large as expected."""
-        return cls(residuals=tuple(np.sort(_PRIOR).tolist()), scale=float(np.sqrt(np.mean(_PRIOR**2))))
+        return cls(residuals=tuple(np.sort(_PRIOR).tolist()), scale=measure_error(_PRIOR))
 
     def upper(self, chance: float) -> float:
         """The log ratio that a new row exceeds with this chance."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from foretell.core.app import App
 from foretell.core.errors import NotEnoughRunsError
-from foretell.core.intervals import Spread
+from foretell.core.intervals import Spread, measure_error
 from foretell.core.model_card import Borrowing, Judgement, LeaderboardRow, ModelCard, Scores
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.runtimes.encoding import Encoder, fit_encoder
@@ -33,8 +33,6 @@ _FOLDS = 10
 # Of the mean's error. In simulation 3 to 14 % of unrelated lenders get there by chance with three runs (8 to 24 % with
 # two), and 95 % of those within a tenth of the truth.
 _CLEARLY = 0.5
-# How much further a 5 % quantile lies where the spread itself comes from so few: Student's t over the normal.
-_FEW = {2: 3.84, 3: 1.78, 4: 1.43}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,12 +412,9 @@ class _Scaled:
 
     def spread(self, source: Judgement) -> Spread:
         """Not narrower than the source's own, and wider because so few say how wide."""
-        strayed = np.log(self.actual / self.held_out)
         measured, predicted = np.array(source.pairs).T if source.pairs else np.ones((2, 1))
-        usual = float(np.sqrt(np.mean(np.log(measured / predicted) ** 2)))
-        rooted = max(float(np.sqrt(np.mean(strayed**2))), 1e-12)
-        widened = strayed * _FEW.get(self.configurations, 1.0) * max(1.0, usual / rooted)
-        return Spread.learn(np.exp(widened), np.ones(len(widened)))
+        least = measure_error(np.log(measured / predicted))
+        return Spread.learn_from_few(self.actual, self.held_out, configurations=self.configurations, least=least)
 
     def judgement(self, policy: str, table: RunTable) -> Judgement:
         scores = score(self.actual, self.held_out)
