@@ -1,4 +1,4 @@
-"""Units are parsed as people write them; what is rendered can be parsed again; anything else is a clear error."""
+"""What people write is read; what we write can be read again; anything else is an error in words."""
 
 import math
 from collections.abc import Callable
@@ -204,24 +204,8 @@ def test_rates_are_in_bits_or_bytes(text: str, bytes_per_s: float) -> None:
     "text", ["", "10", "10 apples", "Gb", "-1Gb", "0Gb", "1e3Mb", "10Gb/h", f"{'9' * 400}Gb", "nan"]
 )
 def test_what_is_no_rate_says_how_to_write_one(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a rate; write for example 10Gb"):
+    with pytest.raises(ValueError, match="is no rate; write for example 10Gb"):
         parse_rate(text)
-
-
-@pytest.mark.parametrize(
-    ("bytes_per_s", "text"),
-    [
-        (0, "0 B/s"),
-        (850, "850 B/s"),
-        (999.7, "1 kB/s"),
-        (2_400_000, "2.4 MB/s"),
-        (999_900, "1 MB/s"),
-        (125e6, "125 MB/s"),
-        (1.25e9, "1.25 GB/s"),
-    ],
-)
-def test_rates_are_in_powers_of_1000(bytes_per_s: float, text: str) -> None:
-    assert render_rate(bytes_per_s) == text
 
 
 @given(rate=st.floats(1e3, 9e11))

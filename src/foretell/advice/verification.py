@@ -1,4 +1,4 @@
-"""Compares predictions with runs, and gathers what a report of an app shows."""
+"""Holds predictions against what happens, and puts all that is known of an app together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from foretell.advice.api import recommend
 from foretell.advice.outcomes import Verification
 from foretell.apps.program_version import check_unchanged
 from foretell.apps.where import Where
-from foretell.apps.workspace import StoreLike, directory_of, resolve_app, resolve_own_app, using_store
+from foretell.apps.workspace import directory_of, resolve_app, resolve_own_app
 from foretell.campaigns.api import make_run
 from foretell.core.app import App
 from foretell.core.errors import InfeasibleError, NotFoundError
@@ -19,6 +19,7 @@ from foretell.core.run import Run, State, find_repetition
 from foretell.core.site import Site
 from foretell.runtimes.api import Configuration, find_record, load_predictor, specify, usual_allocation
 from foretell.stores import RunStore
+from foretell.stores.opening import StoreLike, using_store
 
 _MOST_RUNS = 500
 
@@ -26,11 +27,11 @@ _MOST_RUNS = 500
 def verify(
     app: App | str | Path, configuration: Configuration, *, store: StoreLike = None, cores: int | None = None
 ) -> Verification:
-    """Predict a configuration, run it on this machine, and store the run.
+    """Predict a configuration, run it here, and keep the run.
 
     Raises:
         NotFoundError: if there is no such app, or no model of it yet.
-        ProgramChangedError: if the program has changed since the stored runs were made.
+        ProgramChangedError: if what it runs is no longer what made the stored runs.
         SpecError: if the configuration does not fit the app, or the app has no command.
         RunnerError: if it cannot run here.
     """
@@ -49,7 +50,7 @@ def verify(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The contents of the report of an app."""
+    """All that is known of an app, for a report."""
 
     app: App
     card: ModelCard
@@ -60,7 +61,7 @@ class Summary:
 
 
 def summarise(app: App | str | Path, configuration: Configuration, *, site: Site, store: StoreLike = None) -> Summary:
-    """The contents of a report; without a configuration, offers are for the last full-scale one that was run."""
+    """What a report shows; without a configuration, offers are for the full-scale one run last."""
     with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         record = find_record(known, opened)

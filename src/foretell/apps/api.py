@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretell.apps.workspace import StoreLike, directory_of, reading_store, resolve_app, using_store
+from foretell.apps.workspace import directory_of, resolve_app
 from foretell.core.app import App, Parameter, ParameterType
 from foretell.core.errors import NotFoundError
 from foretell.core.run import ImportResult, Run, State, find_repetition
 from foretell.stores import RunReader, RunStore
+from foretell.stores.opening import StoreLike, reading_store, using_store
 
 if TYPE_CHECKING:
     from foretell.apps.imported_runs import Columns

@@ -2,31 +2,16 @@
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 from foretell.core.app import App
 from foretell.core.errors import Mistake, NotFoundError, OutputError, RunnerError, SpecError, StoreError
-from foretell.core.private_files import make_own_folder, make_top_folder, write_whole
-from foretell.stores import RunReader, RunStore, find_file, open_reader, open_store
+from foretell.core.private_files import make_own_folder, make_top_folder
+from foretell.core.work_folder import APP_FILE, WORK_DIR, looks_like_a_file, work_folder
+from foretell.stores import RunReader, RunStore
 
-StoreLike: TypeAlias = RunStore | str | Path | None
-
-APP_FILE = "foretell.yaml"
-FOLDER = ".foretell"
-STORE_FILE = "store.db"
-_IN_MEMORY = "sqlite://"
 _NAME = re.compile(r"(?!\.)[^/\0]{1,200}")  # of a folder: an imported app may have a name with blanks
-WORK_DIR = "FORETELL_WORK_DIR"
-
-
-def work_folder(directory: Path) -> Path:
-    """Where Foretell keeps its files of the apps in a folder: below it, or where the environment says."""
-    said = os.environ.get(WORK_DIR)
-    return Path(said).expanduser().absolute() if said else directory.absolute() / FOLDER
 
 
 def make_work_folder(app: App) -> None:
@@ -49,92 +34,6 @@ def make_work_folder(app: App) -> None:
         raise RunnerError(
             f"{folder}: runs cannot be kept there ({cause}); name a folder you can write to in the variable {WORK_DIR}"
         )
-
-
-def make_kept_folder(folder: Path, kind: str) -> Path:
-    """The folder of one kind of files below a work folder; it is this user's own.
-
-    Raises:
-        OutputError: if it cannot be made, is a symbolic link, or belongs to somebody else.
-    """
-    path = folder / kind
-    try:
-        make_own_folder(path.absolute(), top=folder.absolute())
-    except OutputError:
-        raise
-    except OSError as exc:
-        raise OutputError(
-            f"{path}: this folder cannot be made ({exc.strerror}); "
-            f"start from a folder you can write to, or name one in the variable {WORK_DIR}"
-        ) from exc
-    return path
-
-
-def keep_file(path: Path, data: bytes) -> None:
-    """Write a file in a folder of :func:`make_kept_folder`.
-
-    Raises:
-        OutputError: if it cannot be written.
-    """
-    try:
-        write_whole(path, data)
-    except OSError as exc:
-        raise OutputError(f"{path}: cannot be written ({exc.strerror}); make room, or make it writable") from exc
-
-
-def default_store(directory: Path) -> Path:
-    """The SQLite file beside an app file, or where the environment says."""
-    return work_folder(directory) / STORE_FILE
-
-
-@contextmanager
-def using_store(
-    store: StoreLike, directory: str | Path = ".", *, create: bool = False, or_empty: bool = False
-) -> Iterator[RunStore]:
-    """An open store: the one given, or the one at an address, closed again afterwards.
-
-    Only who stores something may ``create`` its file. For all others the usual file is as good as empty if it is not
-    there, and so is any with ``or_empty``.
-
-    Raises:
-        StoreError: if it cannot be opened, or another file was named that is not there.
-    """
-    if isinstance(store, RunStore):
-        yield store
-        return
-    address = _find_address(store, directory, or_empty=or_empty, create=create)
-    with open_store(address, create=create) as opened:
-        yield opened
-
-
-@contextmanager
-def reading_store(
-    store: StoreLike | RunReader, directory: str | Path = ".", *, or_empty: bool = False
-) -> Iterator[RunReader]:
-    """As :func:`using_store`, for who only reads: a SQLite file is opened several times as fast.
-
-    Raises:
-        StoreError: if it cannot be opened, or another file was named that is not there.
-    """
-    if isinstance(store, RunReader):
-        yield store
-        return
-    with open_reader(_find_address(store, directory, or_empty=or_empty)) as opened:
-        yield opened
-
-
-def _find_address(
-    store: str | Path | None, directory: str | Path, *, or_empty: bool, create: bool = False
-) -> str | Path:
-    address = store if store is not None else default_store(Path(directory))
-    return _IN_MEMORY if not create and _is_missing(address, or_empty=or_empty) else address
-
-
-def _is_missing(address: str | Path, *, or_empty: bool) -> bool:
-    path = find_file(address)
-    if path is None or path.exists():
-        return False
-    return or_empty or path.parts[-2:] == (FOLDER, STORE_FILE)
 
 
 def directory_of(app: App | str | Path) -> Path:
@@ -191,10 +90,6 @@ def _adopt_version(app: App, store: RunReader) -> App:
         return replace(app, version=store.get_app(app.name).version)
     except NotFoundError:
         return app
-
-
-def looks_like_a_file(app: str | Path) -> bool:
-    return isinstance(app, Path) or app.endswith((".yaml", ".yml")) or "/" in app
 
 
 def run_directory(app: App, run_id: str) -> Path:

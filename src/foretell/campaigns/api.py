@@ -10,15 +10,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from foretell.apps.program_version import resolve_version
-from foretell.apps.workspace import (
-    StoreLike,
-    directory_of,
-    make_log_file,
-    may_run,
-    resolve_app,
-    resolve_own_app,
-    using_store,
-)
+from foretell.apps.workspace import directory_of, make_log_file, may_run, resolve_app, resolve_own_app
 from foretell.campaigns.campaign import Campaign
 from foretell.campaigns.campaign_plan import CampaignResult, CampaignStatus, Cancellation, Plan, Progress
 from foretell.campaigns.placement import BatchClaims, RunnerOptions, list_own_batches, open_slurm
@@ -30,6 +22,7 @@ from foretell.core.errors import OutputError, RunnerError, SchedulerError
 from foretell.core.run import RETRIABLE, Run, RunSpec
 from foretell.schedulers.slurm.runner import SlurmRunner
 from foretell.stores import RunStore
+from foretell.stores.opening import StoreLike, using_store
 
 _LOG_BYTES = 1 << 20
 

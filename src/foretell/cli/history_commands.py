@@ -6,14 +6,7 @@ from pathlib import Path
 import click
 
 from foretell.cli._click import Group, argument
-from foretell.cli._options import (
-    PATH,
-    json_option,
-    parse_optional,
-    rows_option,
-    site_file_option,
-    store_option,
-)
+from foretell.cli._options import PATH, json_option, parse_optional, rows_option, site_file_option, store_option
 from foretell.cli._output import check_plot, note, open_console, show, show_json, write_plot
 from foretell.cli._places import find_site_files, find_store
 

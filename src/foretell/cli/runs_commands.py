@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foretell.cli._click import Group, argument
-from foretell.cli._options import (
-    PATH,
-    app_argument,
-    json_option,
-    parse_option,
-    store_option,
-)
+from foretell.cli._options import PATH, app_argument, json_option, parse_option, store_option
 from foretell.cli._output import note, say, show, show_json
 from foretell.cli._places import find_app, find_store
 from foretell.core.errors import Mistake, SpecError
@@ -21,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from foretell.core.run import Run, State
-
-_FEW = 20  # runs in a table
 
 state_option = click.option("--state", multiple=True, help="Only runs in this state; repeatable.")
 failed_option = click.option(
@@ -38,7 +30,7 @@ runs = Group("runs", help="List, show, export, import and delete stored runs.")
 @state_option
 @failed_option
 @set_aside_option
-@click.option("--limit", type=click.IntRange(min=1), help=f"How many; default: {_FEW} in a table, all in JSON.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, help="How many, newest first.")
 @store_option
 @json_option
 def list_runs(
@@ -46,7 +38,7 @@ def list_runs(
     state: tuple[str, ...],
     failed: bool,
     set_aside: bool,
-    limit: int | None,
+    limit: int,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -59,7 +51,7 @@ def list_runs(
         app_name,
         store=find_store(store, app_name),
         states=_parse_states(state, failed=failed),
-        limit=limit if limit or as_json else _FEW,
+        limit=limit,
         set_aside=set_aside,
     )
     if as_json:
@@ -79,7 +71,7 @@ def show_run(
 ) -> None:
     """Show one run with all that was measured, and the end of its log."""
     from foretell.apps.render import build_run_record, render_run
-    from foretell.apps.workspace import reading_store
+    from foretell.stores.opening import reading_store
 
     with reading_store(find_store(store)) as opened:
         run = opened.get_run(run_id)
@@ -195,7 +187,7 @@ def delete_runs(
 ) -> None:
     """Forget stored runs: those named, or those of an app, all or some of them. Runs under way stay."""
     from foretell.apps import api
-    from foretell.apps.workspace import using_store
+    from foretell.stores.opening import using_store
 
     kinds = bool(name or state or failed or set_aside)
     if bool(run_ids) == kinds:

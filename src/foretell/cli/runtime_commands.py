@@ -94,7 +94,7 @@ def build(
 
 
 def _make_plots_folder(name: str) -> Path:
-    from foretell.apps.workspace import make_kept_folder
+    from foretell.core.work_folder import make_kept_folder
 
     base = Path(name).parent if name.endswith((".yaml", ".yml")) else Path.cwd()
     return make_kept_folder(find_work_folder(base), "plots")
@@ -102,7 +102,7 @@ def _make_plots_folder(name: str) -> Path:
 
 def _write_plots(card: "ModelCard", folder: Path, *, is_named: bool) -> list[Path]:
     """Plots in a folder that the user named, or in the one that is Foretell's own: there, links are not followed."""
-    from foretell.apps.workspace import keep_file
+    from foretell.core.work_folder import keep_file
     from foretell.render.figures import render_figure, save_figure
     from foretell.runtimes.plots import draw_predicted_measured
 

@@ -1,4 +1,4 @@
-"""The catalogue of devices with their published figures."""
+"""The catalogue of devices by their makers' figures."""
 
 import tomllib
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from foretell.core.units import parse_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device with the figures that its maker publishes."""
+    """A device by its figures, as its maker states them."""
 
     name: str
     kind: str  # gpu or cpu
@@ -30,10 +30,10 @@ def list_devices() -> tuple[Device, ...]:
 
 
 def get_device(name: str) -> Device:
-    """The device of that name, the catalogue's or the driver's; case and punctuation do not matter.
+    """The device of that name, ours or its driver's, however it is spelled.
 
     Raises:
-        NotFoundError: if there is none.
+        NotFoundError: There is none.
     """
     found = find_device(name)
     if found is None:

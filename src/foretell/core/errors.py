@@ -1,17 +1,17 @@
 """Every error Foretell raises on purpose.
 
 ForetellError
-├── SpecError (ValueError)          an app file, parameter or option cannot be used
-├── SiteError (ValueError)          a site file cannot be used
-├── ProgramChangedError (ValueError) the program has changed since the stored runs were made
+├── SpecError (ValueError)          an app file, parameter or option says something we cannot use
+├── SiteError (ValueError)          a site file says something we cannot use
+├── ProgramChangedError (ValueError) what is run is no longer what made the stored runs
 ├── NotFoundError (LookupError)     no app, run, site, model or file of that name
 ├── ImportDataError (ValueError)    a table of runs or configurations cannot be read
-├── NotEnoughRunsError              too few finished runs to fit a model
-├── WorkloadError (ValueError)      a model's code cannot be built, or its training step cannot be captured
+├── NotEnoughRunsError              too few finished runs to learn from
+├── WorkloadError (ValueError)      a model's code cannot be built, or its training step cannot be read from it
 ├── InfeasibleError                 no allocation meets the limits
-├── RunnerError (RuntimeError)      a run could not be started or tracked
-│   ├── RunTakenError               another process makes the run in the same folder
-│   └── SchedulerError              the scheduler refused, did not answer, or sent an unknown reply
+├── RunnerError (RuntimeError)      a run could not be started or followed
+│   ├── RunTakenError               a process that lives makes the run in the same folder
+│   └── SchedulerError              the scheduler refused, did not answer, or said what we do not know
 ├── OutputError (OSError)           a file or folder could not be written
 ├── MissingExtraError (ImportError) an optional library is needed for this
 └── StoreError (RuntimeError)       the store could not be opened, read or written
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 
 class ForetellError(Exception):
-    """Anything that a user, a file or a machine can cause; its message says what to do next."""
+    """What a user, a file or a machine can cause; its message says what to do next."""
 
     transient = False
 
@@ -50,15 +50,15 @@ class _FileMistakesError(ForetellError, ValueError):
 
 
 class SpecError(_FileMistakesError):
-    """An app file, a parameter or an option cannot be used."""
+    """An app file, a parameter or an option says something we cannot use."""
 
 
 class SiteError(_FileMistakesError):
-    """A site file cannot be used."""
+    """A site file says something we cannot use."""
 
 
 class ProgramChangedError(ForetellError, ValueError):
-    """The program has changed since the stored runs were made."""
+    """What an app file runs is no longer what made the stored runs."""
 
     def __init__(self, app: str, *, changes: Sequence[str], runs: int) -> None:
         made = "the stored run was" if runs == 1 else f"the {runs:,} stored runs were"
@@ -105,7 +105,7 @@ class NotEnoughRunsError(ForetellError):
 
 
 class WorkloadError(ForetellError, ValueError):
-    """A model's code cannot be built, or its training step cannot be captured."""
+    """A model's code cannot be built, or its training step cannot be read from it."""
 
 
 class InfeasibleError(ForetellError):
@@ -113,15 +113,15 @@ class InfeasibleError(ForetellError):
 
 
 class RunnerError(ForetellError, RuntimeError):
-    """A run could not be started or tracked."""
+    """A run could not be started or followed."""
 
 
 class RunTakenError(RunnerError):
-    """Another process makes the run in the same folder."""
+    """A process that lives makes the run in the same folder."""
 
 
 class SchedulerError(RunnerError):
-    """The scheduler refused, did not answer, or sent an unknown reply; ``transient`` if a retry may help."""
+    """The scheduler refused, did not answer, or said what we do not know; ``transient`` if trying again may help."""
 
     def __init__(self, message: str, *, transient: bool = False) -> None:
         super().__init__(message)

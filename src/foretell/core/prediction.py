@@ -1,4 +1,4 @@
-"""Predictions for a configuration, and offers of a site for it."""
+"""What is expected of a configuration, and what can be offered for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,21 +11,17 @@ from foretell.core.warning import PredictionWarning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value, and the bounds of the interval that contains the measured one with probability ``level``."""
+    """A value, and the bounds it lies between with probability ``level``."""
 
     value: float
     low: float
     high: float
     level: float
 
-    def contains(self, value: float) -> bool:
-        """Whether a value lies in the interval."""
-        return self.low <= value <= self.high
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to request first, and after each failure because it was too small."""
+    """What to ask for first, and what then each time that was too small."""
 
     walltime_s: float
     memory_bytes: int | None
@@ -54,12 +50,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An allocation with its predicted time, cost and risk.
+    """An allocation with what it would take, cost and risk.
 
-    ``cost`` is for the expected time, ``cost_at_request`` for the whole request: the most that the first attempt can
-    cost, which a limit on the cost is compared with. ``risk`` is the probability that the request is too small (time
-    or memory). ``pareto``: no other offer is better in both time and cost. ``measured``: runs were made on such an
-    allocation.
+    ``cost`` is for the expected time, ``cost_at_request`` for the whole request: the most that the first try can cost,
+    which is what a limit on the cost is compared with. ``risk`` is the chance that the
+    request is too small (time or memory). ``pareto`` marks offers that no other beats in both time and cost.
     """
 
     site: str

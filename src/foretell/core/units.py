@@ -1,8 +1,4 @@
-"""Durations, sizes, shares and money as people write them, to and from seconds, bytes, fractions and Decimal.
-
-Sizes of memory and files are in powers of 1024, as Slurm reads them: 1 GB is 2**30 bytes. Rates, and what a network
-moves, are in powers of 1000, as the rates of links are: 1 MB/s is 10**6 bytes a second, or 8 Mb/s.
-"""
+"""Durations, sizes, shares and money as people write them, to and from seconds, bytes, fractions and Decimal."""
 
 import math
 import re
@@ -20,7 +16,6 @@ _BYTES = {
 _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
 _RATE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kKMGT]?)(bit|b|B)(?:/s|ps)?\s*")
 _THOUSANDS = {"": 1e0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_NEXT_UNIT = 999.5  # a larger number would be shown as 1e+03
 _BARE_NUMBER = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
 _MINUTES = re.compile(r"(\d+):(\d{1,2}(?:\.\d+)?)")  # "MM:SS", as Slurm reads it
@@ -41,7 +36,7 @@ def parse_duration(text: str | float) -> float:
     if not (math.isfinite(seconds) and seconds > 0):
         number = _find_bare_number(text)
         examples = "90s, 10m, 1h30m or 02:30:00" if number is None else f"{number}s, {number}m or {number}h"
-        raise ValueError(f"{text!r} is not a duration{_render_need(number)}; write for example {examples}")
+        raise ValueError(f"{text!r} is no duration{_render_need(number)}; write for example {examples}")
     return seconds
 
 
@@ -64,7 +59,7 @@ def _parse_duration_text(text: str) -> float:
 def parse_bytes(text: str | float) -> int:
     """Bytes from ``1024``, ``"512M"``, ``"4GB"`` or ``"1.5 GiB"``; K, M, G and T are powers of 1024, as in Slurm.
 
-    A text needs a unit: ``"4"`` hardly means four bytes.
+    A text needs a unit: nobody who writes ``"4"`` means four bytes.
 
     Raises:
         ValueError: if it is none of these, or not positive and finite.
@@ -76,7 +71,7 @@ def parse_bytes(text: str | float) -> int:
     if not (math.isfinite(size) and size > 0):
         number = _find_bare_number(text)
         examples = "512M, 4GB or 1.5GiB" if number is None else f"{number}GB or {number}MB"
-        raise ValueError(f"{text!r} is not a size{_render_need(number)}; write for example {examples}")
+        raise ValueError(f"{text!r} is no size{_render_need(number)}; write for example {examples}")
     return math.ceil(size)
 
 
@@ -106,7 +101,7 @@ def parse_rate(text: str) -> float:
     match = _RATE.fullmatch(text)
     rate = float(match[1]) * _THOUSANDS[match[2]] / (1 if match[3] == "B" else 8) if match else 0.0
     if not 0 < rate < math.inf:
-        raise ValueError(f"{text!r} is not a rate; write for example 10Gb, 500Mb/s or 1.2GB/s")
+        raise ValueError(f"{text!r} is no rate; write for example 10Gb, 500Mb/s or 1.2GB/s")
     return rate
 
 
@@ -121,7 +116,7 @@ def parse_share(text: str | float) -> float:
     except (OverflowError, ValueError):
         share = math.nan
     if not 0 < share < 1:
-        raise ValueError(f"{text!r} is not a share above 0 % and below 100 %; write for example 5% or 0.05")
+        raise ValueError(f"{text!r} is no share above 0 % and below 100 %; write for example 5% or 0.05")
     return share
 
 
@@ -141,7 +136,7 @@ def parse_money(text: str | float | Decimal) -> Decimal:
     except InvalidOperation:
         amount = Decimal("NaN")
     if not amount.is_finite() or amount < 0:
-        raise ValueError(f"{text!r} is not an amount of money; write for example 5 or 0.25")
+        raise ValueError(f"{text!r} is no amount of money; write for example 5 or 0.25")
     return amount
 
 
@@ -190,10 +185,9 @@ def render_link(bytes_per_s: float) -> str:
 
 
 def render_rate(bytes_per_s: float) -> str:
-    """A rate for people, in powers of 1000: ``850 B/s``, ``24 MB/s``, ``1.2 GB/s``."""
-    rates = ((unit, bytes_per_s / size) for unit, size in (("B", 1.0), ("kB", 1e3), ("MB", 1e6)))
-    unit, rate = next(((unit, rate) for unit, rate in rates if rate < _NEXT_UNIT), ("GB", bytes_per_s / 1e9))
-    return f"{rate:.3g} {unit}/s"
+    """What is moved in a second, for people: ``24 MB/s``, ``1.2 GB/s``."""
+    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if bytes_per_s >= size), ("kB", 1e3))
+    return f"{bytes_per_s / size:.3g} {unit}/s"
 
 
 _CENT = Decimal("0.01")

@@ -23,12 +23,7 @@ from foretell.distributed.consumption import (
     Setting,
     Strategy,
 )
-from foretell.distributed.placed_steps import (
-    ChoiceReason,
-    PlacedPrediction,
-    PlacementComparison,
-    render_placement,
-)
+from foretell.distributed.placed_steps import ChoiceReason, PlacedPrediction, PlacementComparison, render_placement
 from foretell.render.phrases import count, render_interval, render_level
 from foretell.render.tables import (
     HEADING,

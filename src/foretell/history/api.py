@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from foretell.apps.workspace import StoreLike, using_store
 from foretell.core.errors import ImportDataError
 from foretell.core.past_jobs import Assignment, HistoryApp, HistoryImport, JobKind, JobRows, Mark, WasteReport
 from foretell.core.site import Site
@@ -16,6 +15,7 @@ from foretell.history.grouping import Rules, load_rules, parse_rules
 from foretell.history.job_folding import Folder
 from foretell.history.waste import COLUMNS, find_waste
 from foretell.stores.job_history import JobFilter, JobHistory
+from foretell.stores.opening import StoreLike, using_store
 
 _BATCH = 20_000
 _RULES = "rules"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from foretell.apps.command import build_spec
 from foretell.apps.program_version import warn_of_changes
 from foretell.apps.where import Where
-from foretell.apps.workspace import StoreLike, directory_of, reading_store, resolve_app
+from foretell.apps.workspace import directory_of, resolve_app
 from foretell.core.app import App, ParameterType, Value
 from foretell.core.errors import NotFoundError
 from foretell.core.model_card import ModelCard, ModelRecord
@@ -22,6 +22,7 @@ from foretell.runtimes.predictor import DEFAULT_LEVEL, Predictor
 from foretell.runtimes.predictor_files import read_predictor
 from foretell.runtimes.recipes import DEFAULT
 from foretell.stores import RunReader
+from foretell.stores.opening import StoreLike, reading_store
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,12 +20,7 @@ from foretell.runtimes.encoded_rows import EncodedRows, Regimes, list_unknown_te
 from foretell.runtimes.encoding import BETWEEN, BEYOND, ON_GRID, REGIMES, Encoder, Field
 from foretell.runtimes.proportionality import BENCH_VERSION, Units
 from foretell.runtimes.recipes import FittedRecipe
-from foretell.runtimes.regressors import (
-    LARGEST,
-    SMALLEST,
-    ConstantRunRegressor,
-    GaussianProcessRunRegressor,
-)
+from foretell.runtimes.regressors import LARGEST, SMALLEST, ConstantRunRegressor, GaussianProcessRunRegressor
 from foretell.runtimes.requests import MEMORY as MEMORY_OUTLAY
 from foretell.runtimes.requests import TIME as TIME_OUTLAY
 from foretell.runtimes.requests import share_risk

@@ -10,11 +10,12 @@ import numpy as np
 
 from foretell.apps.api import make_known
 from foretell.apps.program_version import warn_of_changes
-from foretell.apps.workspace import StoreLike, directory_of, looks_like_a_file, resolve_app, using_store
+from foretell.apps.workspace import directory_of, resolve_app
 from foretell.core.app import App
 from foretell.core.errors import Mistake, NotEnoughRunsError, SpecError, StoreError
 from foretell.core.model_card import ModelCard, ModelRecord
-from foretell.core.run import FITTED_STATES
+from foretell.core.run import TEACHING
+from foretell.core.work_folder import looks_like_a_file
 from foretell.runtimes.evidence import count_evidence
 from foretell.runtimes.fit import NEED, learn
 from foretell.runtimes.history_runs import Past, find_past
@@ -23,6 +24,7 @@ from foretell.runtimes.predictor_files import dump_predictor, read_predictor
 from foretell.runtimes.run_table import RunTable, build_table
 from foretell.runtimes.transfer import Lender, is_similar, learn_borrowing, shortlist
 from foretell.stores import RunStore
+from foretell.stores.opening import StoreLike, using_store
 
 
 def train(
@@ -40,7 +42,7 @@ def train(
         past = _find_past(app, opened)
         known = resolve_app(app, opened)
         evidence = count_evidence(known, opened)
-        runs = opened.runs(known.name, states=FITTED_STATES, version=known.version)
+        runs = opened.runs(known.name, states=TEACHING, version=known.version)
         table = _stand_alone(build_table([*runs, *past.runs])) if past.runs else build_table(runs)
         how = _How(policy=policy, candidates=candidates, seed=seed, progress=on_progress)
         predictor = how.borrow(known, table, borrow, opened) if borrow else how.learn(known, table)
@@ -127,4 +129,4 @@ class _How:
 
 
 def _build_own_table(app: App, store: RunStore) -> RunTable:
-    return build_table(store.runs(app.name, states=FITTED_STATES, version=app.version))
+    return build_table(store.runs(app.name, states=TEACHING, version=app.version))

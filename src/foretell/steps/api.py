@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretell.apps.api import store_repeated
-from foretell.apps.workspace import FOLDER, StoreLike, keep_file, make_kept_folder, using_store
 from foretell.core import devices
 from foretell.core.app import ParameterType, Value
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, SpecError, WorkloadError
 from foretell.core.run import Allocation, Run, RunSpec, State, Usage
 from foretell.core.warning import PredictionWarning, build_warning
+from foretell.core.work_folder import FOLDER, keep_file, make_kept_folder
 from foretell.core.workload import MeasuredStep, StepPhase, Workload
 from foretell.measure.machine import detect_machine
 from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPrediction, find_phases
+from foretell.stores.opening import StoreLike, using_store
 from foretell.workloads.api import INPUTS_UNKNOWN, require_torch
 from foretell.workloads.api import read_workload as read_step
 from foretell.workloads.measurement_files import Profile, load_profile, render_profile, save_profile
