@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.ets.methods import Refinable, Transferable, make_model
+from benchmarks.ets.methods import make_model
 from benchmarks.ets.table import Answer, Row, build_row
 from benchmarks.ets.traces import TEST_FAMILIES, TRAIN_FAMILIES, Trace, read_traces
 from foretell.core.devices import get_device
-from foretell.steps._base import StepModel
+from foretell.steps._base import Refinable, StepModel, StepTimer, Transferable
 from foretell.steps.replay import ReplayModel
 from foretell.steps.step_predictor import StepPredictor, measure_spreads
 
@@ -109,13 +109,13 @@ def _split_random(traces: Sequence[Trace]) -> tuple[list[Trace], list[Trace]]:
     return train, [traces[place] for place in sorted(tested)]
 
 
-def _judge(name: str, model: StepModel, test: Sequence[Trace], *, seen: str, fit_s: float | None = None) -> list[Row]:
+def _judge(name: str, model: StepTimer, test: Sequence[Trace], *, seen: str, fit_s: float | None = None) -> list[Row]:
     begin = time.perf_counter()
     answers = _answer(model, test)
     return [build_row(name, [answers], seen=seen, fit_s=fit_s, predict_s=time.perf_counter() - begin)]
 
 
-def _answer(model: StepModel, traces: Sequence[Trace]) -> list[Answer]:
+def _answer(model: StepTimer, traces: Sequence[Trace]) -> list[Answer]:
     told = model.predict([trace.step.workload for trace in traces])
     return [
         Answer(
@@ -132,7 +132,7 @@ def _judge_intervals(model: ReplayModel, train: Sequence[Trace], test: Sequence[
     """How many of the traces lie within bounds that the training families alone set, and how wide those are."""
     families = [trace.family for trace in train]
     spreads = measure_spreads(ReplayModel, [trace.step for trace in train], families, model.device)
-    predictor = StepPredictor(model, spreads=spreads)
+    predictor = StepPredictor(model, device=model.device, spreads=spreads)
     found = [predictor.predict(trace.step.workload, level=LEVEL).iteration for trace in test]
     inside = [one.low <= trace.step.iteration_s <= one.high for one, trace in zip(found, test, strict=True)]
     clean = [held for held, trace in zip(inside, test, strict=True) if trace.clean]

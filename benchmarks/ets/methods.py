@@ -1,52 +1,22 @@
-"""Which ways to predict a training step are compared, and what one of them may know beside."""
+"""The methods of predicting a training step that are compared."""
 
-import importlib
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
-
-from foretell.core.devices import Device, get_device
-from foretell.core.workload import MeasuredStep
+from foretell.core.devices import get_device
+from foretell.steps import METHODS, get_method
 from foretell.steps._base import StepModel
 
-METHODS = {
-    "replay": "foretell.steps.replay:ReplayModel",
-    "ets": "foretell.steps.ets:EtsModel",
-    "regression": "foretell.steps.baselines:OperatorRegressionModel",
-    "roofline": "foretell.steps.baselines:RooflineModel",
-    "paleo": "foretell.steps.baselines:PaleoModel",
-    "totals": "foretell.steps.baselines:TotalsModel",
-}
-_WITH_DEVICE = frozenset({"replay"})  # methods that start from a device's figures
-
-
-@runtime_checkable
-class Refinable(Protocol):
-    """A fitted model that can take in measured steps of the very model that is asked about."""
-
-    def refine(self, profiles: Sequence[MeasuredStep]) -> StepModel:
-        """A model that knows them too; this one stays as it is."""
-        ...
-
-
-@runtime_checkable
-class Transferable(Protocol):
-    """A model fitted on one device that can answer for another."""
-
-    def transfer(self, device: Device, profiles: Sequence[MeasuredStep]) -> StepModel:
-        """A model of the other device, from its figures and the steps that were measured on it, if any."""
-        ...
+_CPU_ONLY = frozenset({"serial"})  # the traces are of GPUs
 
 
 def list_methods() -> list[str]:
-    """The methods that are there."""
-    return list(METHODS)
+    """The methods that can predict a GPU."""
+    return [name for name in METHODS if name not in _CPU_ONLY]
 
 
 def choose_methods(text: str | None) -> list[str]:
-    """The methods that are asked for, all unless said.
+    """The requested methods; by default all.
 
     Raises:
-        ValueError: if there is no such method.
+        ValueError: There is no such method.
     """
     known = list_methods()
     asked = [name.strip() for name in text.split(",")] if text else known
@@ -57,13 +27,9 @@ def choose_methods(text: str | None) -> list[str]:
 
 
 def make_model(name: str, gpu: str) -> StepModel:
-    """A model as its method has it by default.
+    """A model of a GPU that is not fitted yet.
 
     Raises:
-        NotFoundError: if the method needs figures of the GPU and there are none.
+        NotFoundError: There is no such method, or no figures of the GPU.
     """
-    module, _, class_name = METHODS[name].partition(":")
-    kind = getattr(importlib.import_module(module), class_name)
-    model = kind(get_device(gpu)) if name in _WITH_DEVICE else kind()
-    assert isinstance(model, StepModel)
-    return model
+    return get_method(name).build(get_device(gpu))

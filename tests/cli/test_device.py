@@ -1,4 +1,4 @@
-"""Devices from the command line: known ones are listed, the one at hand is learned, and steps are told for it."""
+"""Devices from the command line: known ones are listed, this machine is learned, and steps are predicted for it."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,8 +11,15 @@ import pytest
 import torch
 from tests.cli.test_workload import MODEL, NET, assert_refused
 
-from foretell.workloads.device_measurements import MeasuredNetworks, NetworkOrder, measure_network, measure_networks
-from foretell.workloads.measurement_files import Profile
+from foretell.steps.ets import EtsModel
+from foretell.workloads.device_measurements import (
+    DeviceFile,
+    MeasuredNetworks,
+    NetworkOrder,
+    measure_network,
+    measure_networks,
+)
+from foretell.workloads.measurement_files import Profile, save_profile
 
 Run = Callable[..., Any]
 
@@ -21,8 +28,8 @@ PREDICT = ("workload", "predict", *MODEL)
 
 
 def measure_tiny(order: NetworkOrder) -> Profile:
-    """Only networks without images, few steps, here."""
-    return measure_network(replace(order, number=10 * order.number + 1, seconds=0.0))
+    """Measure a perceptron with few steps in this process."""
+    return measure_network(replace(order, number=2 * (11 * order.number + 1), seconds=0.0))
 
 
 class Enough(Exception):  # noqa: N818
@@ -36,7 +43,7 @@ def stop(known: MeasuredNetworks) -> None:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which small networks were measured, but nothing was learned yet."""
+    """A folder in which small networks were measured, but no model was fitted yet."""
     folder = tmp_path_factory.mktemp("measured")
     (folder / "net.py").write_text(NET)
     path, device = folder / ".foretell/devices/cpu.jsonl", torch.device("cpu")
@@ -57,8 +64,8 @@ def run(measured: Path, foretell: Run) -> Iterator[Run]:
 
 @pytest.fixture(scope="module")
 def learned(run: Run) -> Any:
-    """That device, learned from what was measured: the budget is spent."""
-    outcome = run("device", "measure_networks", "--budget", "1ms", "--json")
+    """That device, learned from these measurements: the budget is used."""
+    outcome = run("device", "learn", "--budget", "1ms", "--json")
     assert outcome.code == 0, outcome.err
     return outcome.record
 
@@ -79,29 +86,29 @@ def test_a_device_is_learned_from_what_was_measured(learned: Any, measured: Path
     assert Path(learned["file"]).is_relative_to(measured / ".foretell" / "devices")
 
 
-def test_profiles_of_ones_own_are_learned_from_too(measured: Path, tmp_path: Path, foretell: Run) -> None:
+def test_own_profiles_are_used_for_fitting(measured: Path, tmp_path: Path, foretell: Run) -> None:
     folder = shutil.copytree(measured, tmp_path / "copy", ignore=shutil.ignore_patterns("profiles"))
     threads = str(torch.get_num_threads())
     profiled = foretell("workload", "profile", *MODEL, "--seconds", "1ms", "--json", folder=folder).record
     assert profiled["facts"]["threads"] == threads
-    outcome = foretell("device", "measure_networks", "--budget", "1ms", folder=folder)
+    outcome = foretell("device", "learn", "--budget", "1ms", folder=folder)
     assert outcome.code == 0, outcome.err
-    assert f"learned from {NETWORKS} networks and 1 profile of yours" in outcome.out
+    assert f"serial model fitted on {NETWORKS} measured networks and 1 profile" in outcome.out
 
 
 @pytest.mark.parametrize("device", ["cpu", "T4", "Tesla T4"])
-def test_a_step_is_told(run: Run, learned: Any, device: str) -> None:
-    (answer,) = run(*PREDICT, "--device", device, "--level", "80%", "--rows", "3", "--json").record
-    iteration = answer["iteration_s"]
+def test_a_step_is_predicted(run: Run, learned: Any, device: str) -> None:
+    (prediction,) = run(*PREDICT, "--device", device, "--level", "80%", "--rows", "3", "--json").record
+    iteration = prediction["iteration_s"]
     assert 0 < iteration["low"] <= iteration["value"] <= iteration["high"]
     assert iteration["level"] == pytest.approx(0.8)
-    assert sum(answer["phases_s"].values()) == pytest.approx(iteration["value"], rel=1e-6)
-    assert answer["busy_s"] + answer["overhead_s"] == pytest.approx(iteration["value"], rel=1e-6)
-    assert answer["examples_per_s"] == pytest.approx(8 / iteration["value"])
-    assert len(answer["costly"]) == 3
+    assert sum(prediction["phases_s"].values()) == pytest.approx(iteration["value"], rel=1e-6)
+    assert prediction["busy_s"] + prediction["overhead_s"] == pytest.approx(iteration["value"], rel=1e-6)
+    assert prediction["examples_per_s"] == pytest.approx(8 / iteration["value"])
+    assert len(prediction["costly"]) == 3
 
 
-def test_a_step_is_told_to_people(run: Run, learned: Any) -> None:
+def test_a_predicted_step_is_readable(run: Run, learned: Any) -> None:
     outcome = run(*PREDICT, "--device", "cpu")
     assert outcome.code == 0, outcome.err
     for word in ("Iteration", "Forward", "Backward", "Update", "Device busy", "Framework overhead", "cost most"):
@@ -109,45 +116,105 @@ def test_a_step_is_told_to_people(run: Run, learned: Any) -> None:
     assert max(map(len, outcome.out.splitlines())) <= 100
 
 
-def test_several_batches_are_a_curve(run: Run, learned: Any, measured: Path) -> None:
+def test_several_batches_are_a_table(run: Run, learned: Any, measured: Path) -> None:
     outcome = run(*PREDICT, "--device", "cpu", "--batch", "4, 512,4", "--plot", "new/curve.svg", "--json")
     assert outcome.code == 0, outcome.err
-    assert [answer["batch"] for answer in outcome.record] == [4, 512]
-    few, many = (answer["iteration_s"]["value"] for answer in outcome.record)
+    assert [prediction["batch"] for prediction in outcome.record] == [4, 512]
+    few, many = (prediction["iteration_s"]["value"] for prediction in outcome.record)
     assert few < many
     assert (measured / "new" / "curve.svg").read_text().startswith("<?xml")
     assert "Examples/s" in run(*PREDICT, "--device", "cpu", "--batch", "4,512").out
 
 
-def test_a_profile_brings_the_answer_closer(run: Run, learned: Any) -> None:
+def test_a_profile_makes_the_prediction_more_accurate(run: Run, learned: Any) -> None:
     measured = run("workload", "profile", *MODEL, "--seconds", "20ms", "--json").record
     (plain,) = run(*PREDICT, "--device", "cpu", "--json").record
     (held,) = run(*PREDICT, "--device", "cpu", "--profile", measured["file"], "--json").record
     truth = measured["iteration_s"]
-    off, still_off = (abs(answer["iteration_s"]["value"] - truth) for answer in (plain, held))
+    off, still_off = (abs(prediction["iteration_s"]["value"] - truth) for prediction in (plain, held))
     assert still_off <= max(off, 0.2 * truth)
 
 
-def test_profiles_of_other_models_and_devices_are_told(run: Run, learned: Any, measured: Path) -> None:
+def test_profiles_of_other_models_and_devices_are_reported(run: Run, learned: Any, measured: Path) -> None:
     other = ("net.py:build_model", "--set", "deep=true", "--input", "8,16", "--seconds", "1ms", "--output", "deep.json")
     assert run("workload", "profile", *other).code == 0
-    (answer,) = run(*PREDICT, "--device", "cpu", "--profile", "deep.json", "--json").record
-    assert any("may be of another model" in warning["text"] for warning in answer["warnings"])
+    (prediction,) = run(*PREDICT, "--device", "cpu", "--profile", "deep.json", "--json").record
+    assert any("may be of another model" in warning["text"] for warning in prediction["warnings"])
     text = (measured / "deep.json").read_text()
     (measured / "t4.json").write_text(text.replace('"device": "cpu"', '"device": "Tesla T4"'))
     refused = run(*PREDICT, "--device", "cpu", "--profile", "t4.json")
     assert_refused(refused, "profile", "on Tesla T4", "measured on cpu", "foretell workload profile")
 
 
-def test_interrupted_it_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_interruption_it_says_how_to_continue(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("foretell.workloads.device_measurements.measure_networks", interrupt)
-    outcome = run("device", "measure_networks")
+    outcome = run("device", "learn")
     assert outcome.code == 130
-    assert "the same command goes on" in outcome.err
+    assert "the same command continues" in outcome.err
     assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize("method", ["roofline", "paleo"])
+def test_some_methods_need_only_the_figures_of_a_device(run: Run, method: str) -> None:
+    by_batch = {}
+    for device in ("T4", "H100"):  # the H100 has no measured steps
+        outcome = run(*PREDICT, "--device", device, "--batch", "8,512", "--method", method, "--json")
+        assert outcome.code == 0, outcome.err
+        few, many = outcome.record
+        assert few["method"] == method
+        assert 0 < few["iteration_s"]["low"] <= few["iteration_s"]["value"] < few["iteration_s"]["high"]
+        assert [one["code"] for one in few["warnings"]] == ["operators-not-measured"]
+        by_batch[device] = many["busy_s"] - few["busy_s"]
+    assert 0 < by_batch["H100"] < by_batch["T4"]  # the same work on a faster device
+
+
+def test_a_method_is_fitted_on_the_measured_steps_and_used(run: Run, learned: Any) -> None:
+    for method in ("regression", "totals"):
+        assert_refused(run(*PREDICT, "--device", "cpu", "--method", method), f"device learn --method {method}")
+        outcome = run("device", "learn", "--budget", "1ms", "--method", method, "--json")
+        assert (outcome.code, outcome.record["method"]) == (0, method), outcome.err
+        (prediction,) = run(*PREDICT, "--device", "cpu", "--method", method, "--json").record
+        assert prediction["method"] == method
+        assert prediction["iteration_s"]["value"] > 0
+    (default,) = run(*PREDICT, "--device", "cpu", "--json").record
+    assert default["method"] == "serial"
+
+
+def test_ets_is_fitted_on_profiles_and_used(run: Run, monkeypatch: pytest.MonkeyPatch, measured: Path) -> None:
+    monkeypatch.setattr("foretell.steps.ets.EtsModel.build", lambda _device, seed=0: EtsModel(epochs=1, hidden=4))
+    known = DeviceFile(measured / ".foretell/devices/cpu.jsonl").read()
+    words = []
+    for number, profile in known.profiles.items():
+        save_profile(profile, measured / f"profile{number}.json")
+        words += ["--profile", f"profile{number}.json"]
+    outcome = run("device", "learn", "--method", "ets", "--name", "mine", *words)
+    assert outcome.code == 0, outcome.err
+    assert "--device mine --method ets" in " ".join(outcome.out.split())
+    (prediction,) = run(*PREDICT, "--device", "mine", "--method", "ets", "--json").record
+    assert prediction["method"] == "ets"
+    assert prediction["iteration_s"]["value"] > 0
+    assert_refused(run("device", "learn", "--method", "ets", *words[:2]), "profile", "5 or more of one device")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--device T4 --method ets", ["'T4'", "device learn --method ets", "--profile FILE"]),
+        ("--device T9 --method roofline", ["'T9'", "T4", "foretell device learn"]),
+        ("--device T4 --method oracle", ["--method", "'oracle'", "roofline"]),
+        ("--device T4 --method roofline --profile here.json", ["profile", "method 'roofline'", "replay"]),
+    ],
+)
+def test_a_method_that_cannot_be_used_is_explained(run: Run, measured: Path, words: str, expected: list[str]) -> None:
+    if "here.json" in words:
+        made = run("workload", "profile", *MODEL, "--seconds", "1ms", "--output", "here.json")
+        assert made.code == 0, made.err
+        path = measured / "here.json"
+        path.write_text(path.read_text().replace('"device": "cpu"', '"device": "Tesla T4"'))
+    assert_refused(run(*PREDICT, *words.split()), *expected)
 
 
 @pytest.mark.parametrize(
@@ -169,18 +236,20 @@ def test_a_mistake_is_one_message(run: Run, learned: Any, words: str, expected: 
     assert_refused(run(*PREDICT, *words.split()), *expected)
 
 
-def test_a_budget_for_nothing_is_too_short(tmp_path: Path, foretell: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_without_any_network_is_too_short(
+    tmp_path: Path, foretell: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "foretell.workloads.device_measurements.measure_networks",
         lambda *_args, **_options: MeasuredNetworks(device="cpu"),
     )
-    outcome = foretell("device", "measure_networks", "--budget", "10s", folder=tmp_path)
+    outcome = foretell("device", "learn", "--budget", "10s", folder=tmp_path)
     assert_refused(outcome, "budget", "enough for 0 networks", "5m")
 
 
-def test_times_of_another_device_are_not_mixed_in(measured: Path, tmp_path: Path, foretell: Run) -> None:
+def test_measurements_of_another_device_are_refused(measured: Path, tmp_path: Path, foretell: Run) -> None:
     kept = tmp_path / ".foretell" / "devices" / "cpu.jsonl"
     kept.parent.mkdir(parents=True)
     text = (measured / ".foretell/devices/cpu.jsonl").read_text()
     kept.write_text(text.replace('"torch":"', '"torch":"0.', 1))
-    assert_refused(foretell("device", "measure_networks", folder=tmp_path), "cpu.jsonl", "torch")
+    assert_refused(foretell("device", "learn", folder=tmp_path), "cpu.jsonl", "torch")

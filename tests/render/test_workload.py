@@ -162,7 +162,12 @@ def test_devices(to_text: ToText, check_golden: Golden) -> None:
     known = [KnownDevice(device=T4, times="shipped"), KnownDevice(device=replace(T4, name="A100-40"))]
     mine = KnownDevice(device=replace(T4, name="cpu", kind="cpu", units=2), times="learned")
     learned = LearnedDevice(
-        device=mine.device, networks=83, profiles=1, seconds=301.0, path=Path("devices/cpu.safetensors")
+        device=mine.device,
+        method="serial",
+        networks=83,
+        profiles=1,
+        seconds=301.0,
+        path=Path("devices/cpu.safetensors"),
     )
     check_golden("report_devices.txt", to_text(render_devices([*known, mine])) + to_text(render_learned(learned)))
     assert build_learned_record(learned)["file"] == "devices/cpu.safetensors"

@@ -61,7 +61,7 @@ def test_roofline_s_parts_are_the_law_s() -> None:
 
 def test_paleo_finds_each_kind_s_speed() -> None:
     found = PaleoModel().fit(measure_many(paleo))
-    told = {kind: found.s_per_flop_[found.places_[kind]] for kind in KINDS}
+    told = {kind: found.s_per_flop_[found.positions_[kind]] for kind in KINDS}
     assert told == pytest.approx(SLOWNESS, rel=1e-6)
     assert found.s_per_byte_ == pytest.approx(1 / BANDWIDTH, rel=1e-6)
 

@@ -55,9 +55,9 @@ def test_gap_is_learned_from_what_follows(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("length", [1, WINDOW - 1, WINDOW, WINDOW + 1, 31])
 def test_windows_reach_every_place(length: int) -> None:
     windows = ets._lay_windows([np.arange(length), np.arange(5)])
-    assert set(windows.places[windows.mask].tolist()) == set(range(length + 5))
-    assert (windows.owner[windows.places] == windows.step[:, None]).all()
-    assert (windows.places.max(axis=1) - windows.places.min(axis=1) < WINDOW).all()
+    assert set(windows.positions[windows.mask].tolist()) == set(range(length + 5))
+    assert (windows.owner[windows.positions] == windows.step[:, None]).all()
+    assert (windows.positions.max(axis=1) - windows.positions.min(axis=1) < WINDOW).all()
 
 
 def test_equal_windows_are_asked_once() -> None:
@@ -110,9 +110,9 @@ def test_same_seed_gives_the_same_answers_and_leaves_torch_alone() -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_models_set_aside_are_not_learned_from() -> None:
+def test_models_choose_validation_are_not_learned_from() -> None:
     steps = [measure(replace(make_workload(seed), name=f"model {seed % 5}"), law) for seed in range(20)]
-    aside = ets._set_aside(steps, np.random.default_rng(0))
+    aside = ets._choose_validation(steps, np.random.default_rng(0))
     names = np.array([step.workload.name for step in steps])
     assert set(names[aside]).isdisjoint(names[~aside])
     assert aside.any()

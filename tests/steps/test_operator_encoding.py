@@ -58,7 +58,7 @@ def test_work_without_a_record_is_in_a_gap_that_is_not_alone() -> None:
     workload = Workload(name="a", operators=(make_operator("relu"), make_operator("linear"), make_operator("gelu")))
     step = measure(workload, lambda _: (1e-3, 1e-6), hidden=lambda operator: operator.kind == "linear")
     times = read_times(step)
-    assert times.places.tolist() == [0, 2]
+    assert times.positions.tolist() == [0, 2]
     assert times.gap_s == pytest.approx([1e-3 + 2e-6, 1e-6])
     assert times.alone.tolist() == [False, True]
     assert times.kernel_s.sum() + times.gap_s.sum() == pytest.approx(step.iteration_s)

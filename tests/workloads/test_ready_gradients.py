@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.workloads.test_capture import read
 from torch import distributed, nn
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import GradBucket, HashStore
 from torch.nn.parallel import DistributedDataParallel
 
 from foretell.distributed.timeline import find_buckets
@@ -38,7 +38,7 @@ def alone() -> Iterator[None]:
 def test_a_workers_buckets_after_its_first_iteration(cap: int) -> None:
     sent: list[int] = []
 
-    def send(_: None, bucket: distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def send(_: None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         sent.append(4 * bucket.buffer().numel())
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer())

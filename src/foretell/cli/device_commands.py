@@ -1,5 +1,6 @@
 """The commands of ``foretell device`` and ``foretell machine``."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,12 @@ from foretell.cli._click import Group
 from foretell.cli._options import PATH, json_option, parse_option, unused_store_option
 from foretell.cli._output import note, open_console, show, show_json, write_text
 from foretell.cli._places import find_kept_folder, note_unused_store
+from foretell.steps import METHODS
 
 if TYPE_CHECKING:
     from foretell.steps.step_results import LearnedDevice
 
-device = Group("device", help="Show the devices whose training steps can be told, and learn your own.")
+device = Group("device", help="List the devices whose training steps can be predicted, and learn your own.")
 
 
 @device.command("list", examples=["foretell device list"])
@@ -23,7 +25,7 @@ def list_devices(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """List known devices with their figures, and where their times come from."""
+    """List known devices with their figures, and the source of their times."""
     from foretell.steps import api
     from foretell.steps.render import render_devices
 
@@ -35,29 +37,44 @@ def list_devices(
         show([render_devices(devices)])
 
 
-@device.command("learn", examples=["foretell device learn --budget 5m"])
-@click.option("--budget", default="5m", help="How long to measure in all; again with more goes on.")
-@click.option("--name", help="What to call it; default: its own name, cpu for this machine.")
+@device.command("learn", examples=["foretell device learn --budget 5m", "foretell device learn --method ets"])
+@click.option("--budget", default="5m", help="Total time to measure; a larger budget continues.")
+@click.option("--name", help="The name of the device; default: that of its driver, or cpu.")
+@click.option(
+    "--method",
+    type=click.Choice(list(METHODS)),
+    help="The method to fit; default: replay for a GPU, serial for a CPU.",
+)
+@click.option(
+    "--profile",
+    multiple=True,
+    type=PATH,
+    metavar="FILE",
+    help="Fit on profiles of one device instead of measuring; repeatable.",
+)
 @unused_store_option
 @json_option
 def learn_device(
     budget: str,
     name: str | None,
+    method: str | None,
+    profile: tuple[Path, ...],
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Measure small networks on the device at hand, and learn to tell how long others take on it."""
+    """Measure small networks on this machine, and fit a model that predicts others on it."""
     from foretell.core.units import parse_duration
     from foretell.steps.render import render_learned
     from foretell.steps.step_records import build_learned_record
 
     budget_s = parse_option("--budget", parse_duration, budget)
     note_unused_store(store)
-    note(f"Measuring for {budget} in all; leave this machine alone meanwhile. Ctrl-C keeps what was measured.")
+    if not profile:
+        note(f"Measuring for {budget} in all; do not use this machine meanwhile. Ctrl-C keeps the measurements.")
     try:
-        learned = _learn(budget_s, name)
+        learned = _learn(budget_s, name=name, method=method, paths=profile)
     except KeyboardInterrupt:
-        note("Stopped. What was measured is kept; the same command goes on.")
+        note("Stopped. The measurements are kept; the same command continues.")
         raise click.exceptions.Exit(130) from None
     if as_json:
         show_json(build_learned_record(learned))
@@ -65,14 +82,16 @@ def learn_device(
         show([render_learned(learned)])
 
 
-def _learn(budget_s: float, name: str | None) -> "LearnedDevice":
+def _learn(budget_s: float, *, name: str | None, method: str | None, paths: Sequence[Path]) -> "LearnedDevice":
     from foretell.steps import api
     from foretell.steps.render import describe_learning
 
-    with open_console(stderr=True).status("Measuring…") as status:
+    with open_console(stderr=True).status("Fitting…" if paths else "Measuring…") as status:
         return api.learn_device(
             name=name,
             budget_s=budget_s,
+            method=method,
+            profiles=[api.load_profile(path) for path in paths],
             folder=find_kept_folder(),
             on_progress=lambda known: status.update(describe_learning(len(known.profiles), known.seconds, budget_s)),
         )
@@ -83,7 +102,7 @@ machine = Group("machine", help="Show this machine, and measure how fast it is."
 
 @machine.command("bench", examples=["foretell machine bench --json > node.json"])
 @click.option("--repeats", type=click.IntRange(min=1), default=5, help="How often to measure; the median counts.")
-@click.option("--output", type=PATH, help="A file for the figures as JSON, beside what is printed.")
+@click.option("--output", type=PATH, help="Also write the figures to this file, as JSON.")
 @json_option
 def bench_machine(
     repeats: int,

@@ -25,11 +25,14 @@ from foretell.cli._options import (
 from foretell.cli._output import check_plot, make_folder, note, open_console, show, show_json, write_plot, write_text
 from foretell.cli._places import find_kept_folder, find_store, note_unused_store
 from foretell.core.errors import OutputError
+from foretell.steps import METHODS
 
 if TYPE_CHECKING:
     from foretell.core.workload import Workload
 
-workload = Group("workload", help="Read a training step from a model's code, measure it here, predict it for a device.")
+workload = Group(
+    "workload", help="Read a training step from the code of a model, measure it here, predict it for a device."
+)
 
 
 @workload.command("show", examples=["foretell workload show train.py:build_model --input 32,3,224,224"])
@@ -42,7 +45,7 @@ workload = Group("workload", help="Read a training step from a model's code, mea
     "--output",
     type=PATH,
     metavar="FILE",
-    help="All operators as .parquet, .csv or .json, beside what is shown.",
+    help="Also write all operators to this file: .parquet, .csv or .json.",
 )
 @json_option
 def show_workload(
@@ -56,7 +59,7 @@ def show_workload(
     as_json: bool,
     **training: Any,
 ) -> None:
-    """List what a model's training step does, operator by operator, without running it."""
+    """List the operators of a model's training step, without running it."""
     from foretell.steps import api
     from foretell.steps.render import render_workload
     from foretell.steps.step_records import build_workload_record
@@ -77,13 +80,13 @@ def show_workload(
 @model_options
 @batch_option
 @training_options
-@click.option("--seconds", default="1s", help="How long to measure, beside some steps to warm up.")
+@click.option("--seconds", default="1s", help="How long to measure, after some steps to warm up.")
 @rows_option(12, "Operators to show.")
 @click.option(
     "--output",
     type=PATH,
     metavar="FILE",
-    help="A further file for the profile, which predict takes (JSON).",
+    help="Also write the profile to this file (JSON), for predict --profile.",
 )
 @store_option
 @json_option
@@ -99,7 +102,7 @@ def profile_workload(
     as_json: bool,
     **training: Any,
 ) -> None:
-    """Run a few real steps on the device at hand, measure each operator, and keep it as a run."""
+    """Run a few real steps on this machine, measure each operator, and store them as a run."""
     from foretell.core.units import parse_duration
     from foretell.steps import api
     from foretell.steps.render import render_profile
@@ -132,8 +135,8 @@ def profile_workload(
     examples=["foretell workload predict train.py:build_model --input 32,3,224,224 --batch 16,32,64 --device T4"],
 )
 @model_options
-@click.option("--device", required=True, help="Where it should run; 'foretell device list' names them.")
-@click.option("--batch", help="One or several, such as 16,32,64; default: as the inputs say.")
+@click.option("--device", required=True, help="The device to predict; 'foretell device list' shows them.")
+@click.option("--batch", help="One or several, such as 16,32,64; default: the batch of the inputs.")
 @training_options
 @click.option(
     "--profile",
@@ -142,9 +145,14 @@ def profile_workload(
     metavar="FILE",
     help="A profile of the same model on that device, at any batch; repeatable.",
 )
+@click.option(
+    "--method",
+    type=click.Choice(list(METHODS)),
+    help="How to predict; default: replay for a GPU, serial for a CPU.",
+)
 @level_option
 @rows_option(12, "Operators to show.")
-@click.option("--plot", type=PATH, metavar="FILE", help="Draw it over the batch, as .png or .svg.")
+@click.option("--plot", type=PATH, metavar="FILE", help="Plot the step over the batch, as .png or .svg.")
 @unused_store_option
 @json_option
 def predict_workload(
@@ -154,6 +162,7 @@ def predict_workload(
     settings: tuple[str, ...],
     batch: str | None,
     profile: tuple[Path, ...],
+    method: str | None,
     level: str,
     rows: int,
     plot: Path | None,
@@ -161,7 +170,7 @@ def predict_workload(
     as_json: bool,
     **training: Any,
 ) -> None:
-    """Say how long a training step would take on a device, and what in it costs most, without running it."""
+    """Predict how long a training step takes on a device, and which operators cost most, without running it."""
     from foretell.core.units import parse_share
     from foretell.steps import api
     from foretell.steps.render import render_step_predictions
@@ -170,31 +179,32 @@ def predict_workload(
     check_plot(plot)
     note_unused_store(store)
     options = build_step_options(**training)
-    answers = api.predict_workload(
+    predictions = api.predict_workload(
         source,
         inputs or (),
         device=device,
         batches=parse_optional("--batch", _read_batches, batch) or (),
         arguments=parse_settings(settings),
         options=options,
-        profiles=[api.load_profile(path) for path in profile or ()],
+        profiles=[api.load_profile(path) for path in profile],
+        method=method,
         level=parse_option("--level", parse_share, level),
         folder=find_kept_folder(),
     )
     if plot is not None:
         from foretell.steps.plots import draw_curve
 
-        write_plot(draw_curve(answers), plot)
+        write_plot(draw_curve(predictions), plot)
     if as_json:
-        show_json([build_step_record(answer, rows=rows) for answer in answers])
+        show_json([build_step_record(each, rows=rows) for each in predictions])
     else:
-        show([render_step_predictions(answers, rows=rows)])
+        show([render_step_predictions(predictions, rows=rows)])
     if plot is not None:
         note(f"Wrote {plot}.")
 
 
 def _add_unit(seconds: str) -> str:
-    """A number alone has its unit in the option's name."""
+    """A number without a unit is in seconds."""
     return f"{seconds}s" if re.fullmatch(r"[\d.]+", seconds) else seconds
 
 

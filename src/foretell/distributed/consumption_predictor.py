@@ -39,8 +39,6 @@ _PER_DOUBLING = np.log(1.1)  # and wider still with each doubling outside the me
 _OTHER_DEVICE_DOUBLINGS = 4.0  # where operator times are those of another device
 _NEAR = 2.0  # times the least or the most: as good as measured
 _ITERATION = "iteration"
-_EFFICIENCY = 0.5  # of a device's public figures, where its times are unknown
-_LAUNCH_S = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,11 +434,7 @@ def find_device_kind(device: str, *, figures: Device | None, learned: Path) -> s
 
 
 def _predict_roofline(workload: Workload, device: Device) -> StepTimes:
-    model = RooflineModel()
-    model.flops_per_s_ = _EFFICIENCY * device.peak_flops
-    model.bytes_per_s_ = _EFFICIENCY * device.bandwidth_bytes
-    model.launch_s_ = _LAUNCH_S
-    return model.predict([workload])[0]
+    return RooflineModel.from_figures(device).predict([workload])[0]
 
 
 def _find_shipped() -> Path:

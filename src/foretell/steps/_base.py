@@ -1,18 +1,21 @@
-"""What every model of training steps promises."""
+"""The promises of every model of training steps."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
+from numpy.typing import NDArray
+
+from foretell.core.devices import Device
 from foretell.core.workload import Floats, MeasuredStep, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """How long a step takes, and each of its operators with the gap after it.
+    """The time of a step, of each of its operators, and of the gap after each operator.
 
-    A model that knows only the whole shares it out by the operators' costs.
+    A model that predicts only the whole step divides its time by the costs of the operators.
     """
 
     iteration_s: float
@@ -21,19 +24,71 @@ class StepTimes:
 
 
 class StepModel(abc.ABC):
-    """Learns from measured steps of one device, and tells how long other steps take on it.
+    """Is fitted on measured steps of one device and predicts the times of other steps on it.
 
-    **Unknown times.** Operators whose times were not recorded are not a number in a measured step; their work is in
-    the gap before the next one. A model must not take that gap for the framework's.
-    **Unknown words.** An operator of a kind that was never measured is answered for by what it computes and moves.
-    **Order.** Times come in the order of the workload's operators, seconds, finite and not negative.
-    **Repeatable.** The same steps and the same seed give the same answers.
+    **Unknown times.** Operators whose times were not recorded are NaN in a measured step; their work is in the gap
+    before the next operator. A model must not count that gap as overhead of the framework.
+    **Unknown operators.** An operator of a kind that was never measured is predicted from what it computes and moves.
+    **Order.** Times are in the order of the workload's operators, in seconds, finite and not negative.
+    **Repeatable.** The same steps and the same seed give the same predictions.
+    **Files.** :meth:`from_state` of what :meth:`to_state` returns is a model with the same predictions.
     """
+
+    kind: ClassVar[str]  # the name of the method, also in model files
+
+    @classmethod
+    def build(cls, device: Device, *, seed: int = 0) -> Self:
+        """A model of this device that is not fitted yet."""
+        return cls()
+
+    @classmethod
+    def from_figures(cls, device: Device) -> Self | None:
+        """A model by the public figures of the device alone; None if the method needs measurements."""
+        return None
 
     @abc.abstractmethod
     def fit(self, steps: Sequence[MeasuredStep]) -> Self:
-        """Learn; returns itself."""
+        """Fit the model; returns itself."""
 
     @abc.abstractmethod
     def predict(self, workloads: Sequence[Workload]) -> list[StepTimes]:
         """The times of each step."""
+
+    @abc.abstractmethod
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The fitted model as JSON values and arrays."""
+
+    @classmethod
+    @abc.abstractmethod
+    def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The model of a state.
+
+        Raises:
+            ValueError, TypeError, LookupError: The state is not one of such a model.
+        """
+
+
+class StepTimer(Protocol):
+    """Predicts the times of steps."""
+
+    def predict(self, workloads: Sequence[Workload]) -> list[StepTimes]:
+        """The times of each step."""
+        ...
+
+
+@runtime_checkable
+class Refinable(Protocol):
+    """A fitted model that can use profiles of the network that is predicted."""
+
+    def refine(self, profiles: Sequence[MeasuredStep]) -> StepTimer:
+        """A model that also uses these profiles; this one does not change."""
+        ...
+
+
+@runtime_checkable
+class Transferable(Protocol):
+    """A model fitted on one device that can predict another one."""
+
+    def transfer(self, device: Device, steps: Sequence[MeasuredStep]) -> StepTimer:
+        """A model of the other device, from its figures and the steps measured on it, if any."""
+        ...

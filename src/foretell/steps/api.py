@@ -1,4 +1,4 @@
-"""Training steps: read from a model's code, measured here, predicted for a device; and devices to be learned."""
+"""Training steps: read from the code of a model, measured here, predicted for a device; and learned devices."""
 
 import ast
 import re
@@ -18,6 +18,7 @@ from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.work_folder import FOLDER, keep_file, make_kept_folder
 from foretell.core.workload import MeasuredStep, StepPhase, Workload
 from foretell.measure.machine import detect_machine
+from foretell.steps import get_method
 from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPrediction, find_phases
 from foretell.stores.opening import StoreLike, using_store
 from foretell.workloads.api import INPUTS_UNKNOWN, require_torch
@@ -26,6 +27,7 @@ from foretell.workloads.measurement_files import Profile, load_profile, render_p
 from foretell.workloads.step_options import InputSpec, StepOptions, parse_input, resize
 
 if TYPE_CHECKING:
+    from foretell.steps.step_predictor import StepPredictor
     from foretell.workloads.device_measurements import MeasuredNetworks
 
 __all__ = [
@@ -39,13 +41,13 @@ __all__ = [
     "save_profile",
 ]
 
-APP = "workload"  # measured steps are its runs
+APP = "workload"  # the app of the runs of measured steps
 DEVICES, PROFILES = "devices", "profiles"
-KEPT = Path(FOLDER)  # devices that were learned, and profiles
+KEPT = Path(FOLDER)  # learned devices and profiles
 LEAST_NETWORKS = 5
 BUDGET_S = 300.0
 SECONDS = 0.5
-BYTES_FOR_FLOPS = 8  # operations in the time of moving a byte, about, where nobody tells the bandwidth
+BYTES_FOR_FLOPS = 8  # operations in the time that a byte takes, where the bandwidth is unknown
 
 _NAME = re.compile(r"[A-Za-z0-9][\w. -]*")
 
@@ -60,10 +62,10 @@ def read_workload(
     options: StepOptions | None = None,
     batch: int | None = None,
 ) -> Workload:
-    """The operators of a model's training step, without running it.
+    """The operators of the training step of a model, without running it.
 
     Raises:
-        MissingExtraError: PyTorch, or what reads a configuration, is not installed.
+        MissingExtraError: PyTorch, or the library for a configuration, is not installed.
         NotFoundError: There is no such file, module or factory.
         SpecError: An input, an option or a batch cannot be used.
         WorkloadError: The code fails, or the step cannot be read from it.
@@ -81,35 +83,43 @@ def predict_workload(
     arguments: Mapping[str, object] | None = None,
     options: StepOptions | None = None,
     profiles: Sequence[Profile] = (),
+    method: str | None = None,
     level: float = 0.9,
     folder: Path = KEPT,
 ) -> list[StepPrediction]:
-    """How long a training step takes on a device, for each batch; as the inputs say where none is given.
+    """The time of a training step on a device, for each batch; by default for the batch of the inputs.
+
+    ``method`` is a name of ``foretell.steps.METHODS``; by default ``replay`` for GPUs and ``serial`` for CPUs.
 
     Raises:
-        NotFoundError: There is no such device, file, module or factory.
-        SpecError: A profile is of another device; and as :func:`read_workload`.
+        NotFoundError: There is no such device, method, file, module or factory, or the method has no fitted model.
+        SpecError: A profile is of another device or cannot be used by the method; and as :func:`read_workload`.
         MissingExtraError, WorkloadError: As :func:`read_workload`.
     """
     from foretell.steps.step_predictor import find_step_predictor
 
     catalogued = devices.find_device(device)
-    model = find_step_predictor(catalogued.name if catalogued else device, learned=folder / DEVICES)
+    name = catalogued.name if catalogued else device
+    predictor = find_step_predictor(name, learned=folder / DEVICES, method=method)
     steps = [profile.step for profile in profiles]
-    _check_profiles(steps, model.device)
-    answers = []
+    _check_profiles(steps, predictor.device)
+    predictions = []
     for batch in batches or (None,):
         workload = read_workload(source, inputs, arguments=arguments, options=options, batch=batch)
-        estimate = model.predict(workload, profiles=steps, level=level)
-        warnings = (*model.warnings, *_warn_of_profiles(steps, workload))
-        answers.append(
-            StepPrediction(workload=workload, device=model.device.name, estimate=estimate, warnings=warnings)
+        predictions.append(
+            StepPrediction(
+                workload=workload,
+                device=predictor.device.name,
+                method=predictor.method,
+                estimate=predictor.predict(workload, profiles=steps, level=level),
+                warnings=(*predictor.warnings, *_warn_of_profiles(steps, workload)),
+            )
         )
-    return answers
+    return predictions
 
 
 def _check_profiles(steps: Sequence[MeasuredStep], device: Device) -> None:
-    """A host's times tell nothing of an accelerator's, nor do those of another one."""
+    """Profiles must be of the device that is predicted."""
     known = devices.find_device(device.name)
     for step in steps:
         measured = devices.find_device(step.device)
@@ -139,7 +149,7 @@ def _list_forward(workload: Workload) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptProfile:
-    """What was measured, as which run it was stored, and where all of it is kept."""
+    """A profile, the run it was stored as, and its file."""
 
     profile: Profile
     run: Run
@@ -157,11 +167,11 @@ def profile_workload(
     store: StoreLike = None,
     folder: Path = KEPT,
 ) -> KeptProfile:
-    """A few real steps on the device at hand, measured operator by operator, and stored as a run.
+    """Measure a few real steps on this machine, operator by operator, and store them as a run.
 
     Raises:
         MissingExtraError, NotFoundError, SpecError, WorkloadError: As :func:`read_workload`.
-        OutputError, StoreError: The profile cannot be kept, or the store not be written.
+        OutputError, StoreError: The profile or the store cannot be written.
     """
     require_torch()
     from foretell.workloads.model_loading import load_model
@@ -213,7 +223,7 @@ def _build_run(profile: Profile, arguments: Mapping[str, object], inputs: Sequen
 
 
 def list_devices(*, folder: Path = KEPT) -> list[KnownDevice]:
-    """Every device that is known by its figures or by its times; those that have times come first."""
+    """All devices of the catalogue and all with known times; those with known times come first."""
     from foretell.steps.step_predictor import list_step_predictors
 
     with_times = list_step_predictors(learned=folder / DEVICES)
@@ -225,19 +235,27 @@ def learn_device(
     *,
     name: str | None = None,
     budget_s: float = BUDGET_S,
+    method: str | None = None,
+    profiles: Sequence[Profile] = (),
     folder: Path = KEPT,
     on_progress: "Callable[[MeasuredNetworks], None]" = lambda _: None,
 ) -> LearnedDevice:
-    """Measure the device at hand for some minutes and fit its model, also on profiles made here.
+    """Measure this machine's GPU or CPU for some minutes and fit a model on it, also on profiles made here.
 
-    What was measured is kept at once: after an interruption, the same call goes on where it was.
+    With ``profiles``, nothing is measured: the model is fitted on them alone. Measurements are saved at once; after an
+    interruption, the same call continues them. ``method`` as in :func:`predict_workload`.
 
     Raises:
         MissingExtraError: PyTorch is not installed.
-        SpecError: The name is none, or the budget was too short to measure enough.
-        ImportDataError: What is there under that name is of another device.
+        NotFoundError: There is no such method.
+        SpecError: The name cannot be used, the budget was too short, or there are too few profiles of one device.
+        ImportDataError: The measurements under that name are of another device.
         OutputError: The files cannot be written.
     """
+    if method is not None:
+        get_method(method)
+    if profiles:
+        return _learn_from_profiles(profiles, name=name, method=method, folder=folder)
     require_torch()
     from foretell.workloads.device_measurements import DeviceFile, measure_networks
     from foretell.workloads.profile import name_device
@@ -247,35 +265,66 @@ def learn_device(
     catalogued = devices.find_device(own)
     chosen = check_name(name or (catalogued.name if catalogued else own))
     path = make_kept_folder(folder, DEVICES) / f"{chosen}.jsonl"
-    known = measure_networks(path, budget_s=budget_s, on_progress=on_progress)
-    _check_enough(known, budget_s)
-    head = DeviceFile(path).open(dict)
-    mine = _find_profiles(folder / PROFILES, device=known.device, threads=int(head["threads"]))
-    device = _describe_device(path.stem, catalogued, head)
-    kept = _fit([*known.steps, *mine], device, path.parent)
+    measured = measure_networks(path, budget_s=budget_s, on_progress=on_progress)
+    _check_enough(measured, budget_s)
+    header = DeviceFile(path).open(dict)
+    mine = _find_profiles(folder / PROFILES, device=measured.device, threads=int(header["threads"]))
+    device = _describe_device(path.stem, catalogued, header)
+    predictor, kept = _fit([*measured.steps, *mine], device, path.parent, method)
     return LearnedDevice(
-        device=device, networks=len(known.profiles), profiles=len(mine), seconds=known.seconds, path=kept
+        device=device,
+        method=predictor.method,
+        networks=len(measured.profiles),
+        profiles=len(mine),
+        seconds=measured.seconds,
+        path=kept,
     )
 
 
-def _fit(steps: Sequence[MeasuredStep], device: Device, folder: Path) -> Path:
-    """The file of what was learned."""
-    from foretell.steps.step_predictor import SUFFIX, fit_step_predictor
+def _learn_from_profiles(
+    profiles: Sequence[Profile], *, name: str | None, method: str | None, folder: Path
+) -> LearnedDevice:
+    steps = [profile.step for profile in profiles]
+    named = sorted({step.device for step in steps})
+    if len(named) > 1 or len(steps) < LEAST_NETWORKS:
+        found = f"{len(steps)} of {' and '.join(named)}"
+        expected = f"{LEAST_NETWORKS} or more of one device"
+        raise SpecError("options", [Mistake(place="profile", found=found, expected=expected)])
+    catalogued = devices.find_device(named[0])
+    chosen = check_name(name or (catalogued.name if catalogued else named[0]))
+    header = {
+        "device": named[0],
+        "flops_per_s": max(step.workload.flops / step.iteration_s for step in steps),
+        "threads": profiles[0].facts.get("threads", "1"),
+    }
+    device = _describe_device(chosen, catalogued, header)
+    predictor, kept = _fit(steps, device, make_kept_folder(folder, DEVICES), method)
+    return LearnedDevice(
+        device=device, method=predictor.method, networks=0, profiles=len(steps), seconds=0.0, path=kept
+    )
 
-    path = folder / f"{device.name}{SUFFIX}"
-    fit_step_predictor(steps, device).save(path)
-    return path
+
+def _fit(
+    steps: Sequence[MeasuredStep], device: Device, folder: Path, method: str | None
+) -> "tuple[StepPredictor, Path]":
+    """The fitted predictor, and its file."""
+    from foretell.steps.step_predictor import find_method_file, fit_step_predictor
+
+    predictor = fit_step_predictor(steps, device, method=method)
+    path = find_method_file(folder, device.name, method)
+    predictor.save(path)
+    return predictor, path
 
 
-def _check_enough(known: "MeasuredNetworks", budget_s: float) -> None:
-    if len(known.profiles) < LEAST_NETWORKS:
-        found = f"{budget_s:g} s, enough for {len(known.profiles)} networks"
-        expected = f"time for {LEAST_NETWORKS} or more, such as 5m; those measured are kept"
+def _check_enough(measured: "MeasuredNetworks", budget_s: float) -> None:
+    if len(measured.profiles) < LEAST_NETWORKS:
+        found = f"{budget_s:g} s, enough for {len(measured.profiles)} networks"
+        expected = f"time for {LEAST_NETWORKS} or more, for example 5m; the measured ones are kept"
         raise SpecError("options", [Mistake(place="budget", found=found, expected=expected)])
 
 
 def _find_profiles(folder: Path, *, device: str, threads: int) -> list[MeasuredStep]:
-    """Steps that were measured under the same conditions."""
+    """Steps measured under the same conditions."""
     found = [load_profile(path) for path in sorted(folder.glob("*.json"))]
     return [
         profile.step
@@ -284,21 +333,21 @@ def _find_profiles(folder: Path, *, device: str, threads: int) -> list[MeasuredS
     ]
 
 
-def _describe_device(name: str, known: Device | None, head: Mapping[str, Any]) -> Device:
-    """As its maker states it, or by what was measured of it."""
+def _describe_device(name: str, known: Device | None, header: Mapping[str, Any]) -> Device:
+    """The device by its public figures, or else by what was measured."""
     if known is not None:
         return replace(known, name=name)
     return Device(
         name=name,
-        kind="cpu" if head["device"] == "cpu" else "gpu",
-        peak_flops=float(head["flops_per_s"]),
-        bandwidth_bytes=float(head["flops_per_s"]) / BYTES_FOR_FLOPS,
-        units=int(head["threads"]),
+        kind="cpu" if header["device"] == "cpu" else "gpu",
+        peak_flops=float(header["flops_per_s"]),
+        bandwidth_bytes=float(header["flops_per_s"]) / BYTES_FOR_FLOPS,
+        units=int(header["threads"]),
         memory_bytes=detect_machine().memory_bytes or 0,
     )
 
 
-# What users say
+# Values given by users
 
 
 def _read_inputs(inputs: Sequence[Input]) -> list[InputSpec]:
@@ -306,7 +355,7 @@ def _read_inputs(inputs: Sequence[Input]) -> list[InputSpec]:
 
 
 def _read_arguments(arguments: Mapping[str, object] | None) -> dict[str, object]:
-    """Texts as the values they spell; what spells none stays a text."""
+    """Texts as Python values; other texts stay as they are."""
     return {name: _read_value(value) if isinstance(value, str) else value for name, value in (arguments or {}).items()}
 
 
@@ -326,10 +375,10 @@ def _check_batch(batch: int | None) -> None:
 
 
 def check_name(name: str) -> str:
-    """The name of something learned, if it can be a file's.
+    """Check the name of a learned model, which is also the name of its file.
 
     Raises:
-        SpecError: It cannot.
+        SpecError: It cannot be the name of a file.
     """
     if _NAME.fullmatch(name) is None:
         expected = "letters, digits, spaces and the signs . _ -, beginning with a letter or digit"

@@ -1,4 +1,4 @@
-"""Measured steps as numbers: each distinct operator once, and what was recorded of its occurrences."""
+"""Encodes measured steps as numbers: each distinct operator once, and the recorded times of its occurrences."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -39,10 +39,10 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistinctOperators:
-    """The different operators of some workloads, and where each workload has them."""
+    """The distinct operators of some workloads, and their positions in each workload."""
 
     operators: tuple[Operator, ...]
-    rows: tuple[Rows, ...]  # of each workload: which operator stands at each place
+    rows: tuple[Rows, ...]  # for each workload, the distinct operator at each position
 
     @property
     def flops(self) -> Floats:
@@ -55,28 +55,30 @@ class DistinctOperators:
         return np.array([operator.bytes_moved for operator in self.operators], dtype=float)
 
     def count(self, columns: Rows | None = None, width: int | None = None) -> sparse.csr_array:
-        """How often each workload has each operator; or each column, where operators share columns."""
+        """How often each workload has each operator, or each column if operators share columns."""
         lengths = [len(rows) for rows in self.rows]
-        places = np.concatenate([*self.rows, np.empty(0, dtype=np.intp)])
+        positions = np.concatenate([*self.rows, np.empty(0, dtype=np.intp)])
         if columns is not None:
-            places = columns[places]
+            positions = columns[positions]
         shape = (len(self.rows), len(self.operators) if width is None else width)
-        ones = np.ones(len(places))
-        return sparse.csr_array((ones, (np.repeat(np.arange(len(lengths)), lengths), places)), shape=shape)
+        ones = np.ones(len(positions))
+        return sparse.csr_array((ones, (np.repeat(np.arange(len(lengths)), lengths), positions)), shape=shape)
 
 
 def find_distinct(workloads: Iterable[Workload]) -> DistinctOperators:
-    """Every operator once."""
+    """The distinct operators of workloads."""
     numbers: dict[Operator, int] = {}
-    seen: dict[int, int] = {}  # by identity: most occurrences are the same object, and hashing one takes long
+    numbers_by_id: dict[
+        int, int
+    ] = {}  # by identity: most occurrences are the same object, and hashing an operator is slow
     rows = []
-    kept = list(workloads)  # alive, so that no identity is given twice
+    kept = list(workloads)  # kept alive, so that no identity is reused
     for workload in kept:
         for key, operator in {id(operator): operator for operator in workload.operators}.items():
-            if key not in seen:
-                seen[key] = numbers.setdefault(operator, len(numbers))
-        places = map(seen.__getitem__, map(id, workload.operators))
-        rows.append(np.fromiter(places, dtype=np.intp, count=len(workload.operators)))
+            if key not in numbers_by_id:
+                numbers_by_id[key] = numbers.setdefault(operator, len(numbers))
+        positions = map(numbers_by_id.__getitem__, map(id, workload.operators))
+        rows.append(np.fromiter(positions, dtype=np.intp, count=len(workload.operators)))
     return DistinctOperators(operators=tuple(numbers), rows=tuple(rows))
 
 
@@ -120,27 +122,27 @@ def _side(shape: Shape, axis: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTimes:
-    """What was recorded of a step: its times add up to the iteration's."""
+    """The recorded times of a step, which add up to the time of the iteration."""
 
-    places: Rows  # of the recorded operators, in the step's order
+    positions: Rows  # of the recorded operators, in the order of the step
     kernel_s: Floats
     gap_s: Floats  # until the next recorded operator began; negative where both ran at once
-    alone: NDArray[np.bool_]  # no operator without a record runs in the gap
+    alone: NDArray[np.bool_]  # whether no unrecorded operator runs in the gap
 
 
 def read_times(step: MeasuredStep) -> RecordedTimes:
-    """Kernels and the gaps after them."""
-    places = np.flatnonzero(~np.isnan(step.kernel_s))
-    start, kernel = step.start_s[places], step.kernel_s[places]
+    """The recorded times of a step."""
+    positions = np.flatnonzero(~np.isnan(step.kernel_s))
+    start, kernel = step.start_s[positions], step.kernel_s[positions]
     after = np.append(start[1:], step.iteration_s + start[:1])[: len(start)]
     return RecordedTimes(
-        places=places,
+        positions=positions,
         kernel_s=kernel,
         gap_s=after - start - kernel,
-        alone=np.diff(places, append=len(step.kernel_s)) == 1,
+        alone=np.diff(positions, append=len(step.kernel_s)) == 1,
     )
 
 
 def find_iterations(steps: Sequence[MeasuredStep]) -> Floats:
-    """The iterations' times."""
+    """The times of the iterations."""
     return np.array([step.iteration_s for step in steps], dtype=float)

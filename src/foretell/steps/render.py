@@ -21,6 +21,7 @@ from foretell.render.tables import (
     build_warnings,
     stack,
 )
+from foretell.steps import DEFAULT_METHODS
 from foretell.steps.step_records import MeasuredProfile, render_shape
 from foretell.steps.step_results import (
     KnownDevice,
@@ -271,12 +272,17 @@ def render_devices(devices: Iterable[KnownDevice]) -> Group:
 
 
 def render_learned(learned: LearnedDevice) -> Group:
-    """What a device's times were learned from."""
-    own = f" and {count(learned.profiles, 'profile')} of yours" if learned.profiles else ""
-    took = render_duration(learned.seconds)
+    """What the model of a device was fitted on, and how to use it."""
+    used = [
+        *([count(learned.networks, "measured network")] if learned.networks else []),
+        *([count(learned.profiles, "profile")] if learned.profiles else []),
+    ]
+    took = f", measured in {render_duration(learned.seconds)}" if learned.seconds else ""
+    method = "" if learned.method in DEFAULT_METHODS else f" --method {learned.method}"
     return stack(
-        build_line(f"{learned.device.name}: learned from {count(learned.networks, 'network')}{own}, {took}.", HEADING),
-        build_line(f"Kept in {learned.path}; 'foretell workload predict --device {learned.device.name}' uses it."),
+        build_line(f"{learned.device.name}: {learned.method} model fitted on {' and '.join(used)}{took}.", HEADING),
+        build_line(f"Saved in {learned.path}. Use it with:"),
+        build_line(f"foretell workload predict --device {learned.device.name}{method}"),
     )
 
 

@@ -32,6 +32,10 @@ class ReplayModel(StepModel):
         self.device = device
         self.seed = seed
 
+    @classmethod
+    def build(cls, device: Device, *, seed: int = 0) -> Self:
+        return cls(device, seed=seed)
+
     def fit(self, steps: Sequence[MeasuredStep]) -> Self:
         self.hosts_ = HostModel().fit(steps)
         rows = _collect(steps)

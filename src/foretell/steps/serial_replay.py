@@ -31,6 +31,10 @@ class SerialModel(StepModel):
         self.device = device
         self.seed = seed
 
+    @classmethod
+    def build(cls, device: Device, *, seed: int = 0) -> Self:
+        return cls(device, seed=seed)
+
     def fit(self, steps: Sequence[MeasuredStep]) -> Self:
         self.scale_ = self._find_scale(steps) if len(steps) >= _ENOUGH else 1.0
         return self._learn(steps)
@@ -52,7 +56,7 @@ class SerialModel(StepModel):
         seen: dict[Call, list[float]] = defaultdict(list)
         for step in steps:
             times, calls = read_times(step), list_calls(step.workload)
-            for place, seconds in zip(times.places.tolist(), times.kernel_s.tolist(), strict=True):
+            for place, seconds in zip(times.positions.tolist(), times.kernel_s.tolist(), strict=True):
                 seen[calls[place]].append(seconds)
         seconds = np.array([np.median(values) for values in seen.values()], dtype=float)
         self.calls_ = CallModel(self.device, seed=self.seed).fit(list(seen), seconds)
@@ -144,7 +148,7 @@ def _read_gaps(step: MeasuredStep) -> Floats:
     """After each operator; not a number where something without a record may have run in it."""
     times = read_times(step)
     found = np.full(len(step.kernel_s), np.nan)
-    found[times.places] = np.where(times.alone, np.maximum(times.gap_s, 0.0), np.nan)
+    found[times.positions] = np.where(times.alone, np.maximum(times.gap_s, 0.0), np.nan)
     return found
 
 
@@ -195,6 +199,6 @@ def _find_measured(profiles: Sequence[MeasuredStep]) -> dict[Operator, float]:
     seen: dict[Operator, list[float]] = defaultdict(list)
     for profile in profiles:
         times = read_times(profile)
-        for place, seconds in zip(times.places.tolist(), times.kernel_s.tolist(), strict=True):
+        for place, seconds in zip(times.positions.tolist(), times.kernel_s.tolist(), strict=True):
             seen[profile.workload.operators[place]].append(seconds)
     return {operator: float(np.mean(values)) for operator, values in seen.items()}

@@ -1,58 +1,81 @@
-"""From a training step's operators to how long it takes on a device, and how sure that is."""
+"""Predicts the time of a training step on a device, with an interval; finds, fits and saves the models of devices."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
-from foretell.core.devices import Device
-from foretell.core.errors import NotFoundError, StoreError
+from foretell.core.devices import Device, find_device, list_devices
+from foretell.core.errors import Mistake, NotFoundError, SpecError, StoreError
 from foretell.core.intervals import NO_SPREAD, QuantileSpread, build_estimate
-from foretell.core.model_checks import read_rising
+from foretell.core.model_checks import read_device, read_rising
 from foretell.core.model_files import load_model, save_model
 from foretell.core.prediction import Estimate
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import MeasuredStep, StepEstimate, StepPhase, Workload
-from foretell.steps._base import StepTimes
-from foretell.steps.replay import ReplayModel
-from foretell.steps.serial_replay import SerialModel
+from foretell.steps import DEFAULT_METHODS, get_method
+from foretell.steps._base import Refinable, StepModel, StepTimer, StepTimes
 from foretell.steps.step_results import KnownDevice
 
 SUFFIX = ".safetensors"
-_MODELS: tuple[type[ReplayModel] | type[SerialModel], ...] = (ReplayModel, SerialModel)
 _QUANTILES = 201
 _FOLDS = 2
-_MOST_PROFILES = 2  # from here on, more of them are not told apart
-_UNKNOWN = np.log(1.5)  # where nothing was held back to learn from
+_MOST_PROFILES = 2  # more profiles do not narrow the interval
+_UNKNOWN = np.log(1.5)  # half width of the interval if no steps were held out
+_REMEDY = "learn the device again"
 _HINT = "Learn your own with 'foretell device learn'."
+
+# Quantiles of log(measured / predicted) of models by public figures, on the iterations of both GPUs of the ETS traces:
+# minimum, 5 %, 50 %, 95 %, maximum.
+_FIGURE_ERRORS = {"roofline": (-1.17, -0.68, 0.57, 2.45, 4.3), "paleo": (-0.53, -0.05, 1.22, 4.53, 7.09)}
 
 
 class StepPredictor:
-    """A model of a device, with how far it was off on steps it had not seen, by how many profiles it was given."""
+    """A model of a device, with the distribution of its errors on unseen steps for each number of profiles."""
 
     def __init__(
-        self, model: ReplayModel | SerialModel, *, spreads: Mapping[int, QuantileSpread], notes: Sequence[str] = ()
+        self,
+        model: StepModel,
+        *,
+        device: Device,
+        spreads: Mapping[int, QuantileSpread],
+        notes: Sequence[str] = (),
+        warnings: Sequence[PredictionWarning] = (),
     ) -> None:
         self.model = model
+        self.device = device
         self.spreads = dict(spreads)
         self.notes = tuple(notes)
+        self._warnings = tuple(warnings)
+
+    @property
+    def method(self) -> str:
+        """The name of its method."""
+        return self.model.kind
 
     @property
     def warnings(self) -> tuple[PredictionWarning, ...]:
-        """What to know of every prediction for this device."""
-        return tuple(build_warning("limited-model", note, device=self.device.name) for note in self.notes)
-
-    @property
-    def device(self) -> Device:
-        """What it tells the times of."""
-        return self.model.device
+        """Warnings of every prediction for this device."""
+        limits = (build_warning("limited-model", note, device=self.device.name) for note in self.notes)
+        return (*self._warnings, *limits)
 
     def predict(self, workload: Workload, *, profiles: Sequence[MeasuredStep] = (), level: float = 0.9) -> StepEstimate:
-        """How long a step takes; closer with profiles of the same network, at this or at other sizes."""
-        model = self.model.refine(profiles) if profiles else self.model
-        times = model.predict([workload])[0]
+        """The time of a step; more accurate with profiles of the same network, at this or at other sizes.
+
+        Raises:
+            SpecError: The method cannot use profiles.
+        """
+        timer = self._refine(profiles) if profiles else self.model
+        times = timer.predict([workload])[0]
         return _build_estimate(workload, times, self.bound(times.iteration_s, profiles=len(profiles), level=level))
+
+    def _refine(self, profiles: Sequence[MeasuredStep]) -> StepTimer:
+        if not isinstance(self.model, Refinable):
+            found, expected = f"with method {self.method!r}", f"no profile, or method {' or '.join(DEFAULT_METHODS)}"
+            raise SpecError("options", [Mistake(place="profile", found=found, expected=expected)])
+        return self.model.refine(profiles)
 
     def bound(self, iteration_s: float, *, profiles: int = 0, level: float) -> Estimate:
         """An iteration with its interval, which is narrower with profiles."""
@@ -62,54 +85,100 @@ class StepPredictor:
         return build_estimate(iteration_s, self.spreads[known[-1]], level=level)
 
     def save(self, path: Path) -> None:
-        """Keep it as one file.
+        """Write it to a file.
 
         Raises:
-            StoreError: if it cannot be written.
+            StoreError: The file cannot be written.
         """
         spreads = {str(count): spread.round() for count, spread in self.spreads.items()}
-        save_model(path, self.model, {"spreads": spreads, "notes": list(self.notes)})
+        save_model(path, self.model, {"spreads": spreads, "notes": list(self.notes), "device": asdict(self.device)})
 
 
-def load_step_predictor(path: Path) -> StepPredictor:
-    """A predictor that was kept.
+def load_step_predictor(path: Path, *, method: str | None = None) -> StepPredictor:
+    """The predictor in a file: of this method, or of a default method.
 
     Raises:
-        StoreError: if the file is none.
+        StoreError: The file is not one.
     """
-    model, facts = load_model(path, _MODELS, remedy="learn the device again")
+    kinds = [get_method(name) for name in ([method] if method else DEFAULT_METHODS)]
+    model, facts = load_model(path, kinds, remedy=_REMEDY)
     try:
         spreads = {
             int(count): QuantileSpread(quantiles=tuple(read_rising(values, count=_QUANTILES).tolist()))
             for count, values in facts["spreads"].items()
         }
-        return StepPredictor(model, spreads=spreads, notes=[str(note) for note in facts["notes"]])
+        # Files of earlier versions have the device in the model only.
+        device = read_device(facts["device"]) if "device" in facts else getattr(model, "device")  # noqa: B009
+        return StepPredictor(model, device=device, spreads=spreads, notes=[str(note) for note in facts["notes"]])
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
-        raise StoreError(
-            f"{path}: a model of training steps without its errors ({exc}); learn the device again"
-        ) from exc
+        raise StoreError(f"{path}: a model of training steps without its errors ({exc}); {_REMEDY}") from exc
 
 
-def find_step_predictor(device: str, *, learned: Path | None = None) -> StepPredictor:
-    """The predictor for a device: the one that was learned here before the one that ships.
+def find_step_predictor(device: str, *, learned: Path | None = None, method: str | None = None) -> StepPredictor:
+    """The predictor of a device: learned here, shipped, or by public figures if the method needs no measurements.
 
     Raises:
-        NotFoundError: if there is none.
+        NotFoundError: There is none, or no such method.
     """
-    files = _list_files(learned)
-    named = {_spell(name): path for name, (path, _times) in files.items()}
-    if _spell(device) not in named:
-        raise NotFoundError("device with known times", device, known=list(files), hint=_HINT)
-    return load_step_predictor(named[_spell(device)])
+    path = _find_file(device, learned=learned)
+    if method is None:
+        if path is None:
+            raise NotFoundError("device with known times", device, known=list(_list_files(learned)), hint=_HINT)
+        return load_step_predictor(path)
+    kind = get_method(method)
+    default = load_step_predictor(path) if path else None
+    if default and default.method == method:
+        return default
+    own = _find_file(device, learned=learned, method=method)
+    if own:
+        return load_step_predictor(own, method=method)
+    figures = find_device(device) or (default.device if default else None)
+    if figures is None:
+        raise NotFoundError("device", device, known=[each.name for each in list_devices()], hint=_HINT)
+    model = kind.from_figures(figures)
+    if model is not None:
+        return _build_from_figures(model, figures)
+    raise NotFoundError(
+        f"{method} model of a device",
+        device,
+        known=list(_list_files(learned, method=method)),
+        hint=_describe_fit(method),
+    )
+
+
+def _describe_fit(method: str) -> str:
+    return (
+        f"On that device, 'foretell device learn --method {method}' measures and fits one; from profiles made there, "
+        f"'foretell device learn --method {method} --profile FILE --profile FILE ...' does so anywhere."
+    )
+
+
+def _build_from_figures(model: StepModel, device: Device) -> StepPredictor:
+    text = (
+        f"The {model.kind} model uses the public figures of the device only; nothing was measured on it. "
+        "Its interval is that of such predictions for the T4 and the 2080 Ti."
+    )
+    return StepPredictor(
+        model,
+        device=device,
+        spreads={0: _read_figure_errors(model.kind)},
+        warnings=[build_warning("operators-not-measured", text, device=device.name)],
+    )
+
+
+def _read_figure_errors(method: str) -> QuantileSpread:
+    shares = np.linspace(0.0, 1.0, _QUANTILES)
+    values = np.interp(shares, (0.0, 0.05, 0.5, 0.95, 1.0), _FIGURE_ERRORS[method])
+    return QuantileSpread(quantiles=tuple(values.tolist()))
 
 
 def load_shipped_predictors() -> list[StepPredictor]:
-    """The predictors that ship."""
+    """The predictors that ship with the package."""
     return [load_step_predictor(path) for path in sorted(_find_shipped().glob(f"*{SUFFIX}"))]
 
 
 def list_step_predictors(*, learned: Path | None = None) -> list[KnownDevice]:
-    """Devices whose times are known, those learned here first."""
+    """Devices with known times, those learned here first."""
     return [
         KnownDevice(device=load_step_predictor(path).device, times=times)
         for path, times in _list_files(learned).values()
@@ -120,68 +189,77 @@ def fit_step_predictor(
     steps: Sequence[MeasuredStep],
     device: Device,
     *,
+    method: str | None = None,
     groups: Sequence[str] | None = None,
     notes: Sequence[str] = (),
     seed: int = 0,
 ) -> StepPredictor:
-    """Learn a device from measured steps; how far off it is comes from groups of steps that are held back.
+    """Fit the model of a device on measured steps; its errors come from groups of steps that are held out.
 
-    A group are steps that tell of each other, such as a family of networks; each step is its own where none are named.
+    Steps that resemble each other, such as those of a family of networks, are one group. By default, each step is its
+    own group, and the method is ``serial`` for a CPU and ``replay`` for a GPU.
+
+    Raises:
+        NotFoundError: There is no such method.
     """
-    kind = _choose_kind(steps)
+    kind = get_method(method or _choose_method(steps))
     names = list(groups or map(str, range(len(steps))))
     return StepPredictor(
-        kind(device, seed=seed).fit(steps), spreads=measure_spreads(kind, steps, names, device, seed=seed), notes=notes
+        kind.build(device, seed=seed).fit(steps),
+        device=device,
+        spreads=measure_spreads(kind, steps, names, device, seed=seed),
+        notes=notes,
     )
 
 
-def _choose_kind(steps: Sequence[MeasuredStep]) -> type[ReplayModel] | type[SerialModel]:
-    """Where each launch is a start, host and device are one."""
-    return SerialModel if all(np.array_equal(s.launch_s, s.start_s, equal_nan=True) for s in steps) else ReplayModel
+def _choose_method(steps: Sequence[MeasuredStep]) -> str:
+    """On a CPU, each operator starts when it is launched."""
+    return "serial" if all(np.array_equal(s.launch_s, s.start_s, equal_nan=True) for s in steps) else "replay"
 
 
 def measure_spreads(
-    kind: type[ReplayModel] | type[SerialModel],
+    kind: type[StepModel],
     steps: Sequence[MeasuredStep],
     groups: Sequence[str],
     device: Device,
     *,
     seed: int = 0,
 ) -> dict[int, QuantileSpread]:
-    """Quantiles of log(actual ÷ predicted) on groups that were held back, without and with profiles."""
+    """Quantiles of log(measured / predicted) on held-out groups, without and with profiles."""
     names = sorted(set(groups))
-    draw = np.random.default_rng(seed)
-    fold_of = dict(zip(draw.permutation(names).tolist(), [n % _FOLDS for n in range(len(names))], strict=True))
+    random = np.random.default_rng(seed)
+    fold_of = dict(zip(random.permutation(names).tolist(), [n % _FOLDS for n in range(len(names))], strict=True))
     errors: dict[int, list[float]] = {count: [] for count in range(_MOST_PROFILES + 1)}
     for fold in range(_FOLDS if len(names) > 1 else 0):
         inside = [step for step, group in zip(steps, groups, strict=True) if fold_of[group] != fold]
-        held = [step for step, group in zip(steps, groups, strict=True) if fold_of[group] == fold]
-        model = kind(device, seed=seed).fit(inside)
-        errors[0] += _compare(held, model.predict([step.workload for step in held]))
-        for count in range(1, _MOST_PROFILES + 1):
-            errors[count] += _try_profiles(model, held, count, draw)
+        held_out = [step for step, group in zip(steps, groups, strict=True) if fold_of[group] == fold]
+        model = kind.build(device, seed=seed).fit(inside)
+        errors[0] += _compare(held_out, model.predict([step.workload for step in held_out]))
+        if isinstance(model, Refinable):
+            for count in range(1, _MOST_PROFILES + 1):
+                errors[count] += _try_profiles(model, held_out, count, random)
     return {count: QuantileSpread.learn(values, count=_QUANTILES) for count, values in errors.items() if values}
 
 
 def _try_profiles(
-    model: ReplayModel | SerialModel, held: Sequence[MeasuredStep], count: int, draw: np.random.Generator
+    model: Refinable, held_out: Sequence[MeasuredStep], count: int, random: np.random.Generator
 ) -> list[float]:
-    """Errors on the other steps of a network, after profiles of some."""
+    """Errors on the other steps of a network, with profiles of some."""
     networks: dict[str, list[MeasuredStep]] = {}
-    for step in held:
+    for step in held_out:
         networks.setdefault(step.workload.name, []).append(step)
     errors: list[float] = []
     for same in networks.values():
         if len(same) > count:
-            chosen = set(draw.choice(len(same), count, replace=False).tolist())
+            chosen = set(random.choice(len(same), count, replace=False).tolist())
             rest = [step for number, step in enumerate(same) if number not in chosen]
             refined = model.refine([same[number] for number in chosen])
             errors += _compare(rest, refined.predict([step.workload for step in rest]))
     return errors
 
 
-def _compare(steps: Sequence[MeasuredStep], told: Sequence[StepTimes]) -> list[float]:
-    return [float(np.log(step.iteration_s / times.iteration_s)) for step, times in zip(steps, told, strict=True)]
+def _compare(steps: Sequence[MeasuredStep], predicted: Sequence[StepTimes]) -> list[float]:
+    return [float(np.log(step.iteration_s / times.iteration_s)) for step, times in zip(steps, predicted, strict=True)]
 
 
 def _build_estimate(workload: Workload, times: StepTimes, iteration: Estimate) -> StepEstimate:
@@ -202,12 +280,23 @@ def _build_estimate(workload: Workload, times: StepTimes, iteration: Estimate) -
     )
 
 
-def _list_files(learned: Path | None) -> dict[str, tuple[Path, str]]:
-    """Files by the device's name: learned ones hide shipped ones."""
-    own = sorted(learned.glob(f"*{SUFFIX}")) if learned and learned.is_dir() else []
-    found: dict[str, tuple[Path, str]] = {path.stem: (path, "learned") for path in own}
-    for path in sorted(_find_shipped().glob(f"*{SUFFIX}")):
-        found.setdefault(path.stem, (path, "shipped"))
+def find_method_file(folder: Path, device: str, method: str | None) -> Path:
+    """The path of the model of a device: models of methods that are not the default have folders of their own."""
+    return (folder / method if method and method not in DEFAULT_METHODS else folder) / f"{device}{SUFFIX}"
+
+
+def _find_file(device: str, *, learned: Path | None, method: str | None = None) -> Path | None:
+    named = {_normalize(name): path for name, (path, _times) in _list_files(learned, method=method).items()}
+    return named.get(_normalize(device))
+
+
+def _list_files(learned: Path | None, *, method: str | None = None) -> dict[str, tuple[Path, str]]:
+    """Files by the name of the device; learned ones replace shipped ones."""
+    found: dict[str, tuple[Path, str]] = {}
+    for folder, times in ((learned, "learned"), (_find_shipped(), "shipped")):
+        own = folder / method if folder and method else folder
+        for path in sorted(own.glob(f"*{SUFFIX}")) if own and own.is_dir() else []:
+            found.setdefault(path.stem, (path, times))
     return found
 
 
@@ -215,13 +304,14 @@ def _find_shipped() -> Path:
     return Path(str(resources.files("foretell.steps") / "weights"))
 
 
-def _spell(name: str) -> str:
-    """Small letters and digits only."""
+def _normalize(name: str) -> str:
+    """Lower-case letters and digits only."""
     return "".join(filter(str.isalnum, name.lower()))
 
 
 __all__ = [
     "StepPredictor",
+    "find_method_file",
     "find_step_predictor",
     "fit_step_predictor",
     "list_step_predictors",

@@ -67,6 +67,7 @@ def build_step_record(prediction: StepPrediction, *, rows: int) -> Record:
     estimate = prediction.estimate
     return {
         "device": prediction.device,
+        "method": prediction.method,
         **_describe(prediction.workload),
         "iteration_s": to_record(estimate.iteration),
         "phases_s": {phase: float(estimate.phases.get(phase, 0.0)) for phase in StepPhase},
@@ -99,6 +100,7 @@ def build_learned_record(learned: LearnedDevice) -> Record:
     """What a device's times were learned from."""
     return {
         "device": to_record(learned.device),
+        "method": learned.method,
         "networks": learned.networks,
         "profiles": learned.profiles,
         "seconds": learned.seconds,

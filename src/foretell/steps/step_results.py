@@ -1,4 +1,4 @@
-"""What is told of a training step and of the devices it may run on."""
+"""Results: predicted steps, known and learned devices, and the parts of a step by their cost."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -13,23 +13,24 @@ from foretell.core.workload import Floats, MeasuredStep, Operator, StepEstimate,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPrediction:
-    """A training step on a device, before it runs. ``warnings`` say what the prediction leaves open."""
+    """A predicted training step on a device. ``warnings`` are the limits of the prediction."""
 
     workload: Workload
     device: str
     estimate: StepEstimate
+    method: str = "replay"
     warnings: tuple[PredictionWarning, ...] = ()
 
     @property
     def examples_per_s(self) -> float:
-        """Of the training data."""
+        """Training examples per second."""
         accumulated = int(self.workload.settings.get("accumulation", "1"))
         return self.workload.batch * accumulated / self.estimate.iteration.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDevice:
-    """A device, and where its times come from: ``shipped``, ``learned`` here, or nowhere."""
+    """A device, and the source of its times: ``shipped``, ``learned`` here, or none."""
 
     device: Device
     times: str = ""
@@ -37,63 +38,64 @@ class KnownDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedDevice:
-    """A device that was measured, and what its times were learned from."""
+    """A device whose model was fitted, and what it was fitted on."""
 
     device: Device
+    method: str
     networks: int
-    profiles: int  # of users' own models
-    seconds: float  # that measuring took
+    profiles: int  # of the user's own models
+    seconds: float  # spent on measuring
     path: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorGroup:
-    """Equal operators of a step, with the time of all."""
+    """Equal operators of a step, with their total time."""
 
     operator: Operator
-    layers: tuple[str, ...]  # of each
+    layers: tuple[str, ...]  # of each operator
     seconds: float
     gap_s: float
 
 
 def group_operators(workload: Workload, kernel_s: Floats, gap_s: Floats) -> list[OperatorGroup]:
-    """Equal operators together, those that take longest first; times that nobody recorded count as none."""
-    places: dict[Operator, list[int]] = defaultdict(list)
-    for place, operator in enumerate(workload.operators):
-        places[operator].append(place)
+    """Groups of equal operators, the most costly first; unrecorded times count as zero."""
+    positions: dict[Operator, list[int]] = defaultdict(list)
+    for position, operator in enumerate(workload.operators):
+        positions[operator].append(position)
     layers = list_layers(workload)
     groups = [
         OperatorGroup(
             operator=operator,
-            layers=tuple(layers[place] for place in found),
+            layers=tuple(layers[position] for position in found),
             seconds=float(np.nansum(kernel_s[found])),
             gap_s=float(np.nansum(gap_s[found])),
         )
-        for operator, found in places.items()
+        for operator, found in positions.items()
     ]
     return sorted(groups, key=lambda group: group.seconds, reverse=True)
 
 
 def list_layers(workload: Workload) -> tuple[str, ...]:
-    """The layer of each operator; none where nobody told."""
+    """The layer of each operator; empty if unknown."""
     return workload.layers or ("",) * len(workload.operators)
 
 
 def find_phases(step: MeasuredStep) -> dict[StepPhase, float]:
-    """Seconds of each phase: from the begin of its operators to that of the next ones."""
-    seen = np.flatnonzero(~np.isnan(step.start_s))
+    """Seconds of each phase: from the start of each of its operators to the start of the next one."""
+    recorded = np.flatnonzero(~np.isnan(step.start_s))
     phases = dict.fromkeys(StepPhase, 0.0)
-    following = np.append(step.start_s[seen][1:], step.iteration_s)
-    for place, seconds in zip(seen.tolist(), (following - step.start_s[seen]).tolist(), strict=True):
-        phases[step.workload.operators[place].phase] += seconds
+    following = np.append(step.start_s[recorded][1:], step.iteration_s)
+    for position, seconds in zip(recorded.tolist(), (following - step.start_s[recorded]).tolist(), strict=True):
+        phases[step.workload.operators[position].phase] += seconds
     return phases
 
 
 def find_gaps(step: MeasuredStep) -> Floats:
-    """Seconds after each operator until the next one begins; not a number where it was not recorded."""
+    """Seconds from the end of each operator to the start of the next; NaN where it was not recorded."""
     gaps = np.full(len(step.start_s), np.nan)
-    seen = np.flatnonzero(~np.isnan(step.start_s))
-    if len(seen):
-        following = np.append(step.start_s[seen][1:], step.iteration_s)
-        gaps[seen] = np.maximum(following - step.start_s[seen] - step.span_s[seen], 0.0)
+    recorded = np.flatnonzero(~np.isnan(step.start_s))
+    if len(recorded):
+        following = np.append(step.start_s[recorded][1:], step.iteration_s)
+        gaps[recorded] = np.maximum(following - step.start_s[recorded] - step.span_s[recorded], 0.0)
     return gaps

@@ -1,4 +1,4 @@
-"""PyTorch with a seed and threads of its own."""
+"""Runs PyTorch with a fixed seed and number of threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def torch_seed(*, seed: int, threads: int = 1) -> Iterator[None]:
-    """With this seed and so many threads; afterwards all is as it was."""
-    import torch  # late: an extra
+    """Use this seed and number of threads; both are restored afterwards."""
+    import torch  # an optional dependency
 
     before = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
