@@ -73,7 +73,7 @@ def learned(run: Run) -> Any:
 def test_known_devices_are_listed(run: Run, learned: Any) -> None:
     assert learned["device"]["name"] == "cpu"
     text = run("device", "list").out
-    assert "foretell device measure_networks" in text
+    assert "foretell device learn" in text
     assert max(map(len, text.splitlines())) <= 100
     times = {one["device"]["name"]: one["times"] for one in run("device", "list", "--json").record}
     assert times["cpu"] == "learned"
@@ -172,13 +172,14 @@ def test_some_methods_need_only_the_figures_of_a_device(run: Run, method: str) -
 
 
 def test_a_method_is_fitted_on_the_measured_steps_and_used(run: Run, learned: Any) -> None:
-    for method in ("regression", "totals"):
-        assert_refused(run(*PREDICT, "--device", "cpu", "--method", method), f"device learn --method {method}")
+    assert_refused(run(*PREDICT, "--device", "cpu", "--method", "totals"), "'cpu'", "device learn --method totals")
+    for method in ("totals", "paleo"):
         outcome = run("device", "learn", "--budget", "1ms", "--method", method, "--json")
         assert (outcome.code, outcome.record["method"]) == (0, method), outcome.err
         (prediction,) = run(*PREDICT, "--device", "cpu", "--method", method, "--json").record
         assert prediction["method"] == method
         assert prediction["iteration_s"]["value"] > 0
+        assert prediction["warnings"] == []
     (default,) = run(*PREDICT, "--device", "cpu", "--json").record
     assert default["method"] == "serial"
 
@@ -220,7 +221,7 @@ def test_a_method_that_cannot_be_used_is_explained(run: Run, measured: Path, wor
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("--device T9", ["'T9'", "T4", "2080Ti", "foretell device measure_networks"]),
+        ("--device T9", ["'T9'", "T4", "2080Ti", "foretell device learn"]),
         ("--device cpu --batch 0", ["--batch", "'0'", "16,32,64"]),
         ("--device cpu --batch -8", ["--batch", "'-8'", "16,32,64"]),
         ("--device cpu --batch 8;16", ["--batch", "'8;16'", "16,32,64"]),
