@@ -25,6 +25,8 @@ from foretell.core.errors import InfeasibleError, NotFoundError
 from foretell.core.run import Machine, Run, RunSpec, State, Usage
 from foretell.core.site import Billing, Site
 
+pytestmark = pytest.mark.slow
+
 MEGABYTE = 2**20
 # Waits until it may go on; says on the way how often it was started.
 _APP = """\

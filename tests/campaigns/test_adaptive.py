@@ -12,6 +12,8 @@ from foretell.core.app import App
 from foretell.core.run import Run, RunSpec, State, Usage
 from foretell.schedulers.local import LocalRunner
 
+pytestmark = pytest.mark.slow
+
 TEXT = """
 name: law
 shell: 'echo "$PARAM_n $PARAM_m" >> "$PARAM_app_dir/diary.txt"'

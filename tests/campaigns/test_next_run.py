@@ -17,6 +17,8 @@ from foretell.runtimes.encoding import fit_encoder
 from foretell.runtimes.regressors import GaussianProcessRunRegressor
 from foretell.runtimes.run_table import build_columns
 
+pytestmark = pytest.mark.slow
+
 
 def make_spec(
     steps: float, size: float, kind: str, *, scale: Scale = Scale.SCALED_DOWN, repetition: int = 0

@@ -21,6 +21,8 @@ from foretell.core.errors import SchedulerError
 from foretell.core.run import State
 from foretell.schedulers.slurm import job_status, runner, submit, tracking
 
+pytestmark = pytest.mark.slow
+
 SHORTEST_S = runner._MIN_INTERVAL_S
 HELD = Submission(options={"hold": ""})
 SMALL = Submission(account="small")

@@ -15,6 +15,8 @@ import foretell
 from foretell.measure import machine
 from foretell.schedulers.slurm import runner
 
+pytestmark = pytest.mark.slow
+
 # Code that makes the process kill itself at a certain point.
 DEATHS = {
     "before it is written": "submit.Submitter._write = die",

@@ -11,6 +11,8 @@ import pytest
 
 from foretell.core.run import Run
 
+pytestmark = pytest.mark.slow
+
 ESTIMATE = {"value", "low", "high", "level"}
 PREDICTION = {"parameters", "allocation", "elapsed_s", "peak_memory_bytes", "request", "basic", "custom", "warnings"}
 RUN = {"n", "cores", "elapsed_s", "peak_memory_bytes", "state", "exit_code", "reason", "scale", "app", "id"}

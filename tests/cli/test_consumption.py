@@ -13,6 +13,8 @@ from foretell.distributed import METHODS
 from foretell.distributed.consumption import Setting
 from foretell.distributed.driple import DripleModel
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Any]
 
 NET = """

@@ -21,6 +21,8 @@ from foretell.workloads.device_measurements import (
 )
 from foretell.workloads.measurement_files import Profile, save_profile
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Any]
 
 NETWORKS = 5

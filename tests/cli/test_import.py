@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROWS = 16
 IMPORT = ["runs", "import", "past.csv", "--app", "hist", "--elapsed", "walltime_s"]
 

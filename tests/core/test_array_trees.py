@@ -11,6 +11,8 @@ from foretell.core.array_trees import ArrayTrees
 from foretell.core.errors import StoreError
 from foretell.steps.boosted_trees import fit_trees
 
+pytestmark = pytest.mark.slow
+
 Floats = NDArray[np.float64]
 
 

@@ -12,6 +12,8 @@ from foretell.distributed.data_parallel import GROWTHS, ParallelModel, score_gro
 from foretell.distributed.measured_range import split_by_cluster, split_by_gpus
 from foretell.distributed.placed_steps import PlacedStep, TimedStep
 
+pytestmark = pytest.mark.slow
+
 HOST_S = {"large": 0.02, "small": 0.004}
 SAMPLE_S = {"large": 0.01, "small": 0.0005}  # on a device of speed 1
 BYTES = {"large": 4e8, "small": 4e7}

@@ -20,6 +20,8 @@ torch = pytest.importorskip("torch")
 
 from foretell.distributed import driple_network  # noqa: E402 - it needs PyTorch
 
+pytestmark = pytest.mark.slow
+
 NEW = replace(SETTINGS[0], link_bytes_per_s=1e8, workers=4)
 
 

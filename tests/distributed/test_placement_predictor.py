@@ -11,6 +11,8 @@ from foretell.core.errors import ImportDataError, NotFoundError
 from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep
 from foretell.distributed.placement_predictor import PlacedPredictor
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def two() -> PlacedPredictor:

@@ -23,6 +23,8 @@ from foretell.measure import counters as network
 from foretell.measure.consumption_sampler import sample
 from foretell.measure.counters import LoadWatch, NetworkCounter
 
+pytestmark = pytest.mark.slow
+
 COMPUTE = "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass\n"
 TALK = """
 import socket, time

@@ -18,6 +18,8 @@ from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.run_table import MACHINE_CPU, build_columns, build_table
 
+pytestmark = pytest.mark.slow
+
 Law = Callable[[Mapping[str, Any]], Any]
 
 _CPU = "Xeon"

@@ -13,6 +13,8 @@ from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.run_table import build_table
 
+pytestmark = pytest.mark.slow
+
 BuildRuns = Callable[..., list[Run]]
 BuildSpec = Callable[..., RunSpec]
 

@@ -10,6 +10,8 @@ from foretell.runtimes.fit import learn
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.run_table import build_table
 
+pytestmark = pytest.mark.slow
+
 
 def _app(*names: str, **more: object) -> App:
     parameters = tuple(Parameter(name=name, type=ParameterType.NUMBER) for name in names)

@@ -12,6 +12,8 @@ from foretell.core.run import Allocation, Machine, Run, RunSpec
 from foretell.runtimes.predictor import ELAPSED, Predictor
 from foretell.runtimes.requests import TIME, Ratios, expected_cost
 
+pytestmark = pytest.mark.slow
+
 BuildSpec = Callable[..., RunSpec]
 
 _shared = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

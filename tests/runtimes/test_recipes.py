@@ -12,6 +12,8 @@ from foretell.core.errors import NotFoundError
 from foretell.runtimes.recipes import CANDIDATES, Recipe, TrainingSet, list_recipes
 from foretell.runtimes.regressors import REGRESSORS, RunRegressor, State
 
+pytestmark = pytest.mark.slow
+
 Floats = NDArray[np.float64]
 
 

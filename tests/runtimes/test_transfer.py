@@ -17,6 +17,8 @@ from foretell.runtimes.predictor_files import dump_models, dump_predictor, load_
 from foretell.runtimes.run_table import RunTable, build_table
 from foretell.runtimes.transfer import Lender, is_similar, learn_borrowing, pool_tables, shortlist
 
+pytestmark = pytest.mark.slow
+
 Law = Callable[[float, int], float]
 
 NEW = App(name="new")

@@ -34,6 +34,8 @@ from foretell.schedulers.slurm.job_array import (
 )
 from foretell.stores import RunStore, open_store
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "golden"
 GIGABYTE = 2**30
 

@@ -9,6 +9,8 @@ from tests.security.conftest import User, Users
 from foretell.cli._places import find_app_file
 from foretell.core.errors import SpecError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def work(victim: User) -> Path:

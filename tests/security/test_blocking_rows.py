@@ -17,6 +17,8 @@ from tests.security.test_history_files import find_controls
 from foretell.core.serialization import to_record
 from foretell.measure.machine import build_owner
 
+pytestmark = pytest.mark.slow
+
 _BATCH = "0123456789abcdef"
 _APP = """
 name: demo

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.security.conftest import User, Users
 
+pytestmark = pytest.mark.slow
+
 _APP = "name: demo\ncommand: [echo, '{n}']\nparameters: {n: {type: integer, values: [1]}}\n"
 _TABLE = "n,s\n" + "".join(f"{n},{n * 2.0}\n" for n in range(1, 9))
 _PRECIOUS = "years of work\n"

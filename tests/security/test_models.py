@@ -26,6 +26,8 @@ from foretell.runtimes.predictor_files import KIND, dump_models, load_models, re
 from foretell.runtimes.regressors import REGRESSORS, BlendRunRegressor, build_blend
 from foretell.runtimes.regressors.harp import TreeRunRegressor
 
+pytestmark = pytest.mark.slow
+
 _ROOT = Path(__file__).parents[2]
 _SHIPPED = _ROOT / "src/foretell"
 _TRIALS = 60

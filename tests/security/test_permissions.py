@@ -11,6 +11,8 @@ from tests.security.conftest import User, Users
 from foretell.core.errors import StoreError
 from foretell.stores import RunReader, open_reader, open_store
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_new_store_is_for_its_user_only(tmp_path: Path) -> None:
     before = os.umask(0)

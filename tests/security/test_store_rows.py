@@ -12,6 +12,8 @@ from tests.fake_slurm.cluster import FakeSlurm
 from tests.security.conftest import User, Users
 from tests.security.store_rows import EXAMPLE, hash_spec, insert_batch
 
+pytestmark = pytest.mark.slow
+
 _ROOT = Path(__file__).parents[2]
 _BATCH = "0123456789abcdef"
 _SCRIPT = "#!/bin/bash\n#SBATCH --array=0-0\ntouch {canary}\n"

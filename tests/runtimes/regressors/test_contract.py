@@ -25,6 +25,8 @@ from foretell.runtimes.regressors.piecewise_law import PiecewiseLawRegressor
 from foretell.runtimes.regressors.scaling_law import ScalingLawRegressor
 from foretell.runtimes.regressors.trend import TrendRunRegressor
 
+pytestmark = pytest.mark.slow
+
 # As they are used, but for what only makes the tests long.
 _QUICK: dict[str, dict[str, Any]] = {
     "boosting": {"trees": 60},
