@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretell.core.run import Launch, RunSpec
+from foretell.core.run_environment import RUN_DIRECTORY
 from foretell.measure.job_sample import find_sample
-from foretell.measure.machine import RUN_DIRECTORY
 from foretell.schedulers.local import LocalRunner
 
 _TURNS = 7

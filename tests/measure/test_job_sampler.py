@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from foretell.core.run_environment import RUN_DIRECTORY, SAMPLE
 from foretell.measure import job_recorder as recorder
 from foretell.measure.child_process import Child
 from foretell.measure.gpus import GpuSample
 from foretell.measure.job_recorder import JobRecorder
-from foretell.measure.job_sample import SAMPLE, Sample, Series, find_sample, write_sample
-from foretell.measure.machine import RUN_DIRECTORY
+from foretell.measure.job_sample import Sample, Series, find_sample, write_sample
 
 MEGABYTE = 2**20
 PYTHON = (sys.executable, "-I", "-S", "-c")

@@ -21,7 +21,6 @@ from foretell.core.prediction import Offer, Recommendation, Rejection
 from foretell.core.run import Allocation, Launch, Machine, RunSpec, State
 from foretell.core.site import NodeType, Site
 from foretell.core.warning import PredictionWarning, build_warning
-from foretell.measure.machine import detect_machine
 from foretell.runtimes.api import Configuration, load_predictor, specify
 from foretell.runtimes.evidence import find_failures
 from foretell.runtimes.predictor import DEFAULT_LEVEL, Predictor
@@ -212,8 +211,12 @@ class _Architectures:
     @classmethod
     def of(cls, predictor: Predictor) -> "_Architectures":
         named = predictor.measured_levels(MACHINE_ARCHITECTURE)
-        here = str(detect_machine().extra.get("architecture") or "") if not named else ""
-        return cls(names=named or tuple(filter(None, [here])), assumed=not named)
+        if named:
+            return cls(names=named, assumed=False)
+        from foretell.measure.machine import detect_machine
+
+        here = str(detect_machine().extra.get("architecture") or "")
+        return cls(names=(here,) if here else (), assumed=True)
 
     def include(self, node: NodeType) -> bool:
         return not self.names or not node.architecture or node.architecture in self.names

@@ -12,8 +12,6 @@ from foretell.advice.sites import list_sites as list_known_sites
 from foretell.core.errors import Mistake, NotFoundError, SiteError
 from foretell.core.run import BENCH_FIGURES, Allocation, Machine
 from foretell.core.site import NodeType, Site
-from foretell.measure.machine import detect_machine
-from foretell.schedulers.slurm.cluster import read_cluster
 
 
 def list_allocations(
@@ -108,6 +106,8 @@ def find_site(name: str, *, files: Collection[Path] = ()) -> Site:
         SiteError: if a file has mistakes.
     """
     if name == LOCAL:
+        from foretell.measure.machine import detect_machine
+
         return build_local_site(detect_machine())
     try:
         return get_site(name, extra_files=files)
@@ -133,4 +133,6 @@ def discover_site(*, name: str | None = None, cluster: str | None = None) -> Sit
     Raises:
         SchedulerError: if Slurm is not there, does not answer, or no partition is open.
     """
+    from foretell.schedulers.slurm.cluster import read_cluster
+
     return build_site(read_cluster(cluster=cluster), name=name, as_of=date.today(), elsewhere=cluster is not None)

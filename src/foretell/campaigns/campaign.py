@@ -16,14 +16,11 @@ from foretell.campaigns.campaign_plan import CampaignResult, Ending, Plan, Progr
 from foretell.campaigns.placement import Claims, adopt_batches, is_abandoned
 from foretell.campaigns.planning import (
     AUTO_RETRIED,
-    LEAST_FOR_LAW,
-    estimate_durations,
     expect_duration,
     list_specs,
     pick_next,
     plan_campaign,
     plan_round,
-    preload,
     recent_runs,
 )
 from foretell.campaigns.waiting import RetryingStore, describe_load, is_disturbed, is_idle, wait_until_idle
@@ -32,6 +29,7 @@ from foretell.core.errors import ForetellError, RunTakenError, StoreError
 from foretell.core.run import Claim, Run, RunSpec, State
 from foretell.measure.machine import kill_abandoned
 from foretell.measure.run_lock import is_run_locked
+from foretell.runtimes.durations import LEAST_FOR_LAW, estimate_durations, preload
 from foretell.schedulers import Runner
 from foretell.schedulers.local import read_finished
 from foretell.stores import RunStore

@@ -16,7 +16,8 @@ from foretell.core.app import RUNNERS, App, Submission
 from foretell.core.batch import Batch
 from foretell.core.errors import Mistake, NotFoundError, SpecError, StoreError
 from foretell.core.run import Claim, Launch, Owner, Run, RunSpec, State
-from foretell.measure.machine import OWNER, build_owner, is_alive
+from foretell.core.run_environment import OWNER
+from foretell.measure.machine import build_owner, is_alive
 from foretell.schedulers import Runner
 from foretell.schedulers.local import LocalRunner
 from foretell.schedulers.slurm.batch_journal import BatchJournal, ForeignBatchError, check_batch, is_job_id

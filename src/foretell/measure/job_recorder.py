@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 
 from foretell.core.run import Machine, Usage
+from foretell.core.run_environment import RUN_DIRECTORY, SAMPLE
 from foretell.measure.child_process import Child
 from foretell.measure.gpus import find_gpus
-from foretell.measure.job_sample import SAMPLE, Sample, Series, write_sample
-from foretell.measure.machine import RUN_DIRECTORY, detect_machine
+from foretell.measure.job_sample import Sample, Series, write_sample
+from foretell.measure.machine import detect_machine
 from foretell.measure.process_tree import TreeProbe
 
 _FIRST_RECORD_S, _LONGEST_BETWEEN_S = 1.0, 60.0

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from foretell.core.run import Machine, Usage
+from foretell.core.run_environment import SAMPLE
 from foretell.core.serialization import from_record, to_record
 
-SAMPLE = "sample.json"
 _MOST_POINTS = 200
 _FIRST_WIDTH_S = 0.02
 

@@ -18,15 +18,11 @@ import psutil
 
 from foretell.core.errors import OutputError
 from foretell.core.run import BENCH_VERSION, Bench, Machine, Owner
+from foretell.core.run_environment import CACHE, OWNER, RUN_DIRECTORY, RUN_ID
 from foretell.core.serialization import from_record, to_record
 from foretell.measure.gpus import find_gpus
 from foretell.measure.procfs import TICKS_PER_S, find_stat, find_text, pids
 from foretell.measure.run_lock import is_run_locked
-
-RUN_ID = "FORETELL_RUN_ID"
-RUN_DIRECTORY = "FORETELL_RUN_DIR"
-OWNER = "FORETELL_OWNER"
-CACHE = "FORETELL_CACHE"
 
 _LOAD_WINDOW_S = 0.5
 

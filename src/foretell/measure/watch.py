@@ -11,9 +11,9 @@ from functools import partial
 from foretell.core.errors import RunnerError
 from foretell.core.observation import Recorded
 from foretell.core.run import Usage
+from foretell.core.run_environment import OF_A_RUN, build_environment
 from foretell.measure.child_process import Child
 from foretell.measure.consumption_sampler import INTERVAL_S, ConsumptionSampler
-from foretell.measure.environment import OF_A_RUN, build_environment
 from foretell.measure.gpus import find_gpus
 
 _STDOUT, _STDERR = 1, 2

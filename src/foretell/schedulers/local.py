@@ -10,9 +10,10 @@ from pathlib import Path
 from foretell.core.app import Phase
 from foretell.core.errors import RunnerError, RunTakenError
 from foretell.core.run import Launch, Run, RunSpec
+from foretell.core.run_environment import RUN_ID
 from foretell.core.units import render_bytes
 from foretell.measure.gpus import Gpu, find_gpus
-from foretell.measure.machine import RUN_ID, detect_machine, kill_leftovers
+from foretell.measure.machine import detect_machine, kill_leftovers
 from foretell.measure.process_tree import CpuTotal
 from foretell.measure.run_lock import RunLock, take_run_lock
 from foretell.schedulers._base import Runner

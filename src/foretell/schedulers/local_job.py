@@ -12,9 +12,9 @@ from pathlib import Path
 
 from foretell.core.app import Phase
 from foretell.core.run import Launch, Machine, Run, RunSpec, State, Usage
-from foretell.measure.environment import build_environment
+from foretell.core.run_environment import RUN_DIRECTORY, RUN_ID, build_environment
 from foretell.measure.gpus import Gpu
-from foretell.measure.machine import RUN_DIRECTORY, RUN_ID, kill_leftovers, read_busy_s
+from foretell.measure.machine import kill_leftovers, read_busy_s
 from foretell.measure.process_tree import Command, CpuTotal, Ending, Limits, Measurement, ProcessProbe
 from foretell.measure.run_lock import RunLock
 from foretell.schedulers.run_files import (

@@ -17,10 +17,9 @@ from foretell.core.app import Combine, Phase
 from foretell.core.errors import OutputError, RunnerError
 from foretell.core.private_files import make_own_folder
 from foretell.core.run import Run
+from foretell.core.run_environment import SAMPLE
 from foretell.core.serialization import from_record, to_record
 from foretell.core.units import render_bytes, render_duration
-from foretell.measure.job_sample import SAMPLE
-from foretell.measure.phases import read_phases
 
 STDOUT, STDERR, SETUP, CLEANUP, RECORD = "stdout.log", "stderr.log", "setup.log", "cleanup.log", "run.json"
 JOB_RECORD = "job.txt"  # written by the script of a scheduler's job
@@ -155,6 +154,8 @@ def read_kept_phases(
     cut = STDOUT in cut_logs(directory, limit_bytes=limit_bytes)
     lost = [phase for phase in phases if cut and phase.pattern is not None and phase.combine in _NEEDS_ALL_LINES]
     kept = [phase for phase in phases if phase not in lost]
+    from foretell.measure.phases import read_phases
+
     values, complaints = read_phases(kept, run_directory=directory, output=directory / STDOUT)
     return values, (*complaints, *(f"phase {phase.name!r}: {_explain_loss(limit_bytes or 0)}" for phase in lost))
 

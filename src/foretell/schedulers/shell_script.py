@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from foretell.core.errors import RunnerError
 from foretell.core.run import Allocation, Launch
+from foretell.core.run_environment import RUN_DIRECTORY
 from foretell.core.units import render_bytes, render_duration
-from foretell.measure.machine import RUN_DIRECTORY
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GRACE_S = 10

@@ -14,7 +14,6 @@ from foretell.core.batch import Batch
 from foretell.core.errors import RunnerError
 from foretell.core.run import Allocation, Launch
 from foretell.core.units import render_clock
-from foretell.measure.machine import build_owner
 from foretell.schedulers.run_files import JOB_RECORD, STDERR, STDOUT
 from foretell.schedulers.shell_script import quote, render_body
 
@@ -236,6 +235,8 @@ def _render_log_watch(limit_bytes: int | None) -> list[str]:
 
 def build_batch(app: str, *, directory: Path, submission: Submission, run_ids: tuple[str, ...] = ()) -> Batch:
     """Return a new batch below that directory, with a name that Slurm accepts unchanged."""
+    from foretell.measure.machine import build_owner
+
     batch_id = uuid.uuid4().hex[:16]
     return Batch(
         id=batch_id,

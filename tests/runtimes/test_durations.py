@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from foretell.campaigns.planning import estimate_durations
 from foretell.core.run import Run, RunSpec, State, Usage
+from foretell.runtimes.durations import estimate_durations
 
 
 def build_spec(*, epochs: int = 20, size: float = 100.0) -> RunSpec:

@@ -1,12 +1,19 @@
-"""What of this process's environment its runs and jobs get: all but what is Foretell's own."""
+"""What a run and Foretell share: variables of the run's environment, and names of files in its folder."""
 
 import os
 from collections.abc import Iterable
 
+SAMPLE = "sample.json"  # what the sampler of a job writes
+
+RUN_ID = "FORETELL_RUN_ID"
+RUN_DIRECTORY = "FORETELL_RUN_DIR"
+OWNER = "FORETELL_OWNER"
+CACHE = "FORETELL_CACHE"
+
 _PREFIX = "FORETELL_"
 # Where a run is, and marks by which it and its processes are found again.
-OF_A_RUN = ("FORETELL_RUN_DIR", "FORETELL_RUN_ID", "FORETELL_OWNER", "FORETELL_BATCH")
-_NEEDED = {"FORETELL_CACHE"}  # where a sampler inside a job finds the benchmark of its node
+OF_A_RUN = (RUN_DIRECTORY, RUN_ID, OWNER, "FORETELL_BATCH")
+_NEEDED = {CACHE}  # where a sampler inside a job finds the benchmark of its node
 # By which libpq, and so a store on PostgreSQL, finds its password.
 _OF_THE_STORE = {"PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE", "PGSSLKEY"}
 
