@@ -1,1 +1,1 @@
-"""What distributed training consumes: measured jobs, and how well it is told of families never seen."""
+"""Compares methods for distributed training on measured ones, held back by family or setting."""
