@@ -1,11 +1,15 @@
 """The catalogue of devices by their makers' figures."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from foretell.core.errors import NotFoundError
+from foretell.core.model_checks import read_positive
+from foretell.core.serialization import from_record
 from foretell.core.units import parse_bytes
 
 
@@ -22,6 +26,18 @@ class Device:
 
 
 _HINT = "Learn your own with 'foretell device learn'."
+
+
+def read_device(record: Mapping[str, Any]) -> Device:
+    """A device with figures above zero, from a file that somebody else may have written.
+
+    Raises:
+        ValueError, TypeError: It has others.
+    """
+    device = from_record(Device, record)
+    for figure in (device.peak_flops, device.bandwidth_bytes, device.units):
+        read_positive(figure)
+    return device
 
 
 def list_devices() -> tuple[Device, ...]:

@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.core.devices import Device
-from foretell.core.serialization import from_record
-
 Array = NDArray[Any]
 
 
@@ -66,14 +63,6 @@ def read_positive(value: Any) -> float:
     if read_number(value) <= 0:
         raise ValueError(f"{value!r} instead of a number above zero")
     return float(value)
-
-
-def read_device(record: Mapping[str, Any]) -> Device:
-    """A device with figures above zero."""
-    device = from_record(Device, record)
-    for figure in (device.peak_flops, device.bandwidth_bytes, device.units):
-        read_positive(figure)
-    return device
 
 
 def read_numbers(values: Mapping[str, Any]) -> dict[str, float]:

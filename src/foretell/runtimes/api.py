@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from foretell.apps.command import build_spec
 from foretell.apps.program_version import warn_of_changes
-from foretell.apps.where import Where
 from foretell.apps.workspace import directory_of, resolve_app
 from foretell.core.app import App, ParameterType, Value
 from foretell.core.errors import NotFoundError
@@ -16,7 +15,6 @@ from foretell.core.model_card import ModelCard, ModelRecord
 from foretell.core.prediction import Prediction
 from foretell.core.run import Allocation, Machine, RunSpec
 from foretell.runtimes.evidence import add_failure_warnings, list_newer
-from foretell.runtimes.explanation import Explanation
 from foretell.runtimes.metrics import DEFAULT_POLICY
 from foretell.runtimes.predictor import DEFAULT_LEVEL, Predictor
 from foretell.runtimes.predictor_files import read_predictor
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from foretell.apps.table_files import Table
+    from foretell.runtimes.explanation import Explanation
 
 Configuration: TypeAlias = Mapping[str, str | Value]
 Configurations: TypeAlias = "Configuration | Sequence[Configuration] | Table | pd.DataFrame"
@@ -91,11 +90,23 @@ def predict(
         known = resolve_app(app, opened)
         predictor = load_predictor(known, opened)
         specs = specify(known, configurations, allocation=usual_allocation(predictor, resources))
-        where = Where(known)
-        check = where.check if isinstance(configurations, Mapping) else where.check_rows
-        check(specs)
+        _check_where(known, specs, single=isinstance(configurations, Mapping))
         predictions = predictor.predict(specs, level=level, risk=risk, retry_cost=retry_cost) if specs else []
         return add_failure_warnings(known.name, predictions, opened)
+
+
+def _check_where(app: App, specs: Sequence[RunSpec], *, single: bool) -> None:
+    """Refuse configurations that the app's conditions exclude; those of a table are named by their rows.
+
+    Raises:
+        SpecError: There are some.
+    """
+    if not app.where:
+        return
+    from foretell.apps.where import Where
+
+    where = Where(app)
+    (where.check if single else where.check_rows)(specs)
 
 
 def specify(app: App, configurations: Configurations, *, allocation: Allocation) -> list[RunSpec]:
@@ -146,7 +157,7 @@ def explain(
     resources: Mapping[str, int] = MappingProxyType({}),
     machine: Machine | None = None,
     level: float = DEFAULT_LEVEL,
-) -> Explanation:
+) -> "Explanation":
     """What drives the time and memory of a configuration, and where their uncertainty comes from.
 
     Parameters that are not given take a usual value: from the middle of those measured.
@@ -163,7 +174,7 @@ def explain(
     settings = {**_find_usual(known, explaining.find_usual_values(predictor)), **configuration}
     spec = build_spec(known, settings, allocation=usual_allocation(predictor, resources))
     if configuration:  # the usual values alone are nobody's question
-        Where(known).check([spec])
+        _check_where(known, [spec], single=True)
     return explaining.explain(predictor, spec, machine=machine, level=level)
 
 

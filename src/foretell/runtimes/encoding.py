@@ -229,7 +229,11 @@ def _number(value: object) -> float:
 
 
 def _is_measured(numbers: NDArray[np.float64], field: Field) -> NDArray[np.bool_]:
-    return np.asarray(np.isnan(numbers) | (np.isin(numbers, field.grid) if field.grid else True))
+    if not field.grid:
+        return np.ones(len(numbers), dtype=bool)
+    grid = np.array(field.grid)
+    nearest = grid[np.minimum(np.searchsorted(grid, numbers), len(grid) - 1)]
+    return np.asarray(np.isnan(numbers) | (numbers == nearest))
 
 
 def _beyond(column: Column, field: Field) -> NDArray[np.float64]:

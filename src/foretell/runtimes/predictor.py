@@ -280,7 +280,7 @@ class Predictor:
     def _bounds(self, name: str, values: Mapping[str, Floats], rows: EncodedRows, question: Question) -> Bounds:
         outlay = MEMORY_OUTLAY if name == MEMORY else TIME_OUTLAY
         marginal, found = self.marginals.get(ELAPSED if name == CUSTOM else name), None
-        for number in np.unique(rows.regime):
+        for number in sorted(set(rows.regime.tolist())):
             used = self._used(name, REGIMES[number], self.spreads)
             value, spread = values[self._used(name, REGIMES[number], values)], self.spreads[used]
             widths, here = self._widths(name, used, rows), self._allow_for_saturation(used, rows, question)
@@ -410,7 +410,7 @@ class Predictor:
         measured = next((field.levels for field in self.encoder.fields if field.name == MACHINE_CPU), None)
         if asked is None or measured is None:
             return np.zeros(rows, dtype=bool)
-        return ~np.isin(asked.astype(str), measured)
+        return ~np.isin(asked.astype(str).astype(object), np.array(measured, dtype=object))
 
 
 def _is_used(name: str, rows: EncodedRows) -> bool:
@@ -422,7 +422,7 @@ def _is_used(name: str, rows: EncodedRows) -> bool:
         return True
     used = {
         name.removesuffix(regime) + other
-        for present in np.unique(rows.regime)
+        for present in set(rows.regime.tolist())
         for other in _USED_WHERE[REGIMES[present]][:-1]
     }
     return name in used

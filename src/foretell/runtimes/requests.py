@@ -111,7 +111,7 @@ def plan_for_widths(
     Many widths share a few plans: the nearest one, at the same ranks of the spread. In between its neighbours it would
     mix plans that bet on different things, and cost more than either.
     """
-    planned = np.unique(widths)
+    planned = _sort_distinct(widths)
     if len(planned) > _MOST_PLANS:
         planned = np.geomspace(planned[0], planned[-1], _MOST_PLANS)
     safe = max(spread.upper(risk), 0.0)
@@ -189,7 +189,13 @@ def _plan_after(floor: float, stages: list[_Stage], ratios: Ratios, outlay: Outl
 def _list_halves(values: Floats) -> Floats:
     """The values, their halves, quarters and so on, down to the least value."""
     halves = (values * 0.5 ** np.arange(_HALVINGS + 1)[:, None]).ravel()
-    return np.unique(halves[halves >= values[0]])
+    return _sort_distinct(halves[halves >= values[0]])
+
+
+def _sort_distinct(values: Floats) -> Floats:
+    """As ``np.unique``, which would import masked arrays: a tenth of the time of a prediction."""
+    ordered = np.sort(values)
+    return ordered[np.append(True, np.diff(ordered) > 0)]
 
 
 def _doubling_cost(requests: Floats, ratios: Ratios, outlay: Outlay) -> Floats:
