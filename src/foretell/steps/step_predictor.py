@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from foretell.core.devices import Device, find_device, list_devices
+from foretell.core.devices import Device, find_device, list_devices, read_device
 from foretell.core.errors import Mistake, NotFoundError, SpecError, StoreError
 from foretell.core.intervals import NO_SPREAD, QuantileSpread, build_estimate
-from foretell.core.model_checks import read_device, read_rising
+from foretell.core.model_checks import read_rising
 from foretell.core.model_files import load_model, save_model
 from foretell.core.prediction import Estimate
 from foretell.core.warning import PredictionWarning, build_warning
