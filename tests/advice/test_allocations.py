@@ -47,7 +47,7 @@ def test_counts_that_were_measured_and_fit() -> None:
     assert cores_of(CPU, cores={0, 3, 40, 41}) == [3, 40]
 
 
-def test_a_gpu_partition_wants_a_gpu_used() -> None:
+def test_a_gpu_partition_requires_a_gpu() -> None:
     assert gpus_of(site_of(GPU)) == [1, 2, 3]
     assert gpus_of(site_of(GPU), gpus={0}) == []
     assert gpus_of(site_of(GPU), gpus={0, 2, 8}) == [2]

@@ -28,7 +28,7 @@ from foretell.core.site import Billing, Site
 pytestmark = pytest.mark.slow
 
 MEGABYTE = 2**20
-# Waits until it may go on; says on the way how often it was started.
+# Waits until it may continue; records how often it was started.
 _APP = """\
 name: waiter-{number}
 shell: 'echo x >>"$PARAM_app_dir/starts"; until [ -e "$PARAM_app_dir/go" ]; do sleep 0.1; done; sleep 0.$PARAM_n'
@@ -97,7 +97,7 @@ def test_a_job_that_fits_is_submitted_once_and_stored(app: App, site: Site) -> N
 
 
 class _Impatience(threading.Thread):
-    """Lets the first attempt run out of time, and what comes after it go on."""
+    """Lets the first attempt run out of time, and later ones complete."""
 
     def __init__(self, cluster: Cluster, app: App) -> None:
         super().__init__(daemon=True)
@@ -158,7 +158,7 @@ def test_time_is_raised_up_to_the_users_limit(app: App) -> None:
     done = foretell.run(app, ask(price(api_places.discover_site()), max_time_s=240.0, on_limit="double"))
     assert [attempt.asked.walltime_s for attempt in done.attempts] == [60.0, 120.0, 240.0]
     assert not done.completed
-    assert done.why_stopped == "it ran out of time, and 4 min 00 s is the most that may be asked for"
+    assert done.why_stopped == "it ran out of time, and 4 min 00 s is the most that may be requested"
     assert {attempt.asked.memory_bytes for attempt in done.attempts} == {done.attempts[0].asked.memory_bytes}
 
 
@@ -221,11 +221,11 @@ def left_behind(app: App, fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 
     done = foretell.run(app, ask(price(api_places.discover_site())), on_progress=leave)
     assert done.attempts == ()
-    assert "goes on" in done.why_stopped
+    assert "the job continues" in done.why_stopped
     return app
 
 
-def test_the_same_command_goes_on_with_a_job_left_behind(left_behind: App) -> None:
+def test_the_same_command_resumes_a_job_left_behind(left_behind: App) -> None:
     let_go(left_behind)
     done = foretell.run(left_behind, ask(price(api_places.discover_site())))
     assert done.completed
@@ -263,12 +263,12 @@ def list_options(script: str, name: str) -> list[str]:
     return re.findall(rf"^#SBATCH --{name}=(.*)$", script, re.MULTILINE)
 
 
-def test_limits_that_nothing_meets_are_told_before_anything_is_submitted(app: App, fake_slurm: FakeSlurm) -> None:
+def test_limits_that_nothing_meets_are_an_error_before_anything_is_submitted(app: App, fake_slurm: FakeSlurm) -> None:
     with pytest.raises(InfeasibleError, match="max-time"):
         foretell.run(app, ask(price(api_places.discover_site()), max_time_s=0.5))
     assert fake_slurm.run("squeue", "-h", "-t", "all") == ""
 
 
-def test_an_unknown_way_to_go_on_is_told(app: App) -> None:
+def test_an_unknown_on_limit_is_an_error(app: App) -> None:
     with pytest.raises(NotFoundError, match="least-cost"):
         foretell.run(app, JobRequest(configuration={"n": 5}, on_limit="triple"))

@@ -175,7 +175,7 @@ def test_requests_are_cut_to_what_the_node_gives(build_choice: BuildChoice) -> N
 
 def test_where_no_node_gives_the_request_the_reason_says_so(build_choice: BuildChoice) -> None:
     found = choose(build_choice([(1, _HOUR, 0)], max_walltime_s=_HOUR + 60), Cheapest())
-    assert "no more than the node gives, and is too small with" in found.why
+    assert "limited by the node, and is too small with" in found.why
     assert "too small" not in choose(build_choice([(1, _HOUR, 0)], max_walltime_s=9 * _HOUR), Cheapest()).why
 
 
@@ -257,11 +257,11 @@ def test_offer_that_is_better_for_certain_goes_before_measured_ones(build_choice
     assert choose(unsure, Cheapest(max_time_s=_HOUR)).picked.allocation.cores == 4
 
 
-def test_offer_nobody_measured_comes_with_advice(build_choice: BuildChoice) -> None:
+def test_an_offer_that_was_not_measured_comes_with_advice(build_choice: BuildChoice) -> None:
     choice = build_choice([(1, 600.0, 0), (4, _HOUR, 0)], measured=[False, True])
     found = choose(choice, Cheapest(max_time_s=1200.0))
     assert found.picked.allocation.cores == 1
-    assert "no such allocation was measured" in found.why
+    assert "such an allocation was not measured" in found.why
 
 
 def test_risk_is_asked_for_the_requests_made(build_choice: BuildChoice) -> None:
@@ -308,6 +308,6 @@ def test_limits_choose_the_policy(limits: dict[str, float | Decimal], prefer: st
     assert choose_policy(**limits, prefer=prefer).best == best  # type: ignore[arg-type]
 
 
-def test_what_nobody_can_prefer_is_told() -> None:
+def test_an_unknown_preference_is_an_error() -> None:
     with pytest.raises(SpecError, match="prefer: found 'quick'; expected auto or cheapest or fastest"):
         choose_policy(prefer="quick")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.advice.retries import Ceiling, Doubling, LeastCost, Raise, raise_request
+from foretell.advice.retries import Ceiling, Doubling, LeastCost, RaisePolicy, raise_request
 from foretell.core.prediction import Request
 from foretell.core.run import Allocation, State
 
@@ -21,7 +21,7 @@ POLICIES = [Doubling(), LeastCost(PLANNED)]
 
 @pytest.mark.parametrize("by", POLICIES)
 @given(walltime=st.integers(1, 10**6), memory=st.integers(1, 2**45), state=st.sampled_from(sorted(State)))
-def test_only_what_ran_out_is_raised(by: Raise, walltime: int, memory: int, state: State) -> None:
+def test_only_what_ran_out_is_raised(by: RaisePolicy, walltime: int, memory: int, state: State) -> None:
     asked = Allocation(cores=4, walltime_s=float(walltime), memory_bytes=memory)
     raised = raise_request(asked, state, by=by, ceiling=Ceiling())
     if state not in (State.TIMED_OUT, State.OUT_OF_MEMORY):
@@ -59,7 +59,7 @@ def test_the_ceiling_is_asked_for_once() -> None:
     assert isinstance(raised, Allocation)
     assert raised.walltime_s == 700.0
     assert raise_request(raised, State.TIMED_OUT, by=Doubling(), ceiling=ceiling) == (
-        "it ran out of time, and 11 min 40 s is the most that may be asked for"
+        "it ran out of time, and 11 min 40 s is the most that may be requested"
     )
     full = Allocation(memory_bytes=5 * GIGABYTE, walltime_s=60.0)
     assert "5 GB is the most" in str(raise_request(full, State.OUT_OF_MEMORY, by=Doubling(), ceiling=ceiling))

@@ -79,13 +79,13 @@ class TestSite:
     def test_a_limit_of_years_is_none(self) -> None:
         assert make_node(max_walltime_s=3 * 366 * 86400.0).max_walltime_s is None
 
-    def test_the_most_common_kind_stands_for_a_mixed_partition(self) -> None:
+    def test_a_mixed_partition_is_the_most_common_kind(self) -> None:
         small = NodeGroup(count=5, up=5, cores=8, memory_bytes=32 * GIGABYTE)
         site = build_site(make_cluster(Partition(name="all", node_groups=(FAT, small, THIN))), as_of=TODAY)
         (node,) = site.node_types
         assert (node.cores, node.memory_bytes, node.gpus) == (48, 180 * GIGABYTE, 0)
         assert node.max_nodes == 42  # those with more memory can stand in, those with fewer cores cannot
-        assert "Behind all, too: 5 nodes with 8 cores, 32 GB, 2 nodes with 48 cores, 720 GB." in site.notes
+        assert "Also in all: 5 nodes with 8 cores, 32 GB, 2 nodes with 48 cores, 720 GB." in site.notes
 
     def test_nodes_with_gpus_and_without_are_two_node_types(self) -> None:
         other = replace(GPU, count=1, gpu_model="p100")
@@ -95,7 +95,7 @@ class TestSite:
         assert [(node.name, node.partition, node.gpus, node.max_nodes) for node in site.node_types] == [
             ("all", "all", 0, 3), ("all-gpu-2", "all", 2, 3), ("all-gpu", "all-gpu", 2, 4),
         ]  # fmt: skip
-        assert "Behind all, too: 1 node with 32 cores, 250 GB and 2 x p100." in site.notes
+        assert "Also in all: 1 node with 32 cores, 250 GB and 2 x p100." in site.notes
 
     def test_nodes_that_differ_in_features_alone_are_one_kind(self) -> None:
         others = NodeGroup(count=3, up=0, cores=48, memory_bytes=180 * GIGABYTE, features=("rack2",))
@@ -103,7 +103,7 @@ class TestSite:
         assert site.node_types[0].max_nodes == 43
         assert "too" not in site.notes
 
-    def test_partitions_nobody_can_use_are_left_out_and_named(self) -> None:
+    def test_closed_partitions_are_left_out_and_named(self) -> None:
         site = build_site(
             make_cluster(
                 Partition(name="thin", node_groups=(THIN,)),
@@ -116,7 +116,7 @@ class TestSite:
         assert [node.name for node in site.node_types] == ["thin"]
         assert "old (closed), empty (without nodes), odd name (with a name no site file takes)" in site.notes
 
-    def test_hardware_threads_are_told(self) -> None:
+    def test_hardware_threads_are_noted(self) -> None:
         threads = NodeGroup(count=1, up=1, cores=96, memory_bytes=GIGABYTE, threads_per_core=2)
         site = build_site(make_cluster(Partition(name="smt", node_groups=(threads,))), as_of=TODAY)
         assert "Cores of smt are hardware threads, 2 of each core." in site.notes
@@ -184,7 +184,7 @@ class TestFile:
     def test_so_does_every_shipped_site(self, site: Site) -> None:
         assert parse_sites(render_site_file(site), source="written") == (site,)
 
-    def test_prices_are_waiting_to_be_filled_in(self) -> None:
+    def test_prices_are_to_be_filled_in(self) -> None:
         text = render_site_file(build_site(make_cluster(Partition(name="p", node_groups=(THIN,))), as_of=TODAY))
         filled = text.replace('# billing = "core-hours"', 'billing = "core-hours"').replace(
             "# price_per_core_h", "price_per_core_h"

@@ -64,7 +64,7 @@ class TestCatalogue:
         assert set(pitzer.node_types) == {node for node in osc.node_types if node.cluster == "pitzer"}
         assert (pitzer.currency, pitzer.scheduler, pitzer.source) == (osc.currency, osc.scheduler, osc.source)
 
-    def test_no_job_is_sent_to_a_cluster_that_is_switched_off(self) -> None:
+    def test_no_job_is_sent_to_a_cluster_that_is_retired(self) -> None:
         assert not any("owens" in node.name for node in get_site("osc").node_types)
 
     def test_a_node_type_is_found_by_its_name_where_partitions_share_theirs(self) -> None:
@@ -170,16 +170,16 @@ class TestParsing:
         kept = "\n".join(line for line in MINIMAL.splitlines() if not line.startswith(f"{key} ="))
         assert list(mistakes_of(f"{kept}\n{key} = {value}\n")) == [f"site mine, node thin, {key}"]
 
-    def test_two_node_types_behind_one_partition_are_refused(self) -> None:
+    def test_two_node_types_in_one_partition_are_refused(self) -> None:
         text = MINIMAL + '[sites.mine.nodes.fat]\npartition = "thin"\ncores = 8\nmemory = "1GB"\n'
-        assert mistakes_of(text) == {"site mine": "2 node types behind partition thin"}
+        assert mistakes_of(text) == {"site mine": "2 node types in partition thin"}
 
-    def test_unless_the_gpus_asked_for_tell_them_apart(self) -> None:
+    def test_unless_the_requested_gpus_distinguish_them(self) -> None:
         text = MINIMAL + '[sites.mine.nodes.gpu]\npartition = "thin"\ncores = 8\nmemory = "1GB"\ngpus = 2\n'
         (site,) = parse_sites(text, source="my.toml")
         assert [(node.name, node.partition) for node in site.node_types] == [("thin", "thin"), ("gpu", "thin")]
         more = text + '[sites.mine.nodes.more]\npartition = "thin"\ncores = 8\nmemory = "1GB"\ngpus = 4\n'
-        assert mistakes_of(more) == {"site mine": "2 node types behind partition thin"}
+        assert mistakes_of(more) == {"site mine": "2 node types in partition thin"}
 
     @pytest.mark.parametrize(
         "text",

@@ -385,7 +385,7 @@ def test_where_runs_are_made_is_read(read: Read) -> None:
         ("slurm", "{partition: my cpus}", "slurm.partition", "without blanks"),
         ("slurm", "{sample: maybe}", "slurm.sample", "true or false"),
         ("slurm", "{options: {time: 10}}", "slurm.options.time", "time_limit in the app file"),
-        ("slurm", "{options: {array: 1-5}}", "slurm.options.array", "by themselves"),
+        ("slurm", "{options: {array: 1-5}}", "slurm.options.array", "automatically"),
         ("slurm", "{options: {clusters: c}}", "slurm.options.clusters", "slurm.cluster"),
         ("slurm", "{options: {--qos: long}}", "slurm.options.--qos", "without dashes"),
         ("slurm", "{options: {comment: a b}}", "slurm.options.comment", "without blanks"),

@@ -27,7 +27,7 @@ def test_figures_are_those_of_gpus() -> None:
         assert 8 << 30 <= device.memory_bytes <= 80 << 30
 
 
-def test_an_unknown_device_is_told_with_the_known_ones() -> None:
+def test_the_error_of_an_unknown_device_lists_the_known_ones() -> None:
     with pytest.raises(NotFoundError, match=r"no device named 'B9000'.*2080Ti.*T4.*foretell device learn"):
         get_device("B9000")
     assert find_device("B9000") is None

@@ -1,4 +1,4 @@
-"""Every noun survives being written as JSON and read again."""
+"""Every value is the same after it was written as JSON and read again."""
 
 import dataclasses
 import inspect
@@ -23,24 +23,25 @@ from foretell.core.serialization import from_record, to_record
 from foretell.core.warning import PredictionWarning
 
 
-def _nouns(module: ModuleType) -> list[type]:
+def _list_kinds(module: ModuleType) -> list[type]:
     return [
-        noun
-        for _, noun in inspect.getmembers(module, inspect.isclass)
-        if dataclasses.is_dataclass(noun) and noun.__module__ == module.__name__
+        kind
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__
     ]
 
 
 _NOT_IN_JSON = {ModelRecord, ImportResult}  # one holds bytes, the other is shown and never read again
-_NOUNS = sorted(
-    {noun for module in (app, learned, plan, prediction, run, site, warning) for noun in _nouns(module)} - _NOT_IN_JSON,
-    key=lambda noun: noun.__name__,
+_KINDS = sorted(
+    {kind for module in (app, learned, plan, prediction, run, site, warning) for kind in _list_kinds(module)}
+    - _NOT_IN_JSON,
+    key=lambda kind: kind.__name__,
 )
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _plain_values() -> None:
-    """What stands for a number, a text or a time in any noun: finite, and short enough to be quick."""
+    """Strategies of numbers, texts and times: finite, and short enough to be quick."""
     st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
     st.register_type_strategy(Decimal, st.decimals(allow_nan=False, allow_infinity=False))
     st.register_type_strategy(str, st.text(max_size=5))
@@ -52,20 +53,20 @@ def _plain_values() -> None:
     )
 
 
-@pytest.mark.parametrize("noun", _NOUNS, ids=lambda noun: noun.__name__)
+@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.__name__)
 @given(data=st.data())
 @settings(max_examples=8, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-def test_nouns_come_back_equal(noun: type, data: st.DataObject) -> None:
-    value = data.draw(st.from_type(noun))
+def test_values_come_back_equal(kind: type, data: st.DataObject) -> None:
+    value = data.draw(st.from_type(kind))
     record = json.loads(json.dumps(to_record(value)))
-    assert from_record(noun, record) == value
+    assert from_record(kind, record) == value
 
 
 def test_field_a_record_lacks_takes_its_default() -> None:
     assert from_record(App, {"name": "demo"}) == App(name="demo")
 
 
-def test_field_the_noun_lacks_is_ignored() -> None:
+def test_field_the_class_lacks_is_ignored() -> None:
     assert from_record(App, {"name": "demo", "from_the_future": 1}) == App(name="demo")
 
 

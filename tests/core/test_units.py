@@ -1,4 +1,4 @@
-"""What people write is read; what we write can be read again; anything else is an error in words."""
+"""Units are parsed as people write them; what is rendered can be parsed again; anything else is a clear error."""
 
 import math
 from collections.abc import Callable
@@ -204,7 +204,7 @@ def test_rates_are_in_bits_or_bytes(text: str, bytes_per_s: float) -> None:
     "text", ["", "10", "10 apples", "Gb", "-1Gb", "0Gb", "1e3Mb", "10Gb/h", f"{'9' * 400}Gb", "nan"]
 )
 def test_what_is_no_rate_says_how_to_write_one(text: str) -> None:
-    with pytest.raises(ValueError, match="is no rate; write for example 10Gb"):
+    with pytest.raises(ValueError, match="is not a rate; write for example 10Gb"):
         parse_rate(text)
 
 

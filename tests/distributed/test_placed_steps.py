@@ -35,7 +35,7 @@ def test_empty_cells_are_not_known() -> None:
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
-        ({"gpus": "4,4"}, r"row 1, column gpus: '4,4' is no placement; .* 2x8"),
+        ({"gpus": "4,4"}, r"row 1, column gpus: '4,4' is not a placement; .* 2x8"),
         ({"gpus": 0}, "row 1, column gpus"),
         ({"batch": 0}, "row 1, column batch: '0'; expected a finite number above 0"),
         ({"step_s": "fast"}, "row 1, column step_s: 'fast'; expected a finite number"),
@@ -44,7 +44,7 @@ def test_empty_cells_are_not_known() -> None:
         ({"sync_s": -1}, "row 1, column sync_s: '-1'; expected a finite number, not below 0"),
         ({"sync_s": 0.3}, "row 1: sync_s 0.3 is not below step_s 0.25; expected the part of the step that waits"),
         ({"gpus": (4, 4)}, "row 1, column gpus: .* expected one value"),
-        ({"link": "fast"}, "row 1, column link: 'fast' is no rate"),
+        ({"link": "fast"}, "row 1, column link: 'fast' is not a rate"),
         (
             {"device": "abacus"},
             "row 1, column device: unknown device 'abacus'.*foretell device list.* leave the cell empty",

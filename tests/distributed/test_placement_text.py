@@ -42,5 +42,5 @@ def test_placements_are_read_and_written(text: str, gpus: tuple[int, ...], again
     ],
 )
 def test_what_is_none_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no placement; write for example 8, 4\+2 .* or 2x8.* at most"):
+    with pytest.raises(ValueError, match=r"is not a placement; write for example 8, 4\+2 .* or 2x8.* at most"):
         parse_placement(text)

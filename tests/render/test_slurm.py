@@ -101,15 +101,15 @@ def test_a_job_seen_through(execution: Execution, to_text: ToText, check_golden:
 
 
 def test_a_job_that_was_given_up(execution: Execution, to_text: ToText) -> None:
-    why = "it ran out of time, and 7 d 00 h is the most that may be asked for"
+    why = "it ran out of time, and 7 d 00 h is the most that may be requested"
     text = to_text(render_execution(replace(execution, attempts=execution.attempts[:1], why_stopped=why)))
     assert "timed out after 1 attempt" in text
     assert f"Stopped: {why}" in text
 
 
 def test_a_job_left_alone(execution: Execution, to_text: ToText) -> None:
-    left = replace(execution, attempts=(), why_stopped="you left; the job goes on")
-    assert to_text(render_execution(left)) == "fcnet: you left; the job goes on\n"
+    left = replace(execution, attempts=(), why_stopped="interrupted; the job continues")
+    assert to_text(render_execution(left)) == "fcnet: interrupted; the job continues\n"
 
 
 def test_a_record_of_a_job_has_its_bill(execution: Execution) -> None:

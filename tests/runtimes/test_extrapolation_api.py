@@ -100,7 +100,7 @@ def test_runs_of_unknown_architecture_are_taken_to_be_of_this_machine(imported: 
     assert {offer.allocation.node_type for offer in found.offers} == {"small", "large"}
     reasons = {rejection.allocation.node_type: rejection.reason for rejection in found.rejections}
     assert reasons["arm"] == (
-        "aarch64 nodes; no run names its own, so x86_64 is assumed, as here (--extrapolate allows it)"
+        "aarch64 nodes; the runs name none, so x86_64 is assumed, as here (--extrapolate allows it)"
     )
 
 
@@ -109,5 +109,5 @@ def test_another_architecture_than_the_assumed_one_was_not_measured(imported: Pa
     arm = [offer for offer in found.offers if offer.allocation.node_type == "arm"]
     assert arm
     assert not any(offer.measured for offer in arm)
-    assert all("aarch64 nodes; no run names its own" in " ".join(map(str, offer.prediction.warnings)) for offer in arm)
+    assert all("aarch64 nodes; the runs name none" in " ".join(map(str, offer.prediction.warnings)) for offer in arm)
     assert any(offer.measured for offer in found.offers if offer.allocation.node_type == "small")

@@ -1,4 +1,4 @@
-"""From a configuration and a site to offers, the pick, and its job script."""
+"""Recommendations for a configuration at a site, and job scripts."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -38,8 +38,8 @@ _Options: TypeAlias = list[tuple[NodeType, Allocation]]
 _SHELL = "shell"
 _ON_REQUEST = "--extrapolate allows it"
 _NODE_COUNTS = (1, 2, 4, 8, 16)
-_RECENT = 300  # runs among which a partition's nodes are looked for
-FARTHEST = 4  # times as many cores, GPUs or nodes as in any run, or as few: beyond, only on request
+_RECENT = 300  # runs that are searched for the nodes of a partition
+MAX_EXTRAPOLATION = 4  # times the most cores, GPUs or nodes of the runs, or the fewest: beyond, only on request
 
 
 def recommend(
@@ -54,10 +54,10 @@ def recommend(
     retry_cost: float | None = None,
     extrapolate: bool = False,
 ) -> Recommendation:
-    """Every allocation of the site the job could use, ranked, and the one to take.
+    """All allocations of the site that the job could use, ranked, and the best one.
 
-    Allocations more than ``FARTHEST`` times as large or as small as those of the runs, and nodes of another
-    architecture, are considered only with ``extrapolate``. Where the runs do not name theirs, it is this machine's.
+    Allocations more than ``MAX_EXTRAPOLATION`` times as large or as small as those of the runs, and nodes of another
+    architecture, are considered only with ``extrapolate``. Runs without a known architecture have this machine's.
 
     Raises:
         InfeasibleError: if nothing works, or nothing within the policy's limits.
@@ -108,7 +108,7 @@ class RankedPairs:
     ranking: Ranking
 
     def best(self) -> "pd.DataFrame":
-        """The first choice for each configuration, with what it takes and costs; no row where nothing works."""
+        """The best allocation of each configuration, with its time and cost; no row where nothing works."""
         ranking, first = self.ranking, self.ranking.order[:, 0]
         rows = np.flatnonzero(ranking.verdict[np.arange(len(first)), first] == WORKS)
         at = rows, first[rows]
@@ -166,9 +166,9 @@ def rank_pairs(
 def render_script(
     app: App | str | Path, offer: Offer, site: Site, *, store: StoreLike | RunReader = None, account: str | None = None
 ) -> str:
-    """The job script for an offer: for ``sbatch``, or for a shell where there is no scheduler.
+    """The job script for an offer: for ``sbatch``, or for a shell if there is no scheduler.
 
-    Of an app that is only named, and in a store that others can write, the command is left out: it may be anybody's.
+    The command of an app that is only named is left out if others can write to the store, as it may be theirs.
     """
     with reading_store(store, directory_of(app), or_empty=True) as opened:
         known = resolve_app(app, opened)
@@ -203,7 +203,7 @@ def _leave_out_command(app: App) -> Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Architectures:
-    """Those that runs were made on; ``assumed`` where no run names one, as those of ``runs import``."""
+    """The architectures of the runs; ``assumed`` if no run names one, as after ``runs import``."""
 
     names: tuple[str, ...]
     assumed: bool
@@ -224,13 +224,11 @@ class _Architectures:
     def describe(self) -> str:
         names = " and ".join(self.names)
         return (
-            f"no run names its own, so {names} is assumed, as here"
-            if self.assumed
-            else f"the runs were made on {names}"
+            f"the runs name none, so {names} is assumed, as here" if self.assumed else f"the runs were made on {names}"
         )
 
     def list_warnings(self, node: NodeType) -> tuple[PredictionWarning, ...]:
-        """What the models cannot know: they have no column for what no run names."""
+        """For what the models cannot know, as no run names an architecture."""
         if self.include(node) or not self.assumed:
             return ()
         text = f"{node.architecture} nodes; {self.describe()}"
@@ -240,7 +238,7 @@ class _Architectures:
 def _list_options(
     site: Site, predictor: Predictor, architectures: _Architectures, *, extrapolate: bool
 ) -> tuple[_Options, list[Rejection]]:
-    """The allocations to weigh. A resource that never varied in the runs stays as it was: nothing else is known."""
+    """The allocations to rank. A resource that never varied in the runs stays as it was."""
     cores, gpus, nodes = (predictor.measured_counts(name) for name in ("cores", "gpus", "nodes"))
     listed = list_allocations(site, cores=cores, gpus=gpus, nodes=nodes or _NODE_COUNTS)
     too_far = {} if extrapolate else {option: _why_too_far(predictor, architectures, *option) for option in listed}
@@ -260,13 +258,13 @@ def _list_options(
 
 
 def _why_too_far(predictor: Predictor, architectures: _Architectures, node: NodeType, allocation: Allocation) -> str:
-    """Why nothing can be said of an allocation by the runs there are; empty if something can."""
+    """Why an allocation cannot be predicted from the runs; empty if it can."""
     if not architectures.include(node):
         return f"{node.architecture} nodes; {architectures.describe()} ({_ON_REQUEST})"
     for name in ("cores", "gpus", "nodes"):
         low, high = predictor.measured_range(name)
         asked = getattr(allocation, name)
-        if asked > FARTHEST * high or asked * FARTHEST < low:
+        if asked > MAX_EXTRAPOLATION * high or asked * MAX_EXTRAPOLATION < low:
             return f"{asked} {name}; the runs had {low:g} to {high:g} ({_ON_REQUEST})"
     return ""
 
@@ -295,7 +293,7 @@ def _why_not(node: NodeType, cores: Collection[int] | None, gpus: Collection[int
     if cores is not None and min(cores) > node.cores:
         return f"runs used {min(cores)} cores; a node has {node.cores}"
     if gpus is not None and 0 in gpus and node.gpus:
-        return "no run used a GPU, and these nodes are for jobs that do"
+        return "no run used a GPU, and these nodes are for jobs with GPUs"
     return f"runs used {_render(gpus)} GPUs; a node has {node.gpus}"
 
 
@@ -304,7 +302,7 @@ def _render(counts: Collection[int] | None) -> str:
 
 
 def _find_machines(app: App, site: Site, store: RunReader) -> dict[str, Machine]:
-    """Nodes of partitions whose CPU the site does not name, as the app's own runs there have seen them."""
+    """Nodes of partitions whose CPU the site does not name, from the app's own runs there."""
     unnamed = {node.partition: node for node in site.node_types if not node.cpu_model}
     if not unnamed:
         return {}

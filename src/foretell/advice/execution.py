@@ -1,4 +1,4 @@
-"""Recommends a request, submits it, raises what was too small, and keeps what happened."""
+"""Recommends a request, submits it, raises it where it was too small, and stores the runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -36,10 +36,10 @@ _SHELL = "shell"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """What a user wants run, and within which limits.
+    """The job that a user wants to run, and its limits.
 
-    ``walltime_s`` and ``memory_bytes`` are asked for at first in place of what is recommended. ``on_limit`` says what
-    to do where that was too small: ask for the next request of least expected cost, for twice as much, or stop.
+    ``walltime_s`` and ``memory_bytes`` replace what is recommended in the first request. ``on_limit`` says what to do
+    if that was too small: submit the next request of least expected cost, request twice as much, or stop.
     """
 
     configuration: Configuration
@@ -64,19 +64,19 @@ def run(
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_start: Callable[[Recommendation, Allocation], None] = lambda *_: None,
 ) -> Execution:
-    """Recommend, submit, wait; where time or memory ran out, ask for more of it; store the run.
+    """Recommend, submit and wait; request more if time or memory ran out; store the run.
 
     Raises:
         InfeasibleError: if nothing works, or nothing within the limits.
-        NotFoundError: if there is no such app or site, no model yet, or no such way to go on.
-        ProgramChangedError: if what the app runs is no longer what made the stored runs.
-        SpecError: if there is nothing of that name to prefer, or what is said of Slurm is for a site without it.
+        NotFoundError: if there is no such app or site, no model yet, or no such ``on_limit``.
+        ProgramChangedError: if the program has changed since the stored runs were made.
+        SpecError: if ``prefer`` is unknown, or there are Slurm options for a site without Slurm.
         RunnerError: if it cannot be submitted.
     """
     with using_store(store, directory_of(app)) as opened:
         job = _prepare(app, request, opened)
         on_start(job.recommendation, job.asked)
-        return _see_through(job, opened, on_progress)
+        return _run_attempts(job, opened, on_progress)
 
 
 def preview(app: App | str | Path, request: JobRequest, *, store: StoreLike = None) -> tuple[Recommendation, str]:
@@ -85,7 +85,7 @@ def preview(app: App | str | Path, request: JobRequest, *, store: StoreLike = No
     Raises:
         InfeasibleError: if nothing works, or nothing within the limits.
         NotFoundError: if there is no such app or site, or no model yet.
-        SpecError: if there is nothing of that name to prefer, or what is said of Slurm is for a site without it.
+        SpecError: if ``prefer`` is unknown, or there are Slurm options for a site without Slurm.
     """
     with using_store(store, directory_of(app)) as opened:
         job = _prepare(app, request, opened)
@@ -121,7 +121,7 @@ class _Job:
         return RunnerOptions(runner="slurm", submission=self.request.submission.over(base))
 
     def specify(self, asked: Allocation, *, repetition: int = 0) -> RunSpec:
-        # On this machine there is one place, and the runs of campaigns name none.
+        # Runs of campaigns on this machine name no partition either.
         allocation = replace(asked, partition=None, node_type=None) if self.site.scheduler == _SHELL else asked
         parameters = self.offer.prediction.parameters
         return RunSpec(
@@ -147,7 +147,7 @@ class _Job:
         return f"{array}\n# ---- task-0.sh ----\n{render_task_script(launch, allocation=spec.allocation)}"
 
     def bill(self, run: Run, asked: Allocation) -> Decimal:
-        """For what it was given, as long as it had it; what nobody accounts for is taken as asked and measured."""
+        """The cost of what was allocated; without accounting, of what was requested, for the measured time."""
         if run.allocated is not None and run.started_at is not None and run.ended_at is not None:
             return charge(self.node, run.allocated, (run.ended_at - run.started_at).total_seconds())
         return charge(self.node, asked, run.usage.elapsed_s if run.usage is not None else 0.0)
@@ -155,7 +155,7 @@ class _Job:
 
 def _prepare(app: App | str | Path, request: JobRequest, store: RunStore) -> _Job:
     if request.on_limit not in ON_LIMIT:
-        raise NotFoundError("way to go on at a limit", request.on_limit, known=ON_LIMIT)
+        raise NotFoundError("way to continue at a limit", request.on_limit, known=ON_LIMIT)
     known = resolve_own_app(app, store)
     check_unchanged(known, store)
     site = find_site(request.site) if isinstance(request.site, str) else request.site
@@ -183,7 +183,7 @@ def _prepare(app: App | str | Path, request: JobRequest, store: RunStore) -> _Jo
     return _Job(app=known, request=request, site=site, node=node, recommendation=recommendation, asked=asked)
 
 
-def _see_through(job: _Job, store: RunStore, on_progress: Callable[[Progress], None]) -> Execution:
+def _run_attempts(job: _Job, store: RunStore, on_progress: Callable[[Progress], None]) -> Execution:
     attempts: list[Attempt] = []
     asked = job.asked
     while True:
@@ -209,7 +209,7 @@ def _see_through(job: _Job, store: RunStore, on_progress: Callable[[Progress], N
 
 
 def _submit(job: _Job, asked: Allocation, store: RunStore, on_progress: Callable[[Progress], None]) -> Run:
-    """One attempt, followed to its end; one that an earlier call left behind is gone on with."""
+    """One attempt, tracked to its end; one that an earlier call submitted is resumed."""
     states = store.known_ids(job.app.name)
     spec = find_repetition(job.specify(asked), lambda run_id: states.get(run_id) is State.COMPLETED)
     retrying = RetryingStore(store)
@@ -226,12 +226,14 @@ def _submit(job: _Job, asked: Allocation, store: RunStore, on_progress: Callable
         with campaign.retrying_store():
             campaign.make([] if spec in runner.running else [spec])
     if not campaign.finished:
-        raise RunnerError(f"run {spec.id} of {spec.app!r} is being made by somebody else; try again when it has ended")
+        raise RunnerError(
+            f"run {spec.id} of {spec.app!r} is being made by another process; try again when it has ended"
+        )
     return campaign.finished[-1]
 
 
 def _ask_again(job: _Job, attempts: list[Attempt]) -> Allocation | str:
-    """The next request; or why there is none, which is nothing to explain where the job has completed."""
+    """The next request; or why there is none, which is empty if the job has completed."""
     last = attempts[-1]
     if job.request.on_limit == "stop":
         return "" if last.run.state is State.COMPLETED else "asked to stop where a request is too small"
@@ -243,10 +245,10 @@ def _ask_again(job: _Job, attempts: list[Attempt]) -> Allocation | str:
     if cost <= job.request.max_cost:
         return further
     most = render_price(job.request.max_cost, job.site.currency)
-    return f"asking for more could cost {render_price(cost, job.site.currency)} in all, and {most} is the limit"
+    return f"requesting more could cost {render_price(cost, job.site.currency)} in all, and {most} is the limit"
 
 
 def _explain_leaving(job: _Job) -> str:
     if job.site.scheduler == _SHELL:
         return "interrupted; run the same command again to start anew"
-    return "you left; the job goes on: the same command goes on with it, 'foretell cancel' cancels it"
+    return "interrupted; the job continues: run the same command again to resume, or 'foretell cancel' to cancel it"

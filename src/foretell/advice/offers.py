@@ -1,4 +1,4 @@
-"""From predictions for a site's allocations to offers, the one picked, and why."""
+"""From predictions for the allocations of a site to offers, the one picked, and why."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ Risk = Callable[[Floats, Floats], Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One configuration to be placed: a prediction for each allocation, and which of them were measured like that."""
+    """One configuration: a prediction for each allocation, and which of these are in the measured range."""
 
     app: str
     site: Site
@@ -104,7 +104,7 @@ def _offer(choice: Choice, ranking: Ranking, row: int, risk: float) -> Offer:
 
 
 def _round(request: Request, node: NodeType, walltime_s: float, memory: int | None) -> Request:
-    """The request as the node takes it; a next try that could not be larger is left out."""
+    """The request as the node accepts it, without next requests that could not be larger."""
     longest = node.max_walltime_s or np.inf
     times = {min(_whole_minutes(retry), longest) for retry in request.retries_walltime_s}
     sizes = {min(int(_whole_mebibytes(retry)), node.memory_bytes) for retry in request.retries_memory}
@@ -147,15 +147,19 @@ def _warn_if_not_measured(picked: Offer, allowed: Sequence[Offer]) -> str:
     if picked.measured:
         return ""
     if any(offer.measured for offer in allowed):
-        return "; no such allocation was measured, but its upper bound is better than the lower bound of any that was"
-    return "; no such allocation was measured, so check it with one run first"
+        return (
+            "; such an allocation was not measured, but its upper bound is better than the lower bound of any that was"
+        )
+    return "; such an allocation was not measured, so check it with one run first"
 
 
 def _warn_if_cut(picked: Offer, wanted: Request) -> str:
-    """Where no node gives the request, what it gives is a bet: say so."""
+    """That no node offers the whole request, and how likely it is too small."""
     asked = picked.prediction.request
     cut = asked.walltime_s < wanted.walltime_s or (asked.memory_bytes or 0) < (wanted.memory_bytes or 0)
-    return f"; it gets no more than the node gives, and is too small with {picked.risk:.0%} chance" if cut else ""
+    return (
+        f"; the request is limited by the node, and is too small with a probability of {picked.risk:.0%}" if cut else ""
+    )
 
 
 def describe_nothing_works(app: str, site: Site, rejections: Sequence[Rejection]) -> str:
@@ -168,7 +172,7 @@ def describe_nothing_works(app: str, site: Site, rejections: Sequence[Rejection]
 
 
 def _nothing_allowed(offers: Sequence[Offer], policy: Policy) -> str:
-    """As the limits do, this counts with the upper bound of the time and the cost of the whole request."""
+    """Like the limits, by the upper bound of the time and the cost of the whole request."""
     currency = offers[0].currency
     quickest = render_duration(min(offer.prediction.elapsed_s.high for offer in offers))
     cheapest = render_most_money(min(offer.cost_at_request for offer in offers), currency)

@@ -1,4 +1,4 @@
-"""A job that was recommended, submitted and seen through: what was asked for, what came of it, what it cost."""
+"""Results of running a job: its attempts with their requests, runs and costs; and verified predictions."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -9,7 +9,7 @@ from foretell.core.run import Allocation, Run, State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """A prediction, and the run that was made to see whether it holds."""
+    """A prediction, and the run that was made to check it."""
 
     prediction: Prediction
     run: Run
@@ -19,14 +19,14 @@ class Verification:
         """Whether the measured time lies in the interval; ``None`` if the run did not complete."""
         if self.run.usage is None or not self.completed:
             return None
-        return self.prediction.elapsed_s.low <= self.run.usage.elapsed_s <= self.prediction.elapsed_s.high
+        return self.prediction.elapsed_s.contains(self.run.usage.elapsed_s)
 
     @property
     def memory_inside(self) -> bool | None:
         estimate = self.prediction.peak_memory_bytes
         if self.run.usage is None or self.run.usage.peak_memory_bytes is None or estimate is None or not self.completed:
             return None
-        return estimate.low <= self.run.usage.peak_memory_bytes <= estimate.high
+        return estimate.contains(self.run.usage.peak_memory_bytes)
 
     @property
     def completed(self) -> bool:
@@ -35,7 +35,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One submission. ``bill`` is for what it was given, as long as it had it."""
+    """One submission. ``bill`` is the cost of what was allocated, for as long as it was."""
 
     asked: Allocation
     run: Run
@@ -46,8 +46,8 @@ class Attempt:
 class Execution:
     """A job from its recommendation to its end.
 
-    ``why_stopped`` says why no further attempt was made, where the last one did not complete; ``by_accounting``:
-    every bill is of what the scheduler's accounting says was allocated.
+    ``why_stopped`` is the reason for no further attempt if the last one did not complete. ``by_accounting``: every
+    bill is for what was allocated according to the scheduler's accounting.
     """
 
     app: str

@@ -1,4 +1,4 @@
-"""Plots, drawn without a display and without global state."""
+"""The plot of offers: time against cost."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from foretell.render.phrases import clean_line, name_node, render_size
 
 
 def draw_offers(recommendation: Recommendation) -> Figure:
-    """Time against cost: every offer, the front that none beats in both, and the pick."""
+    """Time against cost: every offer, the Pareto front, and the pick."""
     with house_style():
         figure, axes = build_axes("Time against cost", width=7.2, height=4.4)
         offers = [offer for offer in recommendation.offers if can_be_drawn(_locate(offer)[0])]
@@ -65,7 +65,7 @@ def _draw_front(axes: Axes, offers: Sequence[Offer]) -> None:
 
 
 def _mark_pick(axes: Axes, picked: Offer, *, middle_s: float) -> None:
-    """A ring, with a label on the side of the front where nothing is: above it on the left, below it on the right."""
+    """A ring, with a label on the free side of the front: above it on the left, below it on the right."""
     place = _locate(picked)
     axes.scatter(*place, s=130, facecolor="none", edgecolor=PICK, linewidth=2, zorder=4, label="picked")
     offset, side = ((10.0, 9.0), "left") if place[0] < middle_s else ((-12.0, -4.0), "right")

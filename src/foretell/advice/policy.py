@@ -1,4 +1,4 @@
-"""What counts as best among the offers that would do."""
+"""Policies: which offers are allowed, and which of them is best."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,9 +16,9 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class Policy(Protocol):
-    """Which offers are allowed, and which of two is better; on columns, so that many are weighed at once.
+    """Which offers are allowed, and how they are ranked; on columns, for many offers at once.
 
-    ``best`` is the word for what it takes.
+    ``best`` is the adjective for the first one.
     """
 
     best: ClassVar[str]
@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cheapest(Limits):
-    """The least cost within the limits; of equals the quicker."""
+    """The least cost within the limits; the quicker on ties."""
 
     best: ClassVar[str] = "cheapest"
 
@@ -68,7 +68,7 @@ class Cheapest(Limits):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fastest(Limits):
-    """The least time within the limits; of equals the cheaper."""
+    """The least time within the limits; the cheaper on ties."""
 
     best: ClassVar[str] = "quickest"
 
@@ -80,7 +80,7 @@ def choose_policy(*, max_time_s: float | None = None, max_cost: Decimal | None =
     """The cheapest within a time limit; the fastest where only the cost is limited; the cheapest without limits.
 
     Raises:
-        SpecError: if that is nothing to prefer.
+        SpecError: if ``prefer`` is unknown.
     """
     if prefer not in PREFERENCES:
         raise SpecError("options", [Mistake(place="prefer", found=repr(prefer), expected=" or ".join(PREFERENCES))])

@@ -1,4 +1,4 @@
-"""Offers as columns: priced, checked against the nodes' limits, ranked. Quick for hundreds of thousands."""
+"""Offers as columns: priced, checked against the limits of nodes, and ranked; fast for hundreds of thousands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ WORKS, TOO_MUCH_MEMORY, TOO_LONG = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """What is on offer: one entry an allocation."""
+    """The allocations to choose from, as columns."""
 
     cores: Floats
     gpus: Floats
@@ -50,7 +50,7 @@ def build_market(options: Sequence[tuple[NodeType, Allocation]]) -> Market:
 class Ranking:
     """The allocations of one configuration, or of each row's; ``order`` lists them best first along the last axis.
 
-    ``verdict`` says why one cannot work. ``walltime_s`` and ``memory`` are the requests, cut to what the node gives.
+    ``verdict`` says why one cannot work. ``walltime_s`` and ``memory`` are the requests, limited to those of the node.
     """
 
     order: NDArray[np.intp]
@@ -76,9 +76,9 @@ def rank(
 ) -> Ranking:
     """Rank the market's allocations, along the last axis of all arrays; each row may be another configuration.
 
-    Nodes that give less than the request go last. ``trusted`` ones lie inside what was measured. They go before the
-    others where any of them is allowed, but for those that are better at their upper bound than the best of the trusted
-    ones at its lower bound.
+    Nodes that offer less than the request are last. ``trusted`` allocations are inside the measured range. They rank
+    before others if any of them is allowed, except others whose upper bound is better than the lower bound of the best
+    trusted one.
     """
     verdict = np.where(time_s > market.max_walltime_s, TOO_LONG, WORKS).astype(np.int8)
     verdict[memory_value > market.node_memory] = TOO_MUCH_MEMORY
@@ -107,7 +107,7 @@ def rank(
 
 
 def pareto_front(time_s: Floats, cost: Floats) -> Bools:
-    """Those that no other along the last axis beats in time or cost without losing in the other."""
+    """The Pareto front along the last axis: no other is better in time or cost and not worse in the other."""
     order = np.lexsort((time_s, cost))
     times, costs = np.take_along_axis(time_s, order, axis=-1), np.take_along_axis(cost, order, axis=-1)
     quickest = np.minimum.accumulate(times, axis=-1)

@@ -1,4 +1,4 @@
-"""A job seen through, for the terminal: what was said, what came, what was paid."""
+"""Sites, recommendations, verifications and executed jobs, as text and records."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -62,7 +62,7 @@ def render_sites(sites: Iterable[Site]) -> Group:
 
 
 def render_site(site: Site) -> Group:
-    """Everything known of a site."""
+    """A site with its node types."""
     numbers = ("Cores", "Memory", "Nodes", "Limit")
     table = build_table("Node type", "Partition", "Cores", "Memory", "GPUs", "Nodes", "Limit", "Price", numbers=numbers)
     for node in site.node_types:
@@ -71,13 +71,13 @@ def render_site(site: Site) -> Group:
         build_line(f"{site.name}: {site.title}", HEADING),
         build_facts([("Scheduler", site.scheduler), ("As of", site.as_of), ("Source", site.source)]),
         table,
-        Text("No prices are filled in: every job here costs nothing.", style="yellow") if _lacks_prices(site) else None,
+        Text("No prices are filled in: every job here is free.", style="yellow") if _lacks_prices(site) else None,
         Text(clean_block(site.notes), style=QUIET) if site.notes else None,
     )
 
 
 def _lacks_prices(site: Site) -> bool:
-    return site.scheduler != _NO_SCHEDULER and all(node.billing is Billing.FREE for node in site.node_types)
+    return site.scheduler != _NO_SCHEDULER and not site.has_prices
 
 
 def _list_node_cells(node: NodeType, currency: str) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def build_offer_record(offer: Offer) -> Record:
 
 
 def build_execution_record(done: Execution) -> Record:
-    """What was offered, each attempt with its request, run and bill, and what was paid in all."""
+    """The offer, each attempt with its request, run and cost, and the total cost."""
     return {
         "app": done.app,
         "completed": done.completed,
@@ -152,7 +152,7 @@ def _build_node_record(node: NodeType) -> Record:
 
 
 def render_verification(verification: Verification) -> Group:
-    """Expected and measured side by side, and whether the measured lies in the interval."""
+    """Predicted and measured values, and whether the measured ones are in the interval."""
     prediction, run = verification.prediction, verification.run
     head = build_line(f"{run.spec.app}: {render_parameters(prediction.parameters)}", style="bold")
     if not verification.completed or run.usage is None:
@@ -199,7 +199,7 @@ def render_start(recommendation: Recommendation, asked: Allocation) -> str:
 
 
 def render_execution(done: Execution) -> Group:
-    """What the prediction said, what was asked for and paid each time, and how it ended."""
+    """Each attempt with its request and cost, and the prediction against the result."""
     if not done.attempts:
         return stack(build_line(f"{done.app}: {done.why_stopped}", "yellow"))
     outcome = "completed" if done.completed else name_state(done.run.state)
@@ -215,9 +215,9 @@ def render_execution(done: Execution) -> Group:
 
 def _render_paid(done: Execution) -> str:
     if not done.paid:
-        return "nothing to pay"
+        return "free"
     paid = render_money(done.paid, done.offer.currency)
-    by = "as accounting says was allocated" if done.by_accounting else "by what was asked for and measured here"
+    by = "by accounting" if done.by_accounting else "by the request and the measured time"
     return f"{paid} paid ({by})"
 
 
@@ -263,14 +263,14 @@ def _build_comparison(done: Execution) -> Group:
 
 
 def _add_row(table: Table, name: str, estimate: Estimate, measured: float, render: Callable[[float], str]) -> None:
-    inside = estimate.low <= measured <= estimate.high
+    inside = estimate.contains(measured)
     bounds, verdict = f"{render(estimate.low)} .. {render(estimate.high)}", "inside" if inside else "outside"
     style = GOOD if inside else "yellow"
     add_cells(table, name, render(estimate.value), bounds, render(measured), verdict, style=style)
 
 
 def render_recommendation(recommendation: Recommendation, *, rows: int = 12) -> Group:
-    """The pick in words, the offers it was picked from, and what cannot work."""
+    """The pick, the offers it was picked from, and what cannot work."""
     picked, offers = recommendation.picked, recommendation.offers
     left = len(offers) - rows
     return stack(
@@ -291,7 +291,7 @@ def _build_legend(offer: Offer) -> str:
 
 
 def _build_offers(recommendation: Recommendation, offers: Sequence[Offer]) -> FirstThatFits:
-    """A line for each offer, or two where the terminal is narrow: times and the names of nodes are not broken."""
+    """A line for each offer, or two on a narrow terminal: times and names of nodes are not broken."""
     columns, stacked = (
         ("Memory", "Time", "between", "Ask for", "Cost", "Too small"),
         ("Time\nbetween", "Ask for\nMemory"),

@@ -1,4 +1,4 @@
-"""Everything about an app on one page that opens anywhere: no script, no other file, no network."""
+"""The report of an app as one HTML page, without scripts, other files or network."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -73,7 +73,7 @@ def _load_template() -> Template:
 
 
 def _clean(value: object) -> object:
-    """What a page cannot hold, such as half a character, is spelled out; our own markup stays as it is."""
+    """Characters that a page cannot hold are escaped; our own markup stays as it is."""
     return words.clean_block(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -98,7 +98,7 @@ def _draw_all(card: ModelCard, runs: Sequence[Run], recommendation: Recommendati
 
 
 def _inline(svg: str, *, prefix: str) -> Markup:
-    """A plot in the page's own colours, readable on dark paper too, with ids that no other plot has."""
+    """A plot in the colours of the page, light and dark, with unique ids."""
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     for colour, variable in _COLOURS.items():
         svg = svg.replace(colour, f"var({variable})")

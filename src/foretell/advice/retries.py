@@ -1,4 +1,4 @@
-"""What to ask for after a request that was too small: more of what ran out, and of nothing else."""
+"""The next request after one that was too small: more of what ran out, and of nothing else."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +11,8 @@ from foretell.core.units import render_bytes, render_duration
 _MINUTE_S, _MEBIBYTE = 60.0, 2**20
 
 
-class Raise(Protocol):
-    """How much more to ask for."""
+class RaisePolicy(Protocol):
+    """How much more to request."""
 
     def walltime_s(self, asked_s: float) -> float: ...
 
@@ -32,7 +32,7 @@ class Doubling:
 
 @dataclass(frozen=True, slots=True)
 class LeastCost:
-    """The next of the requests whose sequence costs least on average; twice as much when it has come to its end."""
+    """The next request of the sequence that costs least on average; twice as much after its last one."""
 
     request: Request
 
@@ -45,24 +45,24 @@ class LeastCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The most that may be asked for, by the site and by the user; ``None`` where there is no limit."""
+    """The largest request that the site and the user allow; ``None`` where there is no limit."""
 
     walltime_s: float | None = None
     memory_bytes: int | None = None
 
 
-def raise_request(asked: Allocation, state: State, *, by: Raise, ceiling: Ceiling) -> Allocation | str:
-    """The next request after one that ended so; or, in words, why there is none."""
+def raise_request(asked: Allocation, state: State, *, by: RaisePolicy, ceiling: Ceiling) -> Allocation | str:
+    """The next request after a run that ended in this state; or, as a sentence, why there is none."""
     if state is State.TIMED_OUT and asked.walltime_s is not None:
         more_s = _cap(_round_up(by.walltime_s(asked.walltime_s), _MINUTE_S), ceiling.walltime_s)
         if more_s > asked.walltime_s:
             return replace(asked, walltime_s=more_s)
-        return f"it ran out of time, and {render_duration(asked.walltime_s)} is the most that may be asked for"
+        return f"it ran out of time, and {render_duration(asked.walltime_s)} is the most that may be requested"
     if state is State.OUT_OF_MEMORY and asked.memory_bytes is not None:
         more = int(_cap(_round_up(by.memory_bytes(asked.memory_bytes), _MEBIBYTE), ceiling.memory_bytes))
         if more > asked.memory_bytes:
             return replace(asked, memory_bytes=more)
-        return f"it ran out of memory, and {render_bytes(asked.memory_bytes)} is the most that may be asked for"
+        return f"it ran out of memory, and {render_bytes(asked.memory_bytes)} is the most that may be requested"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""A cluster as a site: what its scheduler knows is filled in, what it does not (prices) is left to be."""
+"""A Slurm cluster as a site: node types and limits are read from Slurm, prices are left to fill in."""
 
 import json
 import re
@@ -11,13 +11,13 @@ from typing import Any
 
 from foretell.advice.site_keys import NAME, NODE_KEYS, SITE_KEYS, Key
 from foretell.core.errors import SchedulerError
-from foretell.core.site import Billing, NodeType, Site
+from foretell.core.site import NodeType, Site
 from foretell.core.units import render_bytes
 from foretell.schedulers.slurm.cluster import Cluster, NodeGroup, Partition
 
 _LONGEST_NAME = 64
-_LONGEST_WALLTIME_S = 366 * 86400  # that a site file takes; more is as good as no limit
-_UNKNOWN_MEMORY = 2**20  # RealMemory=1, what Slurm takes where nobody wrote it down
+_LONGEST_WALLTIME_S = 366 * 86400  # the longest that a site file allows; more counts as no limit
+_UNKNOWN_MEMORY = 2**20  # RealMemory=1, Slurm's default
 _PRICES = """\
 # What an hour costs. Take the # away and fill in one of the two; "currency" of the site is USD if it is not given.
 # billing = "core-hours"
@@ -29,11 +29,11 @@ _PRICES = """\
 
 
 def build_site(cluster: Cluster, *, name: str | None = None, as_of: date, elsewhere: bool = False) -> Site:
-    """The cluster as a site without prices: a node type for each partition users' jobs can start in.
+    """The cluster as a site without prices: a node type for each partition that is open to users.
 
-    It is the partition's most common kind of node; where some have GPUs and some not, the most common of each are two.
-    The notes tell of other kinds, and of what was left out.
-    ``elsewhere``: it is not the cluster of the machine jobs are submitted from, so scripts must name it.
+    It is the most common kind of node of the partition; if some have GPUs and some not, the most common of each.
+    The notes list other kinds of nodes, and partitions that were left out.
+    ``elsewhere``: jobs are submitted from a machine of another cluster, so scripts must name it.
 
     Raises:
         SchedulerError: if there is no such partition.
@@ -68,7 +68,7 @@ def _why_not(partition: Partition) -> str:
         return "closed"
     if not partition.node_groups or partition.max_nodes == 0:
         return "without nodes"
-    return "" if NAME.fullmatch(partition.name) else "with a name no site file takes"
+    return "" if NAME.fullmatch(partition.name) else "with a name that site files do not allow"
 
 
 def _build_node_types(partitions: Sequence[Partition]) -> Iterator[NodeType]:
@@ -112,7 +112,7 @@ def _build_node_type(partition: Partition, kind: NodeGroup, *, name: str) -> Nod
 
 
 def _list_kinds(partition: Partition) -> list[NodeGroup]:
-    """Nodes that differ in what a job can get of them, the most common first."""
+    """Nodes grouped by what a job can use of them, the most common first."""
     kinds: dict[NodeGroup, int] = {}
     for group in partition.node_groups:
         kind = replace(
@@ -140,7 +140,7 @@ def _list_notes(cluster: Cluster, used: Sequence[Partition]) -> Iterator[str]:
             yield f"Cores of {partition.name} are hardware threads, {threads} of each core."
         others = [kind for kind in _list_kinds(partition) if kind not in chosen]
         if others:
-            yield f"Behind {partition.name}, too: {', '.join(map(_describe, others))}."
+            yield f"Also in {partition.name}: {', '.join(map(_describe, others))}."
     left_out = [f"{partition.name} ({why})" for partition in cluster.partitions if (why := _why_not(partition))]
     if left_out:
         yield f"Partitions left out: {', '.join(left_out)}."
@@ -153,10 +153,10 @@ def _describe(kind: NodeGroup) -> str:
 
 
 def render_site_file(site: Site) -> str:
-    """A site file that reads back as this site; where nothing is charged, with prices to be filled in."""
+    """A site file of this site; without prices, with lines to fill them in."""
     head = f"sites.{_render_key(site.name)}"
     lines = [f"[{head}]", *_render_fields(site, SITE_KEYS)]
-    if all(node.billing is Billing.FREE for node in site.node_types):
+    if not site.has_prices:
         lines += ["", f"[{head}.defaults]", _PRICES]
     for node in site.node_types:
         lines += ["", f"[{head}.nodes.{_render_key(node.name)}]", *_render_fields(node, NODE_KEYS)]

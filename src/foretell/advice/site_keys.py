@@ -1,4 +1,4 @@
-"""The keys of a site file: how the value of each is read, and what to say if it cannot be."""
+"""The keys of a site file: how each value is read, and what is expected of it."""
 
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -14,8 +14,8 @@ from foretell.core.units import parse_bytes, parse_duration, parse_money
 SCHEDULERS = ("slurm", "shell")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 A_NAME = "a name of letters, digits, '.', '_' and '-', at most 64 long"
-# What a site's jobs may ask for: resources, and whom they are charged to. What a job runs, as whom, in which
-# environment and files, and who gets mail of it is the user's to say. Full names only: sbatch takes abbreviations, too.
+# Options that a site may set: resources, and the account that is charged. Only users decide what a job runs, as whom,
+# in which environment and files, and who gets mail. Full names only, as sbatch accepts abbreviations.
 SITE_OPTIONS = (
     "account", "cluster-constraint", "clusters", "comment", "constraint", "contiguous", "core-spec",
     "cores-per-socket", "cpu-freq", "cpus-per-gpu", "delay-boot", "distribution", "exclude", "exclusive",
@@ -26,7 +26,7 @@ SITE_OPTIONS = (
     "thread-spec", "threads-per-core", "tmp", "tres-bind", "tres-per-task", "use-min-nodes", "wait-all-nodes",
     "wckey",
 )  # fmt: skip
-# What Foretell asks for by itself: a site can refuse no option that its user gives, such as export.
+# Options that Foretell sets itself: a site cannot remove options that the user gives, such as export.
 _REFUSABLE = (
     "account", "array", "clusters", "cpus-per-task", "gpus-per-node", "mem", "nodes", "ntasks-per-node", "partition",
     "requeue", "time",
@@ -168,7 +168,7 @@ _PRICED = f"a price per hour, for example 0.003, from 0 to {_MOST_PRICE}"
 _WORDED = "a line of text in quotes"
 _YES_OR_NO = "true or false"
 _BENCHED = f"seconds above 0, at most {_MOST_BENCH_S}, as 'foretell machine bench --json' prints them"
-_VERSIONED = "the whole number that 'foretell machine bench --json' prints beside its figures"
+_VERSIONED = "the whole number that 'foretell machine bench --json' prints next to its figures"
 
 SITE_KEYS = {
     "title": Key("title", _read_line, _WORDED),
@@ -182,7 +182,7 @@ SITE_KEYS = {
         "script",
         _read_options,
         'a table such as { account = "PAS1234" }, with full names of these options of sbatch: '
-        f"{', '.join(SITE_OPTIONS)}; others are yours to give, with --option or under slurm.options in the app file",
+        f"{', '.join(SITE_OPTIONS)}; users give others, with --option or under slurm.options in the app file",
     ),
 }
 NODE_KEYS = {

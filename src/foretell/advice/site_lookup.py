@@ -1,4 +1,4 @@
-"""Which allocations a job could ask of a site."""
+"""Sites by name, and the allocations that a job could request there."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -21,11 +21,11 @@ def list_allocations(
     gpus: Collection[int] | None = None,
     nodes: Collection[int] = (1,),
 ) -> list[tuple[NodeType, Allocation]]:
-    """Every allocation a job could ask for, with its node type; cores and GPUs are per node.
+    """Every allocation that a job could request, with its node type; cores and GPUs are per node.
 
-    Without ``cores`` these are the powers of two and the full node, and likewise for ``gpus``; where a job gets whole
-    nodes, the full node only. Otherwise they are those of the given counts that fit: a job may leave part of a node
-    it gets whole unused. A node type with GPUs is offered for jobs that use one.
+    Without ``cores``, these are the powers of two and the full node, and likewise for ``gpus``; the full node only if
+    jobs get whole nodes. With ``cores``, they are the given counts that fit: a job may leave part of a whole node
+    unused. Node types with GPUs are for jobs that use one.
     """
     return [
         (node, _build_allocation(node, cores=core_count, gpus=gpu_count, nodes=node_count))
@@ -128,10 +128,10 @@ def list_sites(*, files: Collection[Path] = ()) -> tuple[Site, ...]:
 
 
 def discover_site(*, name: str | None = None, cluster: str | None = None) -> Site:
-    """The Slurm cluster this machine belongs to, or the joined one of that name, as a site; prices are not known.
+    """The Slurm cluster of this machine, or the federated one of that name, as a site without prices.
 
     Raises:
-        SchedulerError: if Slurm is not there, does not answer, or no partition is open.
+        SchedulerError: if Slurm is not installed, does not answer, or has no open partition.
     """
     from foretell.schedulers.slurm.cluster import read_cluster
 

@@ -1,4 +1,4 @@
-"""The catalogue of sites: what ships with Foretell, and the files users add to it."""
+"""The catalogue of sites: those that ship with Foretell, and those of users' files."""
 
 import re
 import tomllib
@@ -115,7 +115,7 @@ def _parse_decimal(text: str) -> Decimal:
 
 
 class _Reader:
-    """Turns a parsed site file into sites; goes on after a mistake, to gather them all."""
+    """Turns a parsed site file into sites, and collects all mistakes in it."""
 
     def __init__(self) -> None:
         self.mistakes: list[Mistake] = []
@@ -202,13 +202,13 @@ class _Reader:
                 self._add(f"{place}, {name}", found="nothing", expected=key.expected)
 
     def _check_partitions(self, nodes: Iterable[NodeType], *, place: str) -> None:
-        # The GPUs a job asks for tell the scheduler which of two kinds is meant; nothing else it asks for does.
+        # The scheduler can distinguish two kinds of nodes in a partition only by the GPUs that a job requests.
         taken = Counter((node.cluster, node.partition, node.gpus > 0) for node in nodes)
         for (cluster, partition, _), count in taken.items():
             if count > 1:
                 where = f" of cluster {cluster}" if cluster else ""
-                found = f"{count} node types behind partition {partition}{where}"
-                expected = "one node type behind each partition, or one with GPUs and one without"
+                found = f"{count} node types in partition {partition}{where}"
+                expected = "one node type in each partition, or one with GPUs and one without"
                 self._add(place, found=found, expected=expected)
 
     def _add(self, place: str, *, found: str, expected: str) -> None:

@@ -1,4 +1,4 @@
-"""Holds predictions against what happens, and puts all that is known of an app together."""
+"""Compares predictions with runs, and gathers what a report of an app shows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ _MOST_RUNS = 500
 def verify(
     app: App | str | Path, configuration: Configuration, *, store: StoreLike = None, cores: int | None = None
 ) -> Verification:
-    """Predict a configuration, run it here, and keep the run.
+    """Predict a configuration, run it on this machine, and store the run.
 
     Raises:
         NotFoundError: if there is no such app, or no model of it yet.
-        ProgramChangedError: if what it runs is no longer what made the stored runs.
+        ProgramChangedError: if the program has changed since the stored runs were made.
         SpecError: if the configuration does not fit the app, or the app has no command.
         RunnerError: if it cannot run here.
     """
@@ -50,7 +50,7 @@ def verify(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """All that is known of an app, for a report."""
+    """The contents of the report of an app."""
 
     app: App
     card: ModelCard
@@ -61,7 +61,7 @@ class Summary:
 
 
 def summarise(app: App | str | Path, configuration: Configuration, *, site: Site, store: StoreLike = None) -> Summary:
-    """What a report shows; without a configuration, offers are for the full-scale one run last."""
+    """The contents of a report; without a configuration, offers are for the last full-scale one that was run."""
     with using_store(store, directory_of(app)) as opened:
         known = resolve_app(app, opened)
         record = find_record(known, opened)

@@ -205,9 +205,8 @@ def parse_option(name: str, parse: Callable[[str], T], text: str) -> T:
 
 
 def _expect(text: str, exc: ValueError) -> str:
-    """``'5x' is no duration; write for example 90s`` as what was expected."""
-    wanted = str(exc).removeprefix(f"{text!r} is no ")
-    return wanted if wanted == str(exc) else f"{'an' if wanted[0] in 'aeiou' else 'a'} {wanted}"
+    """``'5x' is not a duration; write for example 90s`` as what was expected."""
+    return str(exc).removeprefix(f"{text!r} is not ")
 
 
 def parse_optional(name: str, parse: Callable[[str], T], text: str | None) -> T | None:

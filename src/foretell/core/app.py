@@ -1,4 +1,4 @@
-"""What a user describes: a command with parameters, how to scale it down, where its phases can be read."""
+"""An application: a command with parameters, how to scale it down, and where its phases are read from."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A named, typed hole in the command."""
+    """A named, typed placeholder in the command."""
 
     name: str
     type: ParameterType
@@ -84,20 +84,20 @@ class Phase:
 
 RUNNERS = ("local", "slurm")
 
-# Options of sbatch that are not for users to give, and what is there in their place.
+# Options of sbatch that Foretell sets itself, and what to use instead.
 OWN_OPTIONS = {
     "account": "the account: --account, or slurm.account in the app file",
-    "array": "nothing: runs are grouped into arrays by themselves",
+    "array": "nothing: runs are grouped into arrays automatically",
     "chdir": "working_directory in the app file",
     "cpus-per-task": "resources.cores in the app file",
-    "error": "nothing: what a run prints is in its own directory",
+    "error": "nothing: the output of a run is in its own directory",
     "gpus-per-node": "resources.gpus in the app file",
     "help": "nothing: it submits no job; see 'sbatch --help'",
-    "job-name": "nothing: batches are found by the names they are given",
+    "job-name": "nothing: Foretell finds its batches by their names",
     "mem": "resources.memory in the app file, or --memory of foretell run",
     "nodes": "resources.nodes in the app file",
-    "output": "nothing: what a run prints is in its own directory",
-    "parsable": "nothing: what sbatch answers is read by Foretell, not shown",
+    "output": "nothing: the output of a run is in its own directory",
+    "parsable": "nothing: the output of sbatch is read by Foretell",
     "partition": "the partition: slurm.partition in the app file (or --partition of generate)",
     "test-only": "--dry-run: sbatch submits no job with it",
     "time": "time_limit in the app file, or --time of foretell run",
@@ -106,11 +106,11 @@ OWN_OPTIONS = {
     "wait": "--wait of foretell generate; foretell run always waits",
     "wrap": "command or shell in the app file",
 }
-_WHOLE_NAMES = {"gpus"}  # options that are also how one of those above begins
+_WHOLE_NAMES = {"gpus"}  # options that are also a prefix of one above
 
 
 def find_meant_option(name: str, options: Iterable[str] = OWN_OPTIONS) -> str | None:
-    """Which of these options of sbatch the name is, or may be an abbreviation of: sbatch takes abbreviations, too."""
+    """Which of these options the name is, or may abbreviate: sbatch accepts abbreviations."""
     if name in _WHOLE_NAMES:
         return None
     return min((option for option in options if option.startswith(name)), default=None)
@@ -123,11 +123,11 @@ def describe_option(name: str, meant: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """How runs are handed to Slurm.
+    """How runs are submitted to Slurm.
 
     ``options`` are further ``sbatch`` options by their long names; an empty value is a flag. ``clusters`` among them
-    becomes ``cluster``, where all questions go, too. ``sample``: a sampler runs beside each command, for what
-    accounting does not tell (memory over time, GPUs). ``without`` are options that the site's scheduler does not take.
+    becomes ``cluster``, which is also the one that is queried. ``sample``: a sampler runs next to each command, for
+    what accounting does not record (memory over time, GPUs). ``without`` are options that the site does not accept.
     """
 
     partition: str | None = None
@@ -139,12 +139,12 @@ class Submission:
 
     def __post_init__(self) -> None:
         options = dict(self.options)
-        cluster = options.pop("clusters", None)  # one place for it: else which of two wins is chance
+        cluster = options.pop("clusters", None)  # one place for it: else it would be undefined which one is used
         object.__setattr__(self, "cluster", self.cluster or cluster)
         object.__setattr__(self, "options", options)
 
     def over(self, base: "Submission") -> "Submission":
-        """What is said here, and else what is said there."""
+        """These settings, with those of ``base`` where there is none."""
         return Submission(
             partition=self.partition or base.partition,
             account=self.account or base.account,
@@ -159,15 +159,15 @@ class Submission:
 class App:
     """A command with named parameters.
 
-    ``command`` is a list of words with ``{parameter}`` holes. ``shell`` is the explicit opt-in for a shell string:
-    it has no holes; parameters reach it as environment variables ``PARAM_name``, so that no value is ever spliced
-    into a shell. An app that came from imported runs has neither. ``inherited`` are variables of Foretell's own, such
-    as the store's password, that its runs get from the user's environment, too. ``per`` is a formula that the time is
-    known to be in proportion to. ``where`` are conditions that every configuration must meet. ``runner`` says where its
-    runs are made, one of :data:`RUNNERS`. ``log_limit_bytes`` is how much is kept of each log of a run.
+    ``command`` is a list of words with ``{parameter}`` placeholders. ``shell`` is the explicit opt-in for a shell
+    string: it has no placeholders; parameters reach it as environment variables ``PARAM_name``, so that no value is
+    inserted into a shell. An app of imported runs has neither. ``inherited`` are variables that Foretell reads itself,
+    such as the store's password, and that runs get as well. ``per`` is a formula that the time is proportional to.
+    ``where`` are conditions that every configuration must meet. ``runner`` says where runs are made, one of
+    :data:`RUNNERS`. ``log_limit_bytes`` is how much of each log of a run is kept.
 
     ``version`` counts how often the user started over because the program had changed: runs of earlier versions stay
-    stored, and are not used. It is kept by the store, not by the app file.
+    stored, and are not used. The store keeps it, not the app file.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a scheduler was given together, how that stands, and what its accounting says came of it."""
+"""Batches of runs submitted to a scheduler, their status, and jobs of its accounting."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,10 +9,10 @@ from foretell.core.run import Allocation, Owner, State, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Runs handed to a scheduler together, as one array: element ``n`` is the run ``run_ids[n]``.
+    """Runs submitted to a scheduler together, as one array: element ``n`` is the run ``run_ids[n]``.
 
-    ``job_id`` is empty until the scheduler's answer was kept. The scheduler knows a batch by its ``name``, too, which
-    no other has: so one whose answer was lost is found again.
+    ``job_id`` is empty until the scheduler's reply is stored. ``name`` is unique: a batch whose reply was lost is found
+    again by it.
     """
 
     id: str
@@ -26,20 +26,20 @@ class Batch:
     job_id: str = ""
 
     def __post_init__(self) -> None:
-        if self.created_at.tzinfo is None:  # so that moments can always be compared
+        if self.created_at.tzinfo is None:  # so that times can always be compared
             object.__setattr__(self, "created_at", self.created_at.replace(tzinfo=UTC))
 
     @property
     def owner(self) -> Owner:
-        """Who has its runs: no process, the batch itself."""
+        """The owner of its runs: the batch itself, not a process."""
         return Owner(token=self.id, hostname="", boot_id="", pid=0, started_at=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStatus:
-    """How a batch stands: of its ``unfinished`` runs some are ``queued`` (``why`` they wait), some ``running``.
+    """The status of a batch: of its ``unfinished`` runs some are ``queued`` (``why``), some ``running``.
 
-    The rest has ended, and accounting is still to say how.
+    The rest has ended, and is not in the accounting yet.
     """
 
     batch: Batch
@@ -51,9 +51,9 @@ class BatchStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What accounting says of a job, or of one element of an array, its steps folded in.
+    """A job of the accounting, or one element of an array, with its steps merged.
 
-    ``word`` is the scheduler's own for its ``state``, ``allocated`` what it was given, with the time limit in force.
+    ``word`` is the scheduler's name of its ``state``, ``allocated`` what it was given, with its time limit.
     """
 
     id: str

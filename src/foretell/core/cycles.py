@@ -1,4 +1,4 @@
-"""What distributed training consumes: settings, cycles of bursts and idles, and what is told of them beforehand."""
+"""Resources over time, and the cycles of bursts and idle times in them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,16 +7,16 @@ from foretell.core.workload import Floats
 
 
 class Resource(StrEnum):
-    """What is consumed over time."""
+    """A resource that is sampled over time."""
 
-    COMPUTE = "compute"  # of the GPU, or of CPU cores where there is none: 1 is a whole one
-    MEMORY = "memory"  # of the GPU's memory interface: 1 is all of the time; nothing stands in for it on a CPU
+    COMPUTE = "compute"  # of the GPU, or of CPU cores without one: 1 is a whole one
+    MEMORY = "memory"  # of the GPU's memory interface: 1 is all of the time; a CPU has no such counter
     TRANSMIT = "transmit"  # bytes a second
     RECEIVE = "receive"  # bytes a second
 
 
 class Metric(StrEnum):
-    """What is told of a resource's cycle."""
+    """What is predicted of a cycle."""
 
     BURST = "burst_s"
     IDLE = "idle_s"
@@ -25,19 +25,19 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """The bursts and idles of one resource: means over the whole cycles that were seen."""
+    """The bursts and idle times of one resource: means over all whole cycles."""
 
     burst_s: float
     idle_s: float
     burst_amount: float  # mean rate in bursts
     idle_amount: float
     period_s: float
-    bursts: int  # that were seen
-    chance: float  # that a series without any cycle looks as regular
+    bursts: int  # that were found
+    chance: float  # that a series without a cycle is as regular
 
     @property
     def share(self) -> float:
-        """Of the time that is in bursts."""
+        """The share of the time in bursts."""
         return self.burst_s / (self.burst_s + self.idle_s)
 
 
@@ -50,10 +50,10 @@ class Series:
 
     @property
     def total(self) -> float:
-        """The rate times how long it lasted, added up: core-seconds, bytes."""
+        """The integral over time: core-seconds, bytes."""
         return float(self.values @ (self.times_s[1:] - self.times_s[:-1]))
 
     @property
     def mean(self) -> float:
-        """The rate over all of the time."""
+        """The mean rate."""
         return self.total / float(self.times_s[-1] - self.times_s[0])

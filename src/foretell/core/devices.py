@@ -1,4 +1,4 @@
-"""The catalogue of devices by their makers' figures."""
+"""The catalogue of devices with their published figures."""
 
 import tomllib
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from foretell.core.units import parse_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device by its figures, as its maker states them."""
+    """A device with the figures that its maker publishes."""
 
     name: str
     kind: str  # gpu or cpu
@@ -46,10 +46,10 @@ def list_devices() -> tuple[Device, ...]:
 
 
 def get_device(name: str) -> Device:
-    """The device of that name, ours or its driver's, however it is spelled.
+    """The device of that name, the catalogue's or the driver's; case and punctuation do not matter.
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: if there is none.
     """
     found = find_device(name)
     if found is None:

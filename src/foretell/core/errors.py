@@ -1,17 +1,17 @@
 """Every error Foretell raises on purpose.
 
 ForetellError
-├── SpecError (ValueError)          an app file, parameter or option says something we cannot use
-├── SiteError (ValueError)          a site file says something we cannot use
-├── ProgramChangedError (ValueError) what is run is no longer what made the stored runs
+├── SpecError (ValueError)          an app file, parameter or option cannot be used
+├── SiteError (ValueError)          a site file cannot be used
+├── ProgramChangedError (ValueError) the program has changed since the stored runs were made
 ├── NotFoundError (LookupError)     no app, run, site, model or file of that name
 ├── ImportDataError (ValueError)    a table of runs or configurations cannot be read
-├── NotEnoughRunsError              too few finished runs to learn from
-├── WorkloadError (ValueError)      a model's code cannot be built, or its training step cannot be read from it
+├── NotEnoughRunsError              too few finished runs to fit a model
+├── WorkloadError (ValueError)      a model's code cannot be built, or its training step cannot be captured
 ├── InfeasibleError                 no allocation meets the limits
-├── RunnerError (RuntimeError)      a run could not be started or followed
-│   ├── RunTakenError               a process that lives makes the run in the same folder
-│   └── SchedulerError              the scheduler refused, did not answer, or said what we do not know
+├── RunnerError (RuntimeError)      a run could not be started or tracked
+│   ├── RunTakenError               another process makes the run in the same folder
+│   └── SchedulerError              the scheduler refused, did not answer, or sent an unknown reply
 ├── OutputError (OSError)           a file or folder could not be written
 ├── MissingExtraError (ImportError) an optional library is needed for this
 └── StoreError (RuntimeError)       the store could not be opened, read or written
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 
 class ForetellError(Exception):
-    """What a user, a file or a machine can cause; its message says what to do next."""
+    """Anything that a user, a file or a machine can cause; its message says what to do next."""
 
     transient = False
 
@@ -50,15 +50,15 @@ class _FileMistakesError(ForetellError, ValueError):
 
 
 class SpecError(_FileMistakesError):
-    """An app file, a parameter or an option says something we cannot use."""
+    """An app file, a parameter or an option cannot be used."""
 
 
 class SiteError(_FileMistakesError):
-    """A site file says something we cannot use."""
+    """A site file cannot be used."""
 
 
 class ProgramChangedError(ForetellError, ValueError):
-    """What an app file runs is no longer what made the stored runs."""
+    """The program has changed since the stored runs were made."""
 
     def __init__(self, app: str, *, changes: Sequence[str], runs: int) -> None:
         made = "the stored run was" if runs == 1 else f"the {runs:,} stored runs were"
@@ -105,7 +105,7 @@ class NotEnoughRunsError(ForetellError):
 
 
 class WorkloadError(ForetellError, ValueError):
-    """A model's code cannot be built, or its training step cannot be read from it."""
+    """A model's code cannot be built, or its training step cannot be captured."""
 
 
 class InfeasibleError(ForetellError):
@@ -113,15 +113,15 @@ class InfeasibleError(ForetellError):
 
 
 class RunnerError(ForetellError, RuntimeError):
-    """A run could not be started or followed."""
+    """A run could not be started or tracked."""
 
 
 class RunTakenError(RunnerError):
-    """A process that lives makes the run in the same folder."""
+    """Another process makes the run in the same folder."""
 
 
 class SchedulerError(RunnerError):
-    """The scheduler refused, did not answer, or said what we do not know; ``transient`` if trying again may help."""
+    """The scheduler refused, did not answer, or sent an unknown reply; ``transient`` if a retry may help."""
 
     def __init__(self, message: str, *, transient: bool = False) -> None:
         super().__init__(message)

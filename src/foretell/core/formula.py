@@ -1,4 +1,4 @@
-"""Arithmetic that users write, such as ``startup + epochs * epoch``: read, never executed as code."""
+"""Arithmetic that users write, such as ``startup + epochs * epoch``: parsed, never executed as code."""
 
 import ast
 import math
@@ -23,9 +23,9 @@ _LARGEST = 1e300
 
 
 class ExpressionError(ValueError):
-    """Text that cannot be read as an expression: what was ``found``, and what was ``expected``.
+    """Text that cannot be parsed as an expression: what was ``found``, and what was ``expected``.
 
-    ``unknown`` is the name in it that nothing has, if that is what is wrong.
+    ``unknown`` is the unknown name in it, if that is the reason.
     """
 
     def __init__(self, found: str, expected: str, *, unknown: str | None = None) -> None:
@@ -86,13 +86,13 @@ class Formula:
         if isinstance(node, ast.UnaryOp):
             return _UNARY[type(node.op)](self._evaluate(node.operand, values))
         if isinstance(node, ast.Name):
-            return _combine(operator.mul, values[node.id], 1.0)  # whole numbers would grow without end: n ** n ** n
+            return _combine(operator.mul, values[node.id], 1.0)  # integers would grow without limit: n ** n ** n
         assert isinstance(node, ast.Constant)
         return float(node.value)  # type: ignore[arg-type]  # is_number has seen to it
 
 
 def _combine(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """The operation's value; what has none among real numbers (``1 / 0``) is no number, as in arrays."""
+    """The operation's value; NaN where it is not a real number (``1 / 0``), as in arrays."""
     try:
         value = operation(left, right)
     except ArithmeticError:
@@ -101,21 +101,21 @@ def _combine(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any
 
 
 def parse_expression(text: str, *, what: str, example: str) -> ast.expr:
-    """What the text is as an expression, not yet checked for what may be in it.
+    """The text as an expression, not checked for what is in it.
 
     Raises:
-        ExpressionError: if it is too long, or none.
+        ExpressionError: if it is too long, or not an expression.
     """
     if len(text) > _LONGEST:
         raise ExpressionError(f"a {what} of {len(text)} characters", f"at most {_LONGEST}")
     try:
-        with warnings.catch_warnings(action="ignore"):  # Python's advice on text that is no Python
+        with warnings.catch_warnings(action="ignore"):  # about text that is not Python
             return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ExpressionError(repr(text), f"a {what}, such as {example}") from None
 
 
 def is_number(node: ast.expr) -> bool:
-    """Whether it is a finite number as it is written, not too large to count with."""
+    """Whether it is a literal, finite number that is not too large."""
     value = node.value if isinstance(node, ast.Constant) else None
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST

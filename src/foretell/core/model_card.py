@@ -1,4 +1,4 @@
-"""What building a model leaves behind for people to read and for the store to keep."""
+"""The report of a fitted model, and the model as it is stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from foretell.core.warning import PredictionWarning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """How a candidate did on full-scale runs it never saw. In percent but for MAE and retry cost (docs/metrics.md)."""
+    """Errors of a candidate on unseen full-scale runs. In percent except MAE and retry cost (docs/metrics.md)."""
 
     mae: float
     mape: float
@@ -34,12 +34,12 @@ class LeaderboardRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The outcome for one quantity.
+    """The selected model of one quantity.
 
-    ``leaderboard`` is best first by the policy. ``expected`` is the error to expect of the winner, from rows that
-    neither its fit nor its choice saw. ``pairs`` are (measured, predicted) for those rows. ``between`` is the error to
-    expect where a question's values lie between those measured, by ``between_winner``, and ``beyond`` where they lie
-    outside them, by ``beyond_winner``; ``None`` if that could not be judged.
+    ``leaderboard`` is best first by the policy. ``expected`` are the errors to expect of the winner, from rows that
+    were used neither for its fit nor for its selection. ``pairs`` are (measured, predicted) of those rows. ``between``
+    are the errors between the measured values, by ``between_winner``, and ``beyond`` those outside them, by
+    ``beyond_winner``; ``None`` if they could not be estimated.
     """
 
     quantity: str
@@ -75,7 +75,7 @@ class Borrowing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """What a fitted predictor is and where it comes from."""
+    """A fitted predictor: its selected models, columns and warnings."""
 
     app: str
     policy: str
@@ -90,7 +90,7 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecord:
-    """A fitted predictor as bytes, with its card and the ids of the runs behind it."""
+    """A fitted predictor as bytes, with its card and the ids of the runs it was fitted to."""
 
     app: str
     card: ModelCard

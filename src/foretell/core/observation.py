@@ -1,4 +1,4 @@
-"""What was seen of a job while it ran: its resources over time, the cycles in them, and what else was busy."""
+"""An observed job: its resources over time, the cycles in them, and the load of other processes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from foretell.core.cycles import Cycle, Resource, Series
 from foretell.core.warning import PredictionWarning
 
-_MOST_OTHERS, _MOST_STOLEN = 0.1, 0.02  # of the cores: with more, times are not to be relied on
+_MOST_OTHERS, _MOST_STOLEN = 0.1, 0.02  # of the cores: with more, times are not reliable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleSearch:
-    """What was made of a series: a cycle and where its bursts are, or why there is none."""
+    """The cycle of a series and its bursts, or why there is none."""
 
     cycle: Cycle | None
     why: str = ""
@@ -20,7 +20,7 @@ class CycleSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What else kept the CPUs busy that a job may use, in cores on average; ``by`` names the busiest others."""
+    """Other load on the CPUs that a job may use, in cores on average; ``by`` names the busiest processes."""
 
     others: float = 0.0
     stolen: float = 0.0  # by other virtual machines
@@ -29,13 +29,13 @@ class Load:
 
     @property
     def disturbs(self) -> bool:
-        """Whether what was measured may be of others, too."""
+        """Whether the load may have affected the measurement."""
         return self.others > _MOST_OTHERS * self.cores or self.stolen > _MOST_STOLEN * self.cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What a sampler saw of some processes and their descendants, in seconds from ``started_s`` on.
+    """Samples of some processes and their descendants, in seconds from ``started_s`` on.
 
     ``started_s`` is by ``time.perf_counter``, which all processes of a machine share. ``warnings`` say what the figures
     leave open.
@@ -49,30 +49,30 @@ class Recorded:
     load: Load = field(default_factory=Load)
     processes: int = 0  # the most at one moment
     gpus: int = 0
-    grain_s: float = 0.0  # what is used of CPUs may be counted so late
+    grain_s: float = 0.0  # CPU time may be counted with this delay
     sampling_cpu_s: float = 0.0
     warnings: tuple[PredictionWarning, ...] = ()
 
     @property
     def elapsed_s(self) -> float:
-        """For how long it was looked at."""
+        """The length of the recording."""
         return float(self.cpu.times_s[-1])
 
     @property
     def gpu_busy(self) -> Series | None:
-        """How busy GPUs were, if any were used."""
+        """GPU utilisation, if any GPU was used."""
         return self.series[Resource.COMPUTE] if self.gpus else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """A job that was looked at: what it consumed over time, the cycles in that, as which run it is stored and where.
+    """An observed job: its resources over time, their cycles, the stored run and the file.
 
-    ``exit_code`` is that of a command that was run (negative: a signal's number). ``warnings`` say what the figures
-    leave open, and how far they may be wrong.
+    ``exit_code`` is that of the command, if it was started here (negative: a signal's number). ``warnings`` say what
+    the figures leave open.
     """
 
-    subject: str  # a command's words, or which processes or job
+    subject: str  # a command line, or which processes or job
     recorded: Recorded
     cycles: Mapping[Resource, CycleSearch]
     exit_code: int | None = None
@@ -82,7 +82,7 @@ class Observation:
 
     @property
     def period_s(self) -> float | None:
-        """Of an iteration: what the network shows, or else the rest; ``None`` if no cycle was found."""
+        """Of an iteration: that of the network, else of another resource; ``None`` without a cycle."""
         order = (Resource.TRANSMIT, Resource.RECEIVE, Resource.COMPUTE, Resource.MEMORY)
         found = (self.cycles[each].cycle for each in order if each in self.cycles)
         return next((cycle.period_s for cycle in found if cycle is not None), None)

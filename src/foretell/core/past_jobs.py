@@ -1,4 +1,4 @@
-"""What a cluster's accounting remembers of past jobs, and what their requests wasted."""
+"""Past jobs of a cluster's accounting, and what their requests wasted."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from foretell.core.app import Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKind:
-    """The texts that many jobs share; who and what they are is told by these."""
+    """Texts that many jobs share: who submitted them, and what they run."""
 
     cluster: str = ""
     user: str = ""
@@ -60,10 +60,10 @@ class JobRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRows:
-    """Jobs of one cluster, each as a :class:`JobRow` or a plain tuple like it; and kinds not handed on before.
+    """Jobs of one cluster, each as a :class:`JobRow` or a plain tuple like it, with the kinds that are new.
 
-    ``missing`` are the fields that their text does not have. ``raw_ids`` are Slurm's own numbers of array elements by
-    job, task and submission, as far as they were asked for.
+    ``missing`` are the fields that the text lacks. ``raw_ids`` are Slurm's own numbers of array elements by
+    job, task and submission, as far as they are known.
     """
 
     cluster: str
@@ -75,7 +75,7 @@ class JobRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The application a kind of jobs belongs to, and the parameters its texts tell."""
+    """The application of a kind of jobs, and the parameters found in its texts."""
 
     app: str
     parameters: Mapping[str, Value] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """How far a text was read: bytes and lines that need not be read again."""
+    """How far a text was read, in bytes and lines."""
 
     position: int = 0
     lines: int = 0
@@ -91,7 +91,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """Lines that were left out for one reason, with the first of them; its number is 0 where that is not known."""
+    """Lines that were skipped for one reason, with the first of them; its number is 0 if unknown."""
 
     reason: str
     count: int
@@ -101,7 +101,7 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryImport:
-    """What came of an import. ``changed`` are the jobs that were new or known differently before."""
+    """The result of an import. ``changed`` are jobs that are new or differ from what was stored."""
 
     sources: tuple[str, ...]
     lines: int
@@ -137,7 +137,7 @@ class Waste:
     ``time_ratio`` is the median of requested over used time; ``cpu_used`` and ``memory_used`` are shares of what was
     allocated, over time. ``paid`` is what they cost, ``lost`` what of it went to jobs that did not complete.
     ``one_request`` is what a single request for each application would have cost, with retries paid; ``at_best`` what
-    requests made in hindsight would have. Costs are money where ``priced`` tells so, else core-hours.
+    requests made in hindsight would have. Costs are money if the report has a ``currency``, else core-hours.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What is expected of a configuration, and what can be offered for it."""
+"""Predictions for a configuration, and offers of a site for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,17 +11,21 @@ from foretell.core.warning import PredictionWarning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value, and the bounds it lies between with probability ``level``."""
+    """A value, and the bounds of the interval that contains the measured one with probability ``level``."""
 
     value: float
     low: float
     high: float
     level: float
 
+    def contains(self, value: float) -> bool:
+        """Whether a value lies in the interval."""
+        return self.low <= value <= self.high
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to ask for first, and what then each time that was too small."""
+    """What to request first, and after each failure because it was too small."""
 
     walltime_s: float
     memory_bytes: int | None
@@ -50,11 +54,12 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An allocation with what it would take, cost and risk.
+    """An allocation with its predicted time, cost and risk.
 
-    ``cost`` is for the expected time, ``cost_at_request`` for the whole request: the most that the first try can cost,
-    which is what a limit on the cost is compared with. ``risk`` is the chance that the
-    request is too small (time or memory). ``pareto`` marks offers that no other beats in both time and cost.
+    ``cost`` is for the expected time, ``cost_at_request`` for the whole request: the most that the first attempt can
+    cost, which a limit on the cost is compared with. ``risk`` is the probability that the request is too small (time
+    or memory). ``pareto``: no other offer is better in both time and cost. ``measured``: runs were made on such an
+    allocation.
     """
 
     site: str

@@ -1,4 +1,7 @@
-"""Files and folders of this user's own: closed to others, and never written through a link that somebody else made."""
+"""Files and folders of this user's own: closed to others, and never written through a link that somebody else made.
+
+The one module of core that does I/O, because every feature that writes files needs the same safety rules.
+"""
 
 import contextlib
 import errno
@@ -29,7 +32,7 @@ def make_own_folder(path: Path, *, top: Path) -> None:
     make_top_folder(top)
     _make_missing(path)
     check_own_folder(path, top=top)
-    _close_to_writers(path)  # versions before made it with whatever the umask left
+    _close_to_writers(path)  # earlier versions created it with the umask of the user
 
 
 def make_private_folder(path: Path, *, top: Path) -> None:
@@ -50,7 +53,7 @@ def check_own_folder(path: Path, *, top: Path) -> None:
 
     Raises:
         OutputError: if not.
-        OSError: if it cannot be looked at.
+        OSError: if it cannot be read.
     """
     for folder in (path, *path.parents):
         if folder == top:
@@ -139,7 +142,7 @@ def _name_user(number: int) -> str:
 
 
 def _list_own_users() -> set[int]:
-    """This user; and, for root who was asked by sudo, the one who asked."""
+    """This user; for root under sudo also the calling user."""
     asked = os.environ.get("SUDO_UID", "")
     return {os.geteuid(), int(asked)} if os.geteuid() == _ROOT and asked.isdecimal() else {os.geteuid()}
 
@@ -151,11 +154,11 @@ def _list_trusted_users() -> set[int]:
 def _make_missing(path: Path) -> None:
     for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
         folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-        _hand_over(folder)
+        _give_to_owner(folder)
 
 
-def _hand_over(folder: Path) -> None:
-    """What root makes in a folder of the user who called sudo belongs to that user, who may want to read it."""
+def _give_to_owner(folder: Path) -> None:
+    """Under sudo, what is created in the folder of the calling user belongs to that user."""
     above = folder.parent.stat()
     if above.st_uid in _list_own_users() - {os.geteuid()}:
         os.chown(folder, above.st_uid, above.st_gid, follow_symlinks=False)

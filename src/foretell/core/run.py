@@ -1,4 +1,4 @@
-"""One configuration on one allocation, and what came of it."""
+"""One configuration on one allocation, and its result."""
 
 import enum
 import hashlib
@@ -13,9 +13,10 @@ from foretell.core.warning import PredictionWarning
 
 
 class State(enum.StrEnum):
-    """How a run stands. Only COMPLETED teaches as it is; the two limits teach as "longer than" and "more than".
+    """The state of a run.
 
-    INTERRUPTED is nobody's fault (a node failed, a job was preempted): it teaches nothing, and is made again unasked.
+    Models are fitted to COMPLETED runs, and to those stopped by a limit as censored ones: "longer than", "more than".
+    INTERRUPTED runs (a node failed, a job was preempted) are not used, and are made again automatically.
     """
 
     QUEUED = "queued"
@@ -32,10 +33,10 @@ class State(enum.StrEnum):
         return self not in (State.QUEUED, State.RUNNING)
 
 
-TEACHING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
+FITTED_STATES = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY)
 _LONGEST_LINE = 120  # characters
 _LOG_HEAD = re.compile(r"^--- ", re.MULTILINE)  # before each log in the tail of several
-_TELLING_LOGS = ("stderr.log", "setup.log", "stdout.log")
+_LOGS_WITH_REASON = ("stderr.log", "setup.log", "stdout.log")
 ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")  # colours, cursor
 
 RETRIABLE = frozenset({State.FAILED, State.TIMED_OUT, State.OUT_OF_MEMORY, State.CANCELLED, State.INTERRUPTED})
@@ -43,7 +44,7 @@ RETRIABLE = frozenset({State.FAILED, State.TIMED_OUT, State.OUT_OF_MEMORY, State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What is asked of a site. ``memory_bytes`` is per node; ``None`` means what the site gives by default.
+    """Requested resources. ``memory_bytes`` is per node; ``None`` is the default of the site.
 
     ``node_type`` names the site's node type: clusters of one site may each have a partition of the same name.
     """
@@ -74,14 +75,14 @@ class RunSpec:
         allocation = self.allocation
         size = [allocation.cores, allocation.memory_bytes, allocation.gpus, allocation.nodes]
         resources = [*size, allocation.partition, allocation.node_type]
-        version = [self.version] if self.version else []  # so that ids of a first version are as they always were
+        version = [self.version] if self.version else []  # so that ids of the first version do not change
         key = [self.app, sorted(self.parameters.items()), resources, *version]
         text = json.dumps(key, ensure_ascii=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def id(self) -> str:
-        """A key for this run, the same on every machine: what was stored under it need not run again."""
+        """A key for this run, the same on every machine: a run with a stored result is not made again."""
         return f"{self.configuration}-{self.repetition}"
 
 
@@ -94,7 +95,7 @@ def find_repetition(spec: RunSpec, is_taken: Callable[[str], bool]) -> RunSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a run's whole process tree used. ``None`` where it could not be measured."""
+    """Resources used by the whole process tree of a run. ``None`` if not measured."""
 
     elapsed_s: float
     cpu_s: float | None = None
@@ -108,7 +109,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Facts of the machine a run ran on; ``load`` is that of others during the run, in cores."""
+    """Facts of the machine of a run; ``load`` is that of other processes during the run, in cores."""
 
     hostname: str = ""
     cpu_model: str = ""
@@ -121,7 +122,7 @@ class Machine:
     extra: Mapping[str, Value] = field(default_factory=dict)
 
 
-BENCH_VERSION = 1  # of the fixed work: whatever changes how long it takes is a new version
+BENCH_VERSION = 1  # of the fixed work; a change of its duration needs a new version
 BENCH_FIGURES = ("bench_s", "bench_core_s", "bench_cores_s", "bench_memory_s", "bench_disk_s")
 
 
@@ -129,9 +130,9 @@ BENCH_FIGURES = ("bench_s", "bench_core_s", "bench_cores_s", "bench_memory_s", "
 class Bench:
     """How long a machine takes for fixed work: medians over ``repeats``, lower is faster.
 
-    ``bench_s`` is the geometric mean of core and memory. ``spread`` is, for each figure, how far the middle half of the
-    repeats lies apart, as a share of the median. ``busy_cores`` is what others used meanwhile; ``warnings`` say why the
-    figures should not be used. Figures of different versions are of different work: they are never compared.
+    ``bench_s`` is the geometric mean of core and memory. ``spread`` is the interquartile range of each figure, as a
+    share of the median. ``busy_cores`` is the load of other processes; ``warnings`` say why the
+    figures should not be used. Figures of different versions are not compared.
     """
 
     bench_version: int
@@ -152,17 +153,17 @@ class Bench:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What runs on this machine carry of it, as facts of their machine."""
+        """The figures that runs on this machine store, as facts of their machine."""
         known = {name: getattr(self, name) for name in BENCH_FIGURES if getattr(self, name) is not None}
         return {"bench_version": self.bench_version, **known}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who is running a run, precisely enough to tell whether they still are.
+    """Who is making a run, precisely enough to find out whether it is still being made.
 
-    ``token`` is unique to one process; ``started_at`` is that process's start, so a reused pid is not mistaken for it.
-    A scheduler's batch owns its runs with no process behind it: pid 0.
+    ``token`` is unique to one process; ``started_at`` is that process's start, which detects a reused pid.
+    Runs of a scheduler's batch are owned by no process: pid 0.
     """
 
     token: str
@@ -178,9 +179,9 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What came of a run specification.
+    """The result of a run specification.
 
-    A run that was a scheduler's job has its ``job_id``, and in ``allocated`` what it was given, which is what is paid.
+    A run that was a scheduler's job has its ``job_id``; ``allocated`` is what it was given and is charged for.
     """
 
     spec: RunSpec
@@ -203,11 +204,11 @@ class Run:
 
     @property
     def last_line(self) -> str:
-        """The last line that it wrote to its stderr, or else to another log: of a run that failed, mostly why."""
+        """The last line of its stderr, or of another log: for a failed run, usually the reason."""
         tail = ESCAPE_SEQUENCE.sub("", self.log_tail)
         heads = [part.partition("\n") for part in _LOG_HEAD.split(tail)[1:]]
         parts: dict[str, str] = {name: text for name, _, text in heads} or {"": tail}
-        for name in (*_TELLING_LOGS, *parts):
+        for name in (*_LOGS_WITH_REASON, *parts):
             lines = [line.strip() for line in parts.get(name, "").splitlines() if line.strip()]
             if lines:
                 return lines[-1][-_LONGEST_LINE:]
@@ -216,7 +217,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A run somebody has taken on: its specification, who, and when they last gave a sign of life."""
+    """A run that somebody is making: its specification, its owner and the last heartbeat."""
 
     spec: RunSpec
     owner: Owner
@@ -225,9 +226,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A run specification made ready to start: words, environment, folders. Nothing in it needs a shell.
+    """A run specification ready to start: arguments, environment, folders. Nothing in it needs a shell.
 
-    ``inherited`` are variables of this process that the run gets although they are Foretell's own.
+    ``inherited`` are variables that Foretell reads itself and that the run gets as well.
     """
 
     argv: tuple[str, ...]
@@ -241,7 +242,7 @@ class Launch:
     log_limit_bytes: int | None = None
 
 
-# A run as a row of a table: the names of its columns beside its parameters, ``phase_`` and ``machine_`` ones.
+# A run as a row of a table: its columns in addition to parameters, ``phase_`` and ``machine_`` ones.
 RESOURCE_COLUMNS = ("cores", "memory_bytes", "gpus", "nodes", "partition", "node_type")
 USAGE_COLUMNS = tuple(Usage.__dataclass_fields__)
 LAST_COLUMNS = ("state", "scale", "repetition", "exit_code", "reason", "started_at", "ended_at", "source", "app", "id")
@@ -250,7 +251,7 @@ JOB_COLUMNS = ("job_id",)  # of runs that were a scheduler's jobs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """What came of an import. ``skipped`` says why rows were left out, and which."""
+    """The result of an import. ``skipped`` lists the rows that were not imported, by reason."""
 
     app: str
     read: int

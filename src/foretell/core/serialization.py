@@ -1,4 +1,4 @@
-"""Our frozen values to and from plain data (what JSON can hold), by their annotations."""
+"""Frozen values to and from plain data (what JSON can hold), by their annotations."""
 
 import dataclasses
 import enum
@@ -41,7 +41,7 @@ def from_record(cls: type[T], record: Mapping[str, Any]) -> T:
 
     Raises:
         TypeError: if a value is of another type than its field, or a field without default is missing.
-        ValueError: if a text is none of those that its field may have, or a number is too large.
+        ValueError: if a text is not one of the allowed ones, or a number is too large.
     """
     _check_type(record, Mapping)
     hints = _hints(typing.cast("Any", cls))
@@ -120,7 +120,7 @@ def _parse_decimal(value: Any) -> Decimal:
     try:
         return Decimal(value)
     except ArithmeticError:
-        raise ValueError(f"{value!r} is no decimal number") from None
+        raise ValueError(f"{value!r} is not a decimal number") from None
 
 
 def _check_type(value: Any, *hints: Any) -> None:

@@ -9,10 +9,10 @@ from foretell.core.run import BENCH_FIGURES
 
 
 class Billing(enum.StrEnum):
-    """What is counted, per hour of walltime used.
+    """What is charged, per hour of used walltime.
 
-    CORE_HOURS: cores x price, or the cores that own the memory asked for if those are more; plus GPUs x price.
-    NODE_HOURS: whole nodes x price, whatever is used of them.
+    CORE_HOURS: cores x price, or the cores that own the requested memory if those are more; plus GPUs x price.
+    NODE_HOURS: whole nodes x price.
     FREE: nothing is charged.
     """
 
@@ -25,8 +25,8 @@ class Billing(enum.StrEnum):
 class NodeType:
     """One kind of node behind one partition, with its limits and prices (per hour).
 
-    ``whole_node``: a job gets whole nodes, and pays for them. ``whole_node_if_several``: it does if it asks for more
-    than one. The figures of ``foretell machine bench`` on such a node, if known, scale times to it.
+    ``whole_node``: a job gets whole nodes, and is charged for them. ``whole_node_if_several``: it does if it requests
+    more than one. The figures of ``foretell machine bench`` on such a node, if known, scale times to it.
     """
 
     name: str
@@ -58,7 +58,7 @@ class NodeType:
 
     @property
     def bench(self) -> dict[str, float]:
-        """Its bench, as facts of a machine; empty if it is not known."""
+        """Its benchmark, as facts of a machine; empty if unknown."""
         names = ("bench_version", *BENCH_FIGURES)
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
@@ -68,10 +68,10 @@ class NodeType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where jobs can run. ``as_of`` and ``source`` say where its figures come from.
+    """Where jobs can run. ``as_of`` and ``source`` are the date and source of its figures.
 
     ``script`` are scheduler options every job script gets (``{cluster}`` in one stands for the node type's cluster);
-    ``refuses`` are those its scheduler does not take.
+    ``refuses`` are those its scheduler does not accept.
     """
 
     name: str
@@ -84,6 +84,11 @@ class Site:
     notes: str = ""
     script: Mapping[str, str] = field(default_factory=dict)
     refuses: tuple[str, ...] = ()
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether any node type charges for jobs."""
+        return any(node.billing is not Billing.FREE for node in self.node_types)
 
     def find_node_type(self, name: str | None) -> NodeType | None:
         """The node type of that name, or else the first one behind a partition of that name."""

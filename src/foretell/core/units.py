@@ -36,7 +36,7 @@ def parse_duration(text: str | float) -> float:
     if not (math.isfinite(seconds) and seconds > 0):
         number = _find_bare_number(text)
         examples = "90s, 10m, 1h30m or 02:30:00" if number is None else f"{number}s, {number}m or {number}h"
-        raise ValueError(f"{text!r} is no duration{_render_need(number)}; write for example {examples}")
+        raise ValueError(f"{text!r} is not a duration{_render_need(number)}; write for example {examples}")
     return seconds
 
 
@@ -59,7 +59,7 @@ def _parse_duration_text(text: str) -> float:
 def parse_bytes(text: str | float) -> int:
     """Bytes from ``1024``, ``"512M"``, ``"4GB"`` or ``"1.5 GiB"``; K, M, G and T are powers of 1024, as in Slurm.
 
-    A text needs a unit: nobody who writes ``"4"`` means four bytes.
+    A text needs a unit: ``"4"`` hardly means four bytes.
 
     Raises:
         ValueError: if it is none of these, or not positive and finite.
@@ -71,7 +71,7 @@ def parse_bytes(text: str | float) -> int:
     if not (math.isfinite(size) and size > 0):
         number = _find_bare_number(text)
         examples = "512M, 4GB or 1.5GiB" if number is None else f"{number}GB or {number}MB"
-        raise ValueError(f"{text!r} is no size{_render_need(number)}; write for example {examples}")
+        raise ValueError(f"{text!r} is not a size{_render_need(number)}; write for example {examples}")
     return math.ceil(size)
 
 
@@ -101,7 +101,7 @@ def parse_rate(text: str) -> float:
     match = _RATE.fullmatch(text)
     rate = float(match[1]) * _THOUSANDS[match[2]] / (1 if match[3] == "B" else 8) if match else 0.0
     if not 0 < rate < math.inf:
-        raise ValueError(f"{text!r} is no rate; write for example 10Gb, 500Mb/s or 1.2GB/s")
+        raise ValueError(f"{text!r} is not a rate; write for example 10Gb, 500Mb/s or 1.2GB/s")
     return rate
 
 
@@ -116,7 +116,7 @@ def parse_share(text: str | float) -> float:
     except (OverflowError, ValueError):
         share = math.nan
     if not 0 < share < 1:
-        raise ValueError(f"{text!r} is no share above 0 % and below 100 %; write for example 5% or 0.05")
+        raise ValueError(f"{text!r} is not a share above 0 % and below 100 %; write for example 5% or 0.05")
     return share
 
 
@@ -136,7 +136,7 @@ def parse_money(text: str | float | Decimal) -> Decimal:
     except InvalidOperation:
         amount = Decimal("NaN")
     if not amount.is_finite() or amount < 0:
-        raise ValueError(f"{text!r} is no amount of money; write for example 5 or 0.25")
+        raise ValueError(f"{text!r} is not an amount of money; write for example 5 or 0.25")
     return amount
 
 

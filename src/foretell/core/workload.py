@@ -1,4 +1,4 @@
-"""What one training step does, operator by operator, and how long that took or will take."""
+"""One training step: its operators, and their measured or predicted times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,14 +25,14 @@ class StepPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One call of the framework in one phase of a step, by what it works on.
+    """One call of the framework in one phase of a step, with its shapes and costs.
 
-    A backward operator repeats the shapes and attributes of its forward one; its costs are its own.
+    A backward operator has the shapes and attributes of its forward one, and its own costs.
     """
 
     kind: str  # the name of the function that is called: conv2d, __add__
     phase: StepPhase
-    inputs: tuple[Shape, ...]  # of the tensors it is given, in the call's order, parameters among them
+    inputs: tuple[Shape, ...]  # of its tensors in the order of the call, parameters included
     output: Shape = ()
     attributes: tuple[tuple[str, Attribute], ...] = ()  # sorted by name
     dtype: str = "float32"
@@ -49,7 +49,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient:
-    """A parameter's gradient: how large it is, and after which operator of the step it is ready."""
+    """A parameter's gradient: its size, and the operator of the step after which it is ready."""
 
     bytes_: int
     ready: int  # place of the operator
@@ -64,9 +64,7 @@ class Workload:
     layers: tuple[str, ...] = ()  # of each operator: the module it belongs to
     views: tuple[int, ...] = ()  # of each operator: calls without any work on the device since the one before
     batch: int = 1
-    settings: Mapping[str, str] = field(
-        default_factory=dict
-    )  # loss, optimizer, precision and such, as they were asked for
+    settings: Mapping[str, str] = field(default_factory=dict)  # loss, optimizer, precision and others, as given
     parameters: int = 0
     sources: tuple[tuple[int, ...], ...] = ()  # of each operator: places of those whose results it reads
     gradients: tuple[Gradient, ...] = ()  # in the order in which they are ready, of the last batch of a step
@@ -84,24 +82,24 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredStep:
-    """A training step as it ran on a device. Times of operators that were not recorded are not a number.
+    """A training step as measured on a device. Times of operators that were not recorded are NaN.
 
-    ``start_s`` tells when an operator's first kernel began, ``launch_s`` when the host launched it, both from the begin
-    of the step's first kernel. Where the host is the device, both tell the same.
+    ``start_s`` is the start of an operator's first kernel, ``launch_s`` its launch by the host, both from the start of
+    the step's first kernel. They are equal where the host is the device.
     """
 
     workload: Workload
     device: str
     iteration_s: float
     kernel_s: Floats  # sum of its kernels
-    span_s: Floats  # from its first kernel's begin to its last one's end
+    span_s: Floats  # from the start of its first kernel to the end of its last
     start_s: Floats
     launch_s: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEstimate:
-    """How long a training step will take, and where."""
+    """The predicted time of a training step, and its parts."""
 
     iteration: Estimate
     phases: Mapping[StepPhase, float]  # seconds

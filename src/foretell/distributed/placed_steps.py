@@ -164,7 +164,7 @@ def parse_placement(text: str) -> Placement:
     counts = [int(word[:_DIGITS]) for word in each.split("+")] if _EACH.fullmatch(each) else []
     if not counts or not 1 <= nodes * len(counts) <= _MOST_NODES or not 1 <= min(counts) <= max(counts) <= _MOST_GPUS:
         raise ValueError(
-            f"{text!r} is no placement; write for example 8, 4+2 (two nodes) or 2x8 (two nodes of 8), with at most "
+            f"{text!r} is not a placement; write for example 8, 4+2 (two nodes) or 2x8 (two nodes of 8), with at most "
             f"{_MOST_GPUS:,} GPUs on a node and {_MOST_NODES:,} nodes"
         )
     return nodes * tuple(sorted(counts, reverse=True))

@@ -19,7 +19,7 @@ from foretell.core.errors import Mistake, SpecError
 from foretell.core.past_jobs import Waste, WasteReport
 from foretell.core.prices import SECONDS_PER_HOUR, Tariff
 from foretell.core.run import State
-from foretell.core.site import Billing, NodeType, Site
+from foretell.core.site import NodeType, Site
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
@@ -143,7 +143,7 @@ class _Bill:
 
     def __init__(self, site: Site | None) -> None:
         self._site = site
-        self.has_prices = site is not None and any(node.billing is not Billing.FREE for node in site.node_types)
+        self.has_prices = site is not None and site.has_prices
 
     def price(self, jobs: _Jobs, size: _Size) -> Floats:
         if not self.has_prices:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from foretell.core.app import App, Value
 from foretell.core.prediction import Prediction
-from foretell.core.run import TEACHING, Run, State
+from foretell.core.run import FITTED_STATES, Run, State
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.stores import RunReader
 
@@ -20,7 +20,7 @@ def count_evidence(app: App, store: RunReader) -> dict[str, int]:
     """How many runs and jobs of the history there are to learn from; quick, however many there are."""
     counts = store.count_runs(app.name, version=app.version)
     return {
-        "runs": sum(counts.get(state, 0) for state in TEACHING),
+        "runs": sum(counts.get(state, 0) for state in FITTED_STATES),
         "jobs": store.count_received_jobs(app.name),
     }
 

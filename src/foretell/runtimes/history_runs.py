@@ -9,7 +9,7 @@ from foretell.apps.imported_runs import Columns, read_runs
 from foretell.apps.table_files import Table
 from foretell.core.app import App
 from foretell.core.errors import NotFoundError
-from foretell.core.run import RESOURCE_COLUMNS, TEACHING, USAGE_COLUMNS, Run
+from foretell.core.run import FITTED_STATES, RESOURCE_COLUMNS, USAGE_COLUMNS, Run
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.stores import RunStore
 from foretell.stores.job_history import find_history
@@ -79,12 +79,12 @@ def find_past(app: str | App, store: RunStore) -> Past:
     name = app.name if isinstance(app, App) else app
     described = _find_described(app, store)
     history = find_history(store)
-    rows = history.newest(name, states=TEACHING, most=MOST_JOBS) if history and history.has_app(name) else []
+    rows = history.newest(name, states=FITTED_STATES, most=MOST_JOBS) if history and history.has_app(name) else []
     if history is None or not rows:
         return Past()
     columns = Columns(elapsed="elapsed_s", memory="peak_memory_bytes", state="state")
     read = read_runs(build_job_table(rows, described), app=name, columns=columns)
-    return Past(runs=read.runs, jobs=history.count(name, states=TEACHING), app=read.app)
+    return Past(runs=read.runs, jobs=history.count(name, states=FITTED_STATES), app=read.app)
 
 
 def _find_described(app: str | App, store: RunStore) -> Collection[str] | None:

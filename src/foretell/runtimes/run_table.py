@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.core.app import Value
-from foretell.core.run import TEACHING, Machine, Run, RunSpec, State
+from foretell.core.run import FITTED_STATES, Machine, Run, RunSpec, State
 
 Column: TypeAlias = NDArray[Any]
 Columns: TypeAlias = Mapping[str, Column]
@@ -63,7 +63,7 @@ class RunTable:
 
 def build_table(runs: Iterable[Run]) -> RunTable:
     """The table of the runs that may teach: completed ones, and stopped ones as lower bounds. Failed ones never do."""
-    kept = [run for run in runs if run.state in TEACHING and run.usage is not None and run.usage.elapsed_s > 0]
+    kept = [run for run in runs if run.state in FITTED_STATES and run.usage is not None and run.usage.elapsed_s > 0]
     usages = [run.usage for run in kept if run.usage is not None]
     names = sorted({name for run in kept for name in run.phases})
     numbers: dict[str, int] = {}  # by first appearance: ids hold the app's name, which must not change what is learned

@@ -14,8 +14,8 @@ from foretell.apps.workspace import directory_of, resolve_app
 from foretell.core.app import App
 from foretell.core.errors import Mistake, NotEnoughRunsError, SpecError, StoreError
 from foretell.core.model_card import ModelCard, ModelRecord
-from foretell.core.run import TEACHING
 from foretell.core.work_folder import looks_like_a_file
+from foretell.core.run import FITTED_STATES
 from foretell.runtimes.evidence import count_evidence
 from foretell.runtimes.fit import NEED, learn
 from foretell.runtimes.history_runs import Past, find_past
@@ -42,7 +42,7 @@ def train(
         past = _find_past(app, opened)
         known = resolve_app(app, opened)
         evidence = count_evidence(known, opened)
-        runs = opened.runs(known.name, states=TEACHING, version=known.version)
+        runs = opened.runs(known.name, states=FITTED_STATES, version=known.version)
         table = _stand_alone(build_table([*runs, *past.runs])) if past.runs else build_table(runs)
         how = _How(policy=policy, candidates=candidates, seed=seed, progress=on_progress)
         predictor = how.borrow(known, table, borrow, opened) if borrow else how.learn(known, table)
@@ -129,4 +129,4 @@ class _How:
 
 
 def _build_own_table(app: App, store: RunStore) -> RunTable:
-    return build_table(store.runs(app.name, states=TEACHING, version=app.version))
+    return build_table(store.runs(app.name, states=FITTED_STATES, version=app.version))

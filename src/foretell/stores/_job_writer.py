@@ -10,7 +10,7 @@ import sqlalchemy as sa
 import sqlalchemy.exc as sa_exc
 
 from foretell.core.past_jobs import JobRow, JobRows
-from foretell.core.run import TEACHING
+from foretell.core.run import FITTED_STATES
 from foretell.stores import _job_writer as _same_jobs
 from foretell.stores._tables import history_counts, history_marks, job_clusters, job_kinds, jobs
 
@@ -77,7 +77,7 @@ RAW_IDS = "raw ids"
 _COLUMNS = ("cluster", *JobRow._fields)
 _KEY = ("cluster", "job", "task", "submitted_at")
 _TEXTS = ("cluster", "user", "account", "partition", "name", "work_directory", "command")
-_TEACHING = frozenset(state.value for state in TEACHING)
+_TEACHING = frozenset(state.value for state in FITTED_STATES)
 _MOST_ASKED = 500  # values in one question: every database takes so many
 _MOST_KINDS = 200_000
 
