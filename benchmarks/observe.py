@@ -1,16 +1,16 @@
-"""How far ``foretell observe`` is to be trusted, and what it costs.
+"""The accuracy and the cost of ``foretell observe``.
 
-``no_cycle_``: the share of series without any cycle of which it says so (0.98 is wanted): values of cycles shuffled,
-constants with and without noise, random walks, noise with a memory. ``cycle_``: of cycles with noise (periods of 6 to
-100 samples, bursts in 0.1 to 0.9 of them, noise up to 20 % of the height, jitter up to 4 % of the period, either part
-two samples or longer), the share that is found, whose burst and idle are right within one sample, whose amount within
-3 %; and the medians of these errors. ``short_``: the same with bursts or idles shorter than two samples. All 1,500
-samples long; the seed is fixed.
+``no_cycle_``: the share of series without a cycle where it finds none (goal: 0.98): shuffled values of cycles,
+constants with and without noise, random walks, autocorrelated noise. ``cycle_``: of cycles with noise (periods of 6
+to 100 samples, bursts in 0.1 to 0.9 of them, noise up to 20 % of the height, jitter up to 4 % of the period, either
+part two samples or longer), the share that is found, whose burst and idle time are right within one sample, whose
+amount within 3 %; and the medians of these errors. ``short_``: the same with bursts or idle times shorter than two
+samples. All series have 1,500 samples; the seed is fixed.
 
-``job_``: wall time of a child that computes for about two seconds, run plainly and looked at every 20 ms, in turns, as
-the median of the ratios, each to the mean of the plain ones before and after, and as the ratio of the shortest, which
-noise touches least; the CPU time of sampling as a share of a
-core, with one process and with eight of four threads. The wall times mean something on a quiet machine only.
+``job_``: wall time of a child that computes for about two seconds, run without and with sampling every 20 ms, in
+turns. Reported are the median of the ratios, each to the mean of the runs without sampling before and after, and the
+ratio of the shortest runs, which noise affects least; and the CPU time of sampling as a share of a core, with one
+process and with eight of four threads. Wall times need an otherwise idle machine.
 """
 
 import statistics
@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.observe_series import STEP_S, Truth, Wave, draw_wave, make_wave, make_without
 from foretell.measure.consumption_sampler import sample
 from foretell.measure.watch import watch_command
-from foretell.observations.cycles import find_cycle
+from foretell.observations.cycles import search_cycle
 
 _SEED = 20
 _SAMPLES = 1500
@@ -47,7 +47,9 @@ def run() -> dict[str, float]:
     rng = np.random.default_rng(_SEED)
     figures: dict[str, float] = {}
     for kind in ("shuffled", "constant", "walk", "memory"):
-        found = [find_cycle(make_without(kind, rng, samples=_SAMPLES), seed=number) for number in range(_SERIES)]
+        found = [
+            search_cycle(make_without(kind, rng, samples=_SAMPLES), seed=number).cycle for number in range(_SERIES)
+        ]
         figures[f"no_cycle_{kind}"] = found.count(None) / _SERIES
     figures |= _judge("cycle", (draw_wave(rng) for _ in range(_SERIES)), rng)
     figures |= _judge("short", (_draw_short(rng) for _ in range(_SERIES // 4)), rng)
@@ -79,7 +81,7 @@ def _judge(name: str, waves: Iterable[Wave], rng: np.random.Generator) -> dict[s
 
 def _compare(wave: Wave, truth: Truth) -> tuple[float, float] | None:
     """How far the worse of burst and idle is off, in samples, and the amount, as a share."""
-    cycle = find_cycle(truth.series)
+    cycle = search_cycle(truth.series).cycle
     if cycle is None:
         return None
     burst = abs(cycle.burst_s / STEP_S - truth.burst)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks clusters``: what is asked for, who does it, what is printed."""
+"""The command ``python -m benchmarks clusters``: predicts measured steps on GPU clusters."""
 
 import argparse
 import importlib
@@ -12,7 +12,7 @@ FOLDER, FILE = "sia_pollux", "step_times.csv"
 QUESTIONS = ("one_node", "two_nodes", "more", "aws", "rtx", "dgx", "quad", "azure")
 EXAMPLES = """examples:
   python -m benchmarks clusters                every question, within minutes
-  python -m benchmarks clusters more dgx       more GPUs than were seen; the cluster dgx, never seen
+  python -m benchmarks clusters more dgx       more GPUs than measured; the cluster dgx, held back
   python -m benchmarks clusters two_nodes      small tables, of two nodes at most: twice as many GPUs
   python -m benchmarks clusters more --json
 """
@@ -22,18 +22,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "questions", nargs="*", metavar="QUESTION", help=f"which of {', '.join(QUESTIONS)}; all unless said"
+        "questions", nargs="*", metavar="QUESTION", help=f"which of {', '.join(QUESTIONS)}; default: all"
     )
 
 
 def run_command(arguments: argparse.Namespace) -> None:
-    """Answer as asked, and print tables or an object.
+    """Run the questions, and print tables or JSON.
 
     Raises:
-        SystemExit: if what was asked for cannot be done.
+        SystemExit: A question is unknown, or the data is missing.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # Late, so that --help does not wait for what computes.
+    # Late, so that --help is quick.
     questions = importlib.import_module("benchmarks.clusters.questions")
     cases = importlib.import_module("benchmarks.runs.cases")
     try:

@@ -1,6 +1,6 @@
-"""Steps of data-parallel training on GPU clusters that others measured: few GPUs to more, and clusters never seen.
+"""Predicts measured steps of data-parallel training on GPU clusters: on more GPUs, and on clusters that are held back.
 
-What a model is chosen by comes from the rows it learns from: fewer GPUs to more of them, one cluster left out of them.
+The growth of synchronisation is chosen within the rows to fit to: by more GPUs, or by a cluster left out.
 """
 
 import statistics
@@ -22,7 +22,7 @@ from foretell.distributed.placed_steps import PlacedStep, TimedStep
 from foretell.distributed.placement_predictor import PlacedPredictor
 
 MORE, GOALS = "more", {"more": 8.0, "new": 15.0}
-SMALL = {"one_node": 1, "two_nodes": 2}  # nodes that were measured of small tables
+SMALL = {"one_node": 1, "two_nodes": 2}  # measured nodes of small tables
 SMALL_BATCHES = 4
 LEVEL = 0.9
 MOST_SHOTS = 3  # placements measured on a new cluster
@@ -30,7 +30,7 @@ MOST_SHOTS = 3  # placements measured on a new cluster
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What came of one question: rows with their answers, the growth that was chosen, and what it was chosen by."""
+    """The predictions of one question, the chosen growth, and the scores of all growths."""
 
     rows: pd.DataFrame
     growth: str
@@ -38,7 +38,7 @@ class Answered:
 
 
 def read_rows(path: Path) -> list[TimedStep]:
-    """The measured steps; not those that look computed, which are of one cluster and none of few GPUs."""
+    """The measured steps, without a workload whose rows look computed."""
     table = pd.read_csv(path, dtype={"placement": str})
     return [_build_row(row) for row in table[table["workload"] != DERIVED].to_dict("records")]
 
@@ -58,7 +58,7 @@ def _build_row(row: Mapping[Any, Any]) -> TimedStep:
 
 
 def _place(row: Mapping[Any, Any]) -> tuple[int, ...]:
-    """GPUs on each node: digits where they are told, as even as can be where only numbers are."""
+    """GPUs on each node: the digits of the placement, or as even as possible where only the numbers are known."""
     if isinstance(row["placement"], str):
         return tuple(int(digit) for digit in row["placement"].removesuffix(".0"))
     each, more = divmod(int(row["num_replicas"]), int(row["num_nodes"]))
@@ -75,41 +75,41 @@ def _build_device(cluster: str, tflops: float | None, gb_per_s: float | None) ->
 
 
 def ask_more(rows: Sequence[TimedStep]) -> Answered:
-    """Steps on more GPUs than were learned from."""
+    """Steps on more GPUs than those fitted to."""
     train = [row for row in rows if sum(row.placed.gpus) <= FEW_GPUS]
     test = [row for row in rows if sum(row.placed.gpus) > FEW_GPUS]
     scores = score_growths(split_by_gpus(train))
     growth = min(scores, key=scores.__getitem__)
-    return Answered(rows=answer(train, test, growth), growth=growth, scores=scores)
+    return Answered(rows=predict(train, test, growth), growth=growth, scores=scores)
 
 
 def ask_new(rows: Sequence[TimedStep], cluster: str) -> Answered:
-    """Steps on a cluster of which nothing was measured."""
+    """Steps on a cluster that is held back."""
     train = [row for row in rows if row.placed.cluster != cluster]
     test = [row for row in rows if row.placed.cluster == cluster]
     scores = score_growths(split_by_cluster(train))
     growth = min(scores, key=scores.__getitem__)
-    return Answered(rows=answer(train, test, growth), growth=growth, scores=scores)
+    return Answered(rows=predict(train, test, growth), growth=growth, scores=scores)
 
 
 def ask_shots(rows: Sequence[TimedStep], cluster: str, shots: int, growth: str) -> pd.DataFrame:
-    """Steps on a cluster of which a few placements were measured: a GPU, a node, then nodes, full ones."""
+    """Steps on a cluster with a few measured placements: one GPU, one full node, then full nodes."""
     own = [row for row in rows if row.placed.cluster == cluster]
     measured = choose_placements({row.placed.gpus for row in own})[:shots]
     test = [row for row in own if row.placed.gpus not in measured]
     train = [row for row in rows if row.placed.cluster != cluster or row.placed.gpus in measured]
-    return answer(train, test, growth, bounds=False)
+    return predict(train, test, growth, bounds=False)
 
 
 def choose_placements(placements: set[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """What one would measure first: a GPU alone, one full node, two full nodes; two GPUs where there is one node."""
+    """The placements to measure first: one GPU, one full node, two full nodes; or two GPUs of one node."""
     most = max(max(placement) for placement in placements)
     wanted: list[tuple[int, ...]] = [(1,), (most,), (most, most), (2,)]
     return [each for each in wanted if each in placements][:MOST_SHOTS]
 
 
 def ask_small(rows: Sequence[TimedStep], nodes: int) -> pd.DataFrame:
-    """Twice the GPUs of tables as a user has them: a workload on a cluster, few batches, one or two nodes measured."""
+    """Twice the GPUs of small tables: one workload on one cluster, few batches, one or two measured nodes."""
     pairs = sorted({(row.placed.workload, row.placed.cluster) for row in rows if len(row.placed.gpus) > 1})
     return pd.concat([_ask_pair(rows, *pair, nodes) for pair in pairs], ignore_index=True)
 
@@ -126,35 +126,36 @@ def _ask_pair(rows: Sequence[TimedStep], workload: str, cluster: str, nodes: int
     train = [row for row in own if row.placed.gpus in measured]
     most = max(sum(row.placed.gpus) for row in train)
     test = [row for row in own if most < sum(row.placed.gpus) <= 2 * most]
-    told = PlacedPredictor.fit(train, workload=workload, cluster=cluster).predict([row.placed for row in test])
-    return pd.DataFrame([_record(row, each.step_s) for row, each in zip(test, told, strict=True)])
+    predictor = PlacedPredictor.fit(train, workload=workload, cluster=cluster)
+    predicted = predictor.predict([row.placed for row in test])
+    return pd.DataFrame([_record(row, each.step_s) for row, each in zip(test, predicted, strict=True)])
 
 
-def answer(train: Sequence[TimedStep], test: Sequence[TimedStep], growth: str, *, bounds: bool = True) -> pd.DataFrame:
-    """A row for each step that was asked, with its time and what was told."""
+def predict(train: Sequence[TimedStep], test: Sequence[TimedStep], growth: str, *, bounds: bool = True) -> pd.DataFrame:
+    """A row for each step, with its measured and predicted time."""
     model = ParallelModel(growth).fit(train)
     if bounds:
         model.calibrate(train)
-    told = model.predict([row.placed for row in test])
-    estimates = [Estimate(value=each.step_s, low=each.low_s, high=each.high_s, level=LEVEL) for each in told]
+    predicted = model.predict([row.placed for row in test])
+    estimates = [Estimate(value=each.step_s, low=each.low_s, high=each.high_s, level=LEVEL) for each in predicted]
     return pd.DataFrame([_record(row, each) for row, each in zip(test, estimates, strict=True)])
 
 
-def _record(row: TimedStep, told: Estimate) -> dict[str, object]:
+def _record(row: TimedStep, predicted: Estimate) -> dict[str, object]:
     return {
         "workload": row.placed.workload,
         "cluster": row.placed.cluster,
         "gpus": sum(row.placed.gpus),
         "actual": row.step_s,
-        "predicted": told.value,
-        "low": told.low,
-        "high": told.high,
-        "error": 100 * abs(told.value / row.step_s - 1),
+        "predicted": predicted.value,
+        "low": predicted.low,
+        "high": predicted.high,
+        "error": 100 * abs(predicted.value / row.step_s - 1),
     }
 
 
 def run_questions(rows: Sequence[TimedStep], questions: Sequence[str]) -> dict[str, Any]:
-    """What was told of each question; of clusters never seen also their mean, each counting the same."""
+    """The results of each question, and the mean over held-back clusters, each with the same weight."""
     record: dict[str, Any] = {name: _run_question(rows, name) for name in questions}
     new = [record[name] for name in questions if name in HARDWARE]
     if len(new) > 1:
@@ -175,7 +176,7 @@ def _run_question(rows: Sequence[TimedStep], name: str) -> dict[str, Any]:
 
 
 def judge(rows: pd.DataFrame) -> dict[str, Any]:
-    """Errors in per cent, also of each workload and cluster; how many rows lie within bounds, and their width."""
+    """Errors in per cent, also by workload and cluster; the share of rows inside intervals, and their width."""
     within = rows["actual"].between(rows["low"], rows["high"])
     return {
         "rows": len(rows),
@@ -193,7 +194,7 @@ def judge(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def judge_pairs(rows: pd.DataFrame) -> dict[str, Any]:
-    """As :func:`judge`, each workload on a cluster counting the same, for each is a table of its own."""
+    """As :func:`judge`, with the same weight for each workload on a cluster, since each is a table of its own."""
     tables = [judge(group) for _, group in rows.groupby(["workload", "cluster"])]
     means = {name: statistics.fmean(each[name] for each in tables) for name in ("mean_error", "coverage", "mean_width")}
     return {
@@ -205,7 +206,7 @@ def judge_pairs(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _average(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Over clusters, each counting the same; ``spread`` is their standard deviation."""
+    """The mean over clusters, each with the same weight; ``spread`` is their standard deviation."""
     record: dict[str, Any] = {
         name: statistics.fmean(each[name] for each in records)
         for name in ("mean_error", "median_error", "coverage", "mean_width")
@@ -220,14 +221,14 @@ def _average(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def print_record(record: Mapping[str, Any]) -> None:
     """A table of the questions, and one of each workload."""
-    table = Table(title="Steps told before they ran, in per cent", title_justify="left")
+    table = Table(title="Predicted steps, in per cent", title_justify="left")
     for name in (
         "question",
         "growth",
         "mean error",
         "goal",
         "median",
-        "within bounds",
+        "inside intervals",
         "mean width",
         "1, 2, 3 placements",
     ):
@@ -236,8 +237,8 @@ def print_record(record: Mapping[str, Any]) -> None:
         shots = [_mean(value) for value in each.get("measured_placements", {}).values()]
         figures = [each["median_error"], each["coverage"], each["mean_width"]]
         goal = f"≤ {GOALS[name]:.0f}" if name in GOALS else ""
-        told = [f"{figure:.1f}" for figure in figures]
-        table.add_row(name, each.get("growth", ""), f"{each['mean_error']:.1f}", goal, *told, ", ".join(shots))
+        cells = [f"{figure:.1f}" for figure in figures]
+        table.add_row(name, each.get("growth", ""), f"{each['mean_error']:.1f}", goal, *cells, ", ".join(shots))
     Console().print(table)
     if MORE in record:
         Console().print(_tabulate_pairs(record[MORE]))

@@ -100,7 +100,7 @@ def test_a_process_is_looked_at_for_a_while(foretell: Run, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "just one"),
+        ((), "exactly one"),
         (("--pid", "1", "--job", "2"), "pid and job"),
         (("--pid", str(2**22 + 5)), "no process named"),
         (("--pid", str(2**40)), "no process named"),

@@ -208,6 +208,22 @@ def test_what_is_no_rate_says_how_to_write_one(text: str) -> None:
         parse_rate(text)
 
 
+@pytest.mark.parametrize(
+    ("bytes_per_s", "text"),
+    [
+        (0, "0 B/s"),
+        (850, "850 B/s"),
+        (999.7, "1 kB/s"),
+        (2_400_000, "2.4 MB/s"),
+        (999_900, "1 MB/s"),
+        (125e6, "125 MB/s"),
+        (1.25e9, "1.25 GB/s"),
+    ],
+)
+def test_rates_are_in_powers_of_1000(bytes_per_s: float, text: str) -> None:
+    assert render_rate(bytes_per_s) == text
+
+
 @given(rate=st.floats(1e3, 9e11))
 def test_rendered_rates_read_back_as_nearly_the_same(rate: float) -> None:
     assert parse_rate(render_link(rate)) == pytest.approx(rate, rel=0.01)

@@ -1,4 +1,4 @@
-"""What a job consumed, as people and programs read it."""
+"""Observed jobs as text, JSON and plots."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,9 +8,20 @@ import pytest
 
 from foretell.core.cycles import Cycle, Resource, Series
 from foretell.core.observation import CycleSearch, Load, Observation, Recorded
+from foretell.core.prediction import Estimate
+from foretell.core.units import render_rate
 from foretell.core.warning import build_warning
+from foretell.core.workload import Workload
+from foretell.distributed import render as consumption
+from foretell.distributed.consumption import ConsumptionPrediction, Setting
 from foretell.observations.plots import draw_observation
-from foretell.observations.render import average, build_observation_record, find_window, render_observation
+from foretell.observations.render import (
+    average,
+    build_observation_record,
+    find_window,
+    render_amount,
+    render_observation,
+)
 from foretell.render.figures import render_svg
 from foretell.render.records import render_json
 
@@ -31,8 +42,8 @@ def build_cycle(high: float, low: float) -> CycleSearch:
 def observation() -> Observation:
     series = {
         Resource.COMPUTE: Series(times_s=TIMES_S, values=np.full(500, 0.98)),
-        Resource.TRANSMIT: build_series(11.2 * 2**20, 0.0),
-        Resource.RECEIVE: build_series(5.6 * 2**20, 1000.0),
+        Resource.TRANSMIT: build_series(1.12e7, 0.0),
+        Resource.RECEIVE: build_series(5.6e6, 1000.0),
     }
     recorded = Recorded(
         started_s=100.0,
@@ -47,13 +58,13 @@ def observation() -> Observation:
         subject="torchrun train.py",
         recorded=recorded,
         cycles={
-            Resource.COMPUTE: CycleSearch(cycle=None, why="it repeats itself no more than noise does"),
-            Resource.TRANSMIT: build_cycle(11.2 * 2**20, 0.0),
-            Resource.RECEIVE: build_cycle(5.6 * 2**20, 1000.0),
+            Resource.COMPUTE: CycleSearch(cycle=None, why="it is no more periodic than noise"),
+            Resource.TRANSMIT: build_cycle(1.12e7, 0.0),
+            Resource.RECEIVE: build_cycle(5.6e6, 1000.0),
         },
         exit_code=0,
         warnings=(
-            build_warning("busy-machine", "Disturbed: others kept 0.40 of 2 cores busy (stress (77): 0.39 cores)."),
+            build_warning("busy-machine", "Disturbed: other processes used 0.40 of 2 cores (stress (77): 0.39 cores)."),
         ),
         run_id="abc-0",
         path="observations/abc-0.json",
@@ -127,3 +138,17 @@ def test_what_used_nothing_has_no_time_line(observation: Observation, to_text: C
     )
     assert "Time line" in to_text(render_observation(observation))
     assert "Time line" not in to_text(render_observation(idle))
+
+
+@pytest.mark.parametrize("bytes_per_s", [0.0, 950.0, 1.12e7, 1.25e8, 1.25e9])
+def test_rates_are_rendered_as_those_of_predictions(observation: Observation, bytes_per_s: float) -> None:
+    setting = Setting(workers=2, link_bytes_per_s=1.25e8, device="T4")
+    prediction = ConsumptionPrediction(
+        workload=Workload(name="net", operators=(), batch=1),
+        setting=setting,
+        iteration=Estimate(value=1.0, low=0.9, high=1.1, level=0.9),
+        compute_s=0.5,
+        exposed_s=0.5,
+    )
+    observed = render_amount(Resource.TRANSMIT, bytes_per_s, observation)
+    assert observed == consumption.render_amount(Resource.TRANSMIT, bytes_per_s, prediction) == render_rate(bytes_per_s)

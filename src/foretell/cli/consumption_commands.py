@@ -62,7 +62,7 @@ consumption = Group(
 @click.option("--model", metavar="NAME", help="A model of 'consumption learn'; default: the one that ships.")
 @level_option
 @click.option("--curves/--no-curves", default=True, help="Also predict other links, workers, servers and batches.")
-@click.option("--plot", type=PATH, metavar="FILE", help="Draw it, as .png or .svg.")
+@click.option("--plot", type=PATH, metavar="FILE", help="Plot it, as .png or .svg.")
 @unused_store_option
 @json_option
 def predict_consumption(

@@ -67,7 +67,7 @@ COMMANDS = {
     ),
     "observe": Entry(
         "foretell.cli.observe_command",
-        "Look at a job while it runs: its bursts and idles of compute and network, over time.",
+        "Sample a job while it runs: its bursts and idle times of compute and network.",
     ),
     "runs": Entry("foretell.cli.runs_commands", "List, show, export, import and delete stored runs."),
     "history": Entry(
@@ -85,7 +85,7 @@ COMMANDS = {
     ),
     "consumption": Entry(
         "foretell.cli.consumption_commands",
-        "Say what distributed training will consume (compute, network, over time), and learn your own setting.",
+        "Predict what distributed training consumes (compute and network over time), and fit models to measurements.",
     ),
 }
 

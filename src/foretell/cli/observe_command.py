@@ -9,7 +9,7 @@ from foretell.cli._options import PATH, json_option, parse_option, parse_optiona
 from foretell.cli._output import check_plot, make_folder, note, show, show_json, write_plot
 from foretell.cli._places import find_kept_folder, find_store
 
-_SIGNALLED = 128  # exit codes, as shells have them
+_SIGNAL_EXIT_CODE = 128  # as shells: 128 + the signal
 
 
 @command(
@@ -20,15 +20,15 @@ _SIGNALLED = 128  # exit codes, as shells have them
     ],
     context_settings={"allow_interspersed_args": False},
 )
-@argument("command", nargs=-1, metavar="[COMMAND]...", help="What to run and look at, after --.")
+@argument("command", nargs=-1, metavar="[COMMAND]...", help="The command to run and sample, after --.")
 @click.option(
-    "--pid", multiple=True, type=click.IntRange(min=1), help="Look at this process and its descendants; repeatable."
+    "--pid", multiple=True, type=click.IntRange(min=1), help="Sample this process and its descendants; repeatable."
 )
-@click.option("--job", metavar="ID", help="Look at a running job of Slurm, on its node.")
-@click.option("--interval", default="20ms", help="Between two samples; 10ms to 50ms show bursts best.")
-@click.option("--duration", help="Look for so long; default: until it ends.")
-@click.option("--least", help="Take shorter bursts and idles for noise; default: by how long most are.")
-@click.option("--plot", type=PATH, metavar="FILE", help="Draw it over time, as .png or .svg.")
+@click.option("--job", metavar="ID", help="Sample a running Slurm job, on its node.")
+@click.option("--interval", default="20ms", help="Between two samples; 10ms to 50ms suit bursts best.")
+@click.option("--duration", help="For how long to sample; default: until it ends.")
+@click.option("--least", help="Shorter bursts and idle times are noise; default: a quarter of the median.")
+@click.option("--plot", type=PATH, metavar="FILE", help="Plot it over time, as .png or .svg.")
 @store_option
 @json_option
 def observe(
@@ -42,15 +42,15 @@ def observe(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Look at a job while it runs: its bursts and idles of compute and network, over time."""
+    """Sample a job while it runs: its bursts and idle times of compute and network."""
     from foretell.core.units import parse_duration
     from foretell.observations import api
     from foretell.observations.render import build_observation_record, render_observation
 
     check_plot(plot)
     if plot is not None:
-        make_folder(plot.parent)  # now, and not when the job has run
-    seen = api.observe(
+        make_folder(plot.parent)  # before the job runs
+    observation = api.observe(
         command or (),
         pids=pid or (),
         job=job,
@@ -62,14 +62,16 @@ def observe(
         folder=find_kept_folder(),
     )
     if as_json:
-        show_json(build_observation_record(seen))
+        show_json(build_observation_record(observation))
     else:
-        show([render_observation(seen)])
-        note(f"Stored as run {seen.run_id}; all samples are in {seen.path}.")
+        show([render_observation(observation)])
+        note(f"Stored as run {observation.run_id}; all samples are in {observation.path}.")
     if plot is not None:
         from foretell.observations.plots import draw_observation
 
-        write_plot(draw_observation(seen), plot)
+        write_plot(draw_observation(observation), plot)
         note(f"Wrote {plot}.")
-    if seen.exit_code:
-        raise click.exceptions.Exit(seen.exit_code if seen.exit_code > 0 else _SIGNALLED - seen.exit_code)
+    if observation.exit_code:
+        raise click.exceptions.Exit(
+            observation.exit_code if observation.exit_code > 0 else _SIGNAL_EXIT_CODE - observation.exit_code
+        )

@@ -1,4 +1,8 @@
-"""Durations, sizes, shares and money as people write them, to and from seconds, bytes, fractions and Decimal."""
+"""Durations, sizes, shares and money as people write them, to and from seconds, bytes, fractions and Decimal.
+
+Sizes of memory and files are in powers of 1024, as Slurm reads them: 1 GB is 2**30 bytes. Rates, and what a network
+moves, are in powers of 1000, as the rates of links are: 1 MB/s is 10**6 bytes a second, or 8 Mb/s.
+"""
 
 import math
 import re
@@ -16,6 +20,7 @@ _BYTES = {
 _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
 _RATE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kKMGT]?)(bit|b|B)(?:/s|ps)?\s*")
 _THOUSANDS = {"": 1e0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_NEXT_UNIT = 999.5  # a larger number would be shown as 1e+03
 _BARE_NUMBER = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
 _MINUTES = re.compile(r"(\d+):(\d{1,2}(?:\.\d+)?)")  # "MM:SS", as Slurm reads it
@@ -185,9 +190,10 @@ def render_link(bytes_per_s: float) -> str:
 
 
 def render_rate(bytes_per_s: float) -> str:
-    """What is moved in a second, for people: ``24 MB/s``, ``1.2 GB/s``."""
-    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if bytes_per_s >= size), ("kB", 1e3))
-    return f"{bytes_per_s / size:.3g} {unit}/s"
+    """A rate for people, in powers of 1000: ``850 B/s``, ``24 MB/s``, ``1.2 GB/s``."""
+    rates = ((unit, bytes_per_s / size) for unit, size in (("B", 1.0), ("kB", 1e3), ("MB", 1e6)))
+    unit, rate = next(((unit, rate) for unit, rate in rates if rate < _NEXT_UNIT), ("GB", bytes_per_s / 1e9))
+    return f"{rate:.3g} {unit}/s"
 
 
 _CENT = Decimal("0.01")

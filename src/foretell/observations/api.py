@@ -1,4 +1,4 @@
-"""Jobs looked at while they run: what they consume over time, in bursts and idles."""
+"""Samples jobs while they run, finds their bursts and idle times, and stores them as runs."""
 
 import json
 import shlex
@@ -26,16 +26,16 @@ from foretell.observations.cycles import search_cycle
 from foretell.schedulers.slurm.observe_job import watch_job
 from foretell.stores.opening import StoreLike, using_store
 
-APP = "observe"  # what was looked at are its runs
+APP = "observe"  # the application of the stored runs
 _TYPES = {"subject": ParameterType.TEXT, "interval_ms": ParameterType.NUMBER}
 OBSERVATIONS = "observations"
 KEPT = Path(FOLDER)
 SHORTEST_S, LONGEST_S = 0.005, 1.0  # between two samples
-_APART = 0.05  # of the longer: how far periods of one job may differ
-_FEW_SAMPLES = 6  # of a period: its durations are then known to a sample, not better
-_GPU_S = 0.17  # how often, at the least, NVIDIA's driver makes new figures
-_NO_REST = 0.2  # of what is used in bursts
-_MOST_LATE = 1.5  # samples: the middle one of those that took longest
+_PERIOD_TOLERANCE = 0.05  # by which periods of one job may differ
+_FEW_SAMPLES = 6  # of a period: below, its durations are only known to a sample
+_GPU_UPDATE_S = 0.17  # the longest interval at which NVIDIA's driver updates its counters
+_BUSY_IDLE = 0.2  # of the amount in bursts: an idle above this is not idle
+_LATE = 1.5  # times the interval: samples that take longer on average are late
 
 
 @experimental
@@ -51,20 +51,20 @@ def observe(
     store: StoreLike = None,
     folder: Path = KEPT,
 ) -> Observation:
-    """Run a command, or look at processes or a Slurm job that run already; what was seen, stored as a run.
+    """Run and sample a command, or sample running processes or a running Slurm job; stored as a run.
 
-    Bursts and idles shorter than ``least_s`` are taken for noise.
+    Bursts and idle times shorter than ``least_s`` are taken for noise.
 
     Raises:
-        SpecError: if not just one of command, pids and job is given, or the interval is none.
-        RunnerError: if the command cannot be started.
-        NotFoundError: if one of the processes is not there.
-        SchedulerError: if the job does not run, or cannot be looked at.
-        OutputError, StoreError: if what was seen cannot be kept.
+        SpecError: Not exactly one of command, pids and job is given, or the interval is out of range.
+        RunnerError: The command cannot be started.
+        NotFoundError: There is no such process.
+        SchedulerError: The job does not run, or cannot be sampled.
+        OutputError, StoreError: The samples or the run cannot be stored.
     """
     _check(command, pids, job, interval_s=interval_s)
     with using_store(store, create=True):
-        kept = _make_room(folder)  # where nothing can be kept, that is said before the job runs
+        kept = _make_folder(folder)  # fails before the job runs, if it cannot be written
     began = datetime.now(UTC)
     if command:
         subject = shlex.join(command)
@@ -85,7 +85,7 @@ def observe(
     )
     with using_store(store, create=True) as opened:
         run = store_repeated(_build_run(observation, watched, job=job, began=began), _TYPES, opened)
-    path = _keep(observation, kept / f"{run.id}.json")
+    path = _save(observation, kept / f"{run.id}.json")
     return replace(observation, run_id=run.id, path=str(path))
 
 
@@ -93,8 +93,8 @@ def _check(command: Sequence[str], pids: Collection[int], job: str | None, *, in
     given = [name for name, value in (("command", command), ("pid", pids), ("job", job)) if value]
     mistakes = []
     if len(given) != 1:
-        found = " and ".join(given) or "nothing to look at"
-        expected = "just one: a command after --, as in 'foretell observe -- python train.py', --pid, or --job"
+        found = " and ".join(given) or "nothing to observe"
+        expected = "exactly one: a command after --, as in 'foretell observe -- python train.py', --pid, or --job"
         mistakes.append(Mistake(place="observe", found=found, expected=expected))
     if not SHORTEST_S <= interval_s <= LONGEST_S:
         expected = f"{1000 * SHORTEST_S:g}ms to {LONGEST_S:g}s"
@@ -104,7 +104,7 @@ def _check(command: Sequence[str], pids: Collection[int], job: str | None, *, in
 
 
 def _search_cycles(recorded: Recorded, *, least_s: float) -> dict[Resource, CycleSearch]:
-    grains_s = {} if recorded.gpus else {Resource.COMPUTE: recorded.grain_s}  # which the network's counters do not have
+    grains_s = {} if recorded.gpus else {Resource.COMPUTE: recorded.grain_s}  # counters of the network have none
     return {
         resource: search_cycle(series, least_s=least_s, grain_s=grains_s.get(resource, 0.0))
         for resource, series in recorded.series.items()
@@ -115,44 +115,43 @@ def _list_warnings(recorded: Recorded, cycles: Mapping[Resource, CycleSearch]) -
     load = recorded.load
     if load.disturbs:
         by = "; ".join(f"{name}: {cores:.2f} cores" for name, cores in load.by.items())
-        stolen = f", and {load.stolen:.2f} cores were stolen by other virtual machines" if load.stolen >= 0.01 else ""
-        busy = f"others kept {load.others:.2f} of {load.cores} cores busy{f' ({by})' if by else ''}{stolen}"
+        stolen = f", and other virtual machines used {load.stolen:.2f} cores" if load.stolen >= 0.01 else ""
+        busy = f"other processes used {load.others:.2f} of {load.cores} cores{f' ({by})' if by else ''}{stolen}"
         yield build_warning(
             "busy-machine",
-            f"Disturbed: {busy}. Durations may be too long; bytes and amounts of bursts mostly stay.",
+            f"Disturbed: {busy}. Durations may be too long; bytes and amounts are hardly affected.",
             busy_cores=load.others,
             stolen_cores=load.stolen,
             cores=load.cores,
         )
         compute = cycles[Resource.COMPUTE].cycle
-        if compute is not None and not recorded.gpus and compute.idle_amount > _NO_REST * compute.burst_amount:
+        if compute is not None and not recorded.gpus and compute.idle_amount > _BUSY_IDLE * compute.burst_amount:
             yield build_warning(
                 "cycle-of-others",
-                "The cycle of compute may be that of others: the job never rested, and may have had less of a core.",
+                "The cycle of compute may be that of other processes: the job was never idle.",
             )
     periods = {name: found.cycle.period_s for name, found in cycles.items() if found.cycle is not None}
-    if periods and max(periods.values()) > (1 + _APART) * min(periods.values()):
+    if periods and max(periods.values()) > (1 + _PERIOD_TOLERANCE) * min(periods.values()):
         longest = max(periods, key=lambda name: periods[name])
         shortest = min(periods, key=lambda name: periods[name])
         yield build_warning(
             "periods-differ",
-            f"The periods of {longest} and {shortest} differ: one of them may be of several iterations, or of a part.",
+            f"The periods of {longest} and {shortest} differ: one may span several iterations, or a part of one.",
             periods_s={name.value: period_s for name, period_s in periods.items()},
         )
     coarse = [name for name, period_s in periods.items() if period_s < _FEW_SAMPLES * recorded.interval_s]
     if coarse:
-        shorter = "a shorter --interval tells more"
-        text = f"A period of {' and '.join(coarse)} has fewer than {_FEW_SAMPLES} samples: {shorter}."
+        text = f"A period of {' and '.join(coarse)} has fewer than {_FEW_SAMPLES} samples: use a shorter --interval."
         yield build_warning("few-samples", text, resources=[name.value for name in coarse])
     if Resource.COMPUTE in periods and recorded.grain_s > TICK_S:
-        known = f"what those used that ended is known to {1000 * recorded.grain_s:g} ms"
-        text = f"Processes came and went, and {known}: a short cycle of compute may be that of counting."
+        grain = f"{1000 * recorded.grain_s:g} ms"
+        text = f"CPU time of processes that ended is known in steps of {grain}: a short cycle may be an artefact of it."
         yield build_warning("coarse-cpu-time", text, grain_s=recorded.grain_s)
-    if recorded.gpus and recorded.interval_s < _GPU_S:
-        text = "The driver makes new figures of GPUs up to 6 times a second only: their shorter bursts are smoothed."
+    if recorded.gpus and recorded.interval_s < _GPU_UPDATE_S:
+        text = "The driver updates GPU counters at most 6 times a second: shorter bursts are smoothed."
         yield build_warning("coarse-gpu-time", text, interval_s=recorded.interval_s)
-    if len(recorded.cpu.values) * recorded.interval_s * _MOST_LATE < recorded.elapsed_s:
-        yield build_warning("late-samples", "Samples came late: others had the sampler's core.")
+    if len(recorded.cpu.values) * recorded.interval_s * _LATE < recorded.elapsed_s:
+        yield build_warning("late-samples", "Samples were late: other processes used the core of the sampler.")
 
 
 def _build_run(observation: Observation, watched: Watched, *, job: str | None, began: datetime) -> Run:
@@ -180,7 +179,7 @@ def _build_run(observation: Observation, watched: Watched, *, job: str | None, b
     )
 
 
-def _keep(observation: Observation, path: Path) -> Path:
+def _save(observation: Observation, path: Path) -> Path:
     record = {
         "subject": observation.subject,
         "cycles": to_record(observation.cycles),
@@ -191,11 +190,11 @@ def _keep(observation: Observation, path: Path) -> Path:
     return path
 
 
-def _make_room(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     path = make_kept_folder(folder, OBSERVATIONS)
     try:
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as exc:
-        raise OutputError(f"{path}: cannot be written ({exc.strerror}); make room, or make it writable") from exc
+        raise OutputError(f"{path}: cannot be written ({exc.strerror}); free space, or make it writable") from exc
     return path

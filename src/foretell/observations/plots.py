@@ -1,4 +1,4 @@
-"""What a job consumed over time, as a plot."""
+"""Plots what a job consumed over time."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ _SHADE = "#c8501e"
 
 
 def draw_observation(observation: Observation) -> Figure:
-    """A panel for each resource that was used, over some periods, with bursts shaded."""
+    """A panel for each used resource over some periods, with bursts shaded."""
     drawn = [each for each in list_resources(observation) if observation.recorded.series[each].values.any()]
     drawn = drawn or [Resource.COMPUTE]
     with house_style():
@@ -28,7 +28,7 @@ def draw_observation(observation: Observation) -> Figure:
         figure.suptitle(shown, x=0.01, ha="left", fontsize=11, fontweight="bold")
         for axes, resource in zip(panels, drawn, strict=True):
             _draw(axes, resource, observation)
-        panels[-1].set_xlabel("seconds since it was first looked at")
+        panels[-1].set_xlabel("seconds since the first sample")
         panels[-1].set_xlim(*find_window(observation))
     return figure
 
@@ -36,8 +36,8 @@ def draw_observation(observation: Observation) -> Figure:
 def _draw(axes: Axes, resource: Resource, observation: Observation) -> None:
     series, found = observation.recorded.series[resource], observation.cycles[resource]
     begin_s, end_s = find_window(observation)
-    seen = (series.times_s[1:] > begin_s) & (series.times_s[:-1] < end_s)
-    first, last = (int(np.flatnonzero(seen)[place]) for place in (0, -1))
+    visible = (series.times_s[1:] > begin_s) & (series.times_s[:-1] < end_s)
+    first, last = (int(np.flatnonzero(visible)[place]) for place in (0, -1))
     axes.stairs(
         series.values[first : last + 1], series.times_s[first : last + 2], color=ACCENT, linewidth=1.2, baseline=None
     )
@@ -54,9 +54,9 @@ def _draw(axes: Axes, resource: Resource, observation: Observation) -> None:
 
 
 def _find_ticks(resource: Resource, top: float) -> list[float]:
-    """Round values of the unit that they are shown in."""
+    """Round values in the unit of the axis; rates are decimal."""
     is_share = resource in (Resource.COMPUTE, Resource.MEMORY)
-    unit = 1.0 if is_share else max(size for size in (1.0, 2.0**10, 2.0**20, 2.0**30) if size <= max(top, 1.0))
+    unit = 1.0 if is_share else max(size for size in (1.0, 1e3, 1e6, 1e9) if size <= max(top, 1.0))
     return [unit * float(tick) for tick in MaxNLocator(3).tick_values(0, top / unit)]
 
 

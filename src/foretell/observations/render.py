@@ -1,4 +1,4 @@
-"""What a job consumed over time, for the terminal."""
+"""Renders observed jobs as text and JSON."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from rich.text import Text
 from foretell.core.cycles import Cycle, Resource, Series
 from foretell.core.observation import CycleSearch, Observation
 from foretell.core.serialization import to_record
-from foretell.core.units import render_bytes, render_duration
+from foretell.core.units import render_duration, render_rate
 from foretell.core.workload import Floats
 from foretell.render.phrases import render_percent
 from foretell.render.tables import BAD, HEADING, QUIET, add_cells, build_line, build_table, build_warnings, stack
 
-_SHOWN_PERIODS = 8  # of what was seen, in a time line
+_SHOWN_PERIODS = 8  # in a time line
 
 ORDER = (Resource.COMPUTE, Resource.MEMORY, Resource.TRANSMIT, Resource.RECEIVE)
 
 
 def list_resources(observation: Observation) -> list[Resource]:
-    """Those that were looked at, in the order of reports."""
+    """The sampled resources, in the order of reports."""
     return [resource for resource in ORDER if resource in observation.recorded.series]
 
 
@@ -40,19 +40,15 @@ def render_amount(resource: Resource, amount: float, observation: Observation) -
         Resource.COMPUTE: _render_share if observation.recorded.gpus else "{:.2f} cores".format,
         Resource.MEMORY: _render_share,
     }
-    return renderers.get(resource, _render_rate)(amount)
+    return renderers.get(resource, render_rate)(amount)
 
 
 def _render_share(share: float) -> str:
     return f"{share:.0%}".replace("%", " %")
 
 
-def _render_rate(bytes_per_s: float) -> str:
-    return f"{render_bytes(bytes_per_s)}/s"
-
-
 def find_window(observation: Observation) -> tuple[float, float]:
-    """From when to when to show: some periods from the middle of what was seen, all of it where there is no cycle."""
+    """The time to show: some periods from the middle of the samples, or all of them without a cycle."""
     whole_s = observation.recorded.elapsed_s
     periods = [found.cycle.period_s for found in observation.cycles.values() if found.cycle is not None]
     if not periods:
@@ -75,7 +71,7 @@ def render_observation(observation: Observation) -> Group:
     with_cycle = {each: search.cycle for each, search in found.items() if search.cycle is not None}
     return stack(
         build_line(observation.subject, HEADING),
-        build_line(_describe_look(observation), QUIET),
+        build_line(_describe_samples(observation), QUIET),
         _describe_end(observation),
         _build_cycles(with_cycle, observation) if with_cycle else None,
         *(build_line(line) for line in _list_without(found, observation)),
@@ -84,15 +80,15 @@ def render_observation(observation: Observation) -> Group:
     )
 
 
-def _describe_look(observation: Observation) -> str:
+def _describe_samples(observation: Observation) -> str:
     recorded = observation.recorded
     count = len(recorded.cpu.values)
     samples = f"{'1 sample' if count == 1 else f'{count:,} samples'}, one every {1000 * recorded.interval_s:g} ms"
     processes = "1 process" if recorded.processes == 1 else f"{recorded.processes:,} processes"
-    seen = f"{processes}, seen for {render_duration(recorded.elapsed_s)}: {samples}"
-    if count == 1:  # which starting to look took longer than
-        return seen
-    return f"{seen}; sampling took {render_percent(100 * recorded.sampling_cpu_s / recorded.elapsed_s)} of a core"
+    sampled = f"{processes}, sampled for {render_duration(recorded.elapsed_s)}: {samples}"
+    if count == 1:  # then starting the sampler dominates its CPU time
+        return sampled
+    return f"{sampled}; sampling took {render_percent(100 * recorded.sampling_cpu_s / recorded.elapsed_s)} of a core"
 
 
 def _describe_end(observation: Observation) -> Text | None:
@@ -100,7 +96,7 @@ def _describe_end(observation: Observation) -> Text | None:
     if not code:
         return None
     how = f"exit code {code}" if code > 0 else f"signal {-code}"
-    return build_line(f"It failed ({how}): what follows is of what it did until then.", BAD)
+    return build_line(f"It failed ({how}); the figures below are until then.", BAD)
 
 
 def _build_cycles(cycles: dict[Resource, Cycle], observation: Observation) -> Table:
@@ -135,7 +131,7 @@ def _list_without(found: dict[Resource, CycleSearch], observation: Observation) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TimeLine:
-    """Of each resource a line with its height, and one below it with its bursts, as wide as the terminal."""
+    """For each resource a line with its amount and one with its bursts, as wide as the terminal."""
 
     found: Mapping[Resource, CycleSearch]
     observation: Observation
