@@ -165,3 +165,14 @@ def test_parquet(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     build_history().to_parquet(tmp_path / "past.parquet")
     words = ["runs", "import", "past.parquet", "--app", "hist", "--elapsed", "walltime_s", "--json"]
     assert foretell(*words, folder=tmp_path).record["added"] == ROWS
+
+
+def test_json_lists_all_runs_and_a_table_the_newest(tmp_path: Path, foretell: Callable[..., Any]) -> None:
+    rows = 30
+    (tmp_path / "past.csv").write_text("n,walltime_s\n" + "".join(f"{n},{n}\n" for n in range(1, rows + 1)))
+    assert foretell(*IMPORT, "--store", "s.db", folder=tmp_path).code == 0
+    words = ["runs", "list", "hist", "--store", "s.db"]
+    every = foretell(*words, "--json", folder=tmp_path).record
+    assert (every["total"], len(every["runs"])) == (rows, rows)
+    assert len(foretell(*words, "--json", "--limit", "7", folder=tmp_path).record["runs"]) == 7
+    assert f"20 of {rows} runs" in foretell(*words, folder=tmp_path).out

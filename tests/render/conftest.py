@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from tests.packages import install_packages
 
 from foretell.campaigns.campaign_plan import CampaignResult, Plan, Progress
@@ -22,6 +22,7 @@ from foretell.core.prediction import Estimate, Offer, Prediction, Recommendation
 from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.core.site import Billing, NodeType, Site
 from foretell.core.warning import PredictionWarning, build_warning
+from foretell.render.tables import WordTable
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MEGABYTE, GIGABYTE = 2**20, 2**30
@@ -46,12 +47,29 @@ def to_text() -> Callable[..., str]:
     """What a renderable looks like on a terminal without colour."""
 
     def render(renderable: RenderableType, width: int = 100) -> str:
+        for usual in (80, 100):
+            Console(width=usual, file=io.StringIO()).print(renderable)
         console = Console(width=width, file=io.StringIO(), color_system=None, legacy_windows=False)
         console.print(renderable)
         assert isinstance(console.file, io.StringIO)
         return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
     return render
+
+
+@pytest.fixture(autouse=True)
+def _no_heading_breaks_inside_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is shown in these tests is also shown at 80 and at 100 columns, see :func:`to_text`."""
+    render = WordTable.__rich_console__
+
+    def check(self: WordTable, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from render(self, console, options)
+        for column in self.columns:
+            longest = max(map(len, str(column.header).split()), default=0)
+            if console.width >= 80 and column.width is not None:
+                assert column.width >= longest, f"{column.header!r} is broken at {console.width} columns"
+
+    monkeypatch.setattr(WordTable, "__rich_console__", check)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,23 @@ def _show_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> N
         ctx.exit()
 
 
+def _set_verbosity(ctx: click.Context, _param: click.Parameter, times: int) -> None:
+    if not times or ctx.resilient_parsing:
+        return
+    import logging
+
+    class CleanFormatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return clean_text(super().format(record))  # names and paths may come from anywhere
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    ours = logging.getLogger("foretell")
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO if times == 1 else logging.DEBUG)
+    ctx.call_on_close(lambda: ours.removeHandler(handler))
+
+
 # Each command's module and short help, so that --help and completion import none of them; a test compares the texts.
 COMMANDS = {
     "init": Entry("foretell.cli.app_commands", "Write a commented foretell.yaml for a command."),
@@ -104,6 +121,15 @@ COMMANDS = {
     expose_value=False,
     callback=_show_version,
     help="Print the version and exit.",
+)
+@click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    show_default=False,
+    expose_value=False,
+    callback=_set_verbosity,
+    help="Log what is done to stderr; -vv also every call of a program.",
 )
 @click.option(
     "--install-completion",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from foretell.core.run import Run, State
 
+_FEW = 20  # runs in a table
+
 state_option = click.option("--state", multiple=True, help="Only runs in this state; repeatable.")
 failed_option = click.option(
     "--failed", is_flag=True, help="Only runs that did not complete: failed, stopped at a limit, cancelled."
@@ -30,7 +32,7 @@ runs = Group("runs", help="List, show, export, import and delete stored runs.")
 @state_option
 @failed_option
 @set_aside_option
-@click.option("--limit", type=click.IntRange(min=1), default=20, help="How many, newest first.")
+@click.option("--limit", type=click.IntRange(min=1), help=f"How many; default: {_FEW} in a table, all in JSON.")
 @store_option
 @json_option
 def list_runs(
@@ -38,7 +40,7 @@ def list_runs(
     state: tuple[str, ...],
     failed: bool,
     set_aside: bool,
-    limit: int,
+    limit: int | None,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -51,7 +53,7 @@ def list_runs(
         app_name,
         store=find_store(store, app_name),
         states=_parse_states(state, failed=failed),
-        limit=limit,
+        limit=limit if limit or as_json else _FEW,
         set_aside=set_aside,
     )
     if as_json:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
@@ -30,9 +31,20 @@ class WordTable(Table):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         sizes = self._measure_columns(console, options)
+        parts = _split(sizes, options.max_width)
+        if len(parts) > 1:
+            yield from map(self._take, parts)
+            return
         for column, width in zip(self.columns, _fit(sizes, self._find_room(options)), strict=True):
             column.width = width
         yield from super().__rich_console__(console, options)
+
+    def _take(self, numbers: Sequence[int]) -> "WordTable":
+        """The same rows with only some of the columns."""
+        part = WordTable(box=self.box, pad_edge=False, padding=self.padding, header_style=self.header_style)
+        part.columns = [replace(self.columns[number], _index=place) for place, number in enumerate(numbers)]
+        part.rows = self.rows
+        return part
 
     def fits(self, console: Console, options: ConsoleOptions) -> bool:
         """Whether no short cell is broken, none of a column that is to stay whole, and others hardly more than once."""
@@ -64,6 +76,17 @@ def _measure(column: Column, console: Console, options: ConsoleOptions) -> Measu
     sizes = [Measurement.get(console, unlimited, cell) for cell in (column.header, *column.cells)]
     widest = max(size.maximum for size in sizes)
     return Measurement(widest if column.no_wrap else max(size.minimum for size in sizes), widest)
+
+
+def _split(sizes: Sequence[Measurement], room: int) -> list[list[int]]:
+    """Columns that fit beside the first one without a broken word; the others follow below, beside the first again."""
+    parts: list[list[int]] = [[]]
+    for number in range(len(sizes)):
+        wide = [min(sizes[each].minimum, _LONGEST_WORD) for each in (*parts[-1], number)]
+        if len(parts[-1]) > 1 and sum(wide) + 2 * len(wide) > room:
+            parts.append([0])
+        parts[-1].append(number)
+    return parts
 
 
 def _fit(sizes: Sequence[Measurement], room: int) -> list[int]:
