@@ -84,7 +84,7 @@ def test_page_says_how_many_runs_it_leaves_out(page: str) -> None:
 def test_page_without_a_recommendation(app: App, card: ModelCard) -> None:
     page = render_page(app=app, card=card, runs=[], counts={}, recommendation=None, created_at=NOON)
     text = _read(page).text
-    assert "How sure this is" in text
+    assert "Accuracy" in text
     assert "Offers" not in text
 
 

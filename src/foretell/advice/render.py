@@ -9,8 +9,8 @@ from rich.text import Text
 
 from foretell.advice.outcomes import Execution, Verification
 from foretell.apps.render import build_run_record
-from foretell.core.prediction import Estimate, Offer, Recommendation
-from foretell.core.run import Allocation
+from foretell.core.prediction import Estimate, Offer, Prediction, Recommendation
+from foretell.core.run import Allocation, Usage
 from foretell.core.serialization import to_record
 from foretell.core.site import Billing, NodeType, Site
 from foretell.core.units import render_bytes, render_duration, render_money, render_price
@@ -51,6 +51,7 @@ from foretell.render.tables import (
 from foretell.runtimes.render import build_prediction_record
 
 _NO_SCHEDULER = "shell"
+_LEGEND = "> picked   * no other is both quicker and cheaper   ~ not measured"
 
 
 def render_sites(sites: Iterable[Site]) -> Group:
@@ -157,28 +158,24 @@ def render_verification(verification: Verification) -> Group:
     head = build_line(f"{run.spec.app}: {render_parameters(prediction.parameters)}", style="bold")
     if not verification.completed or run.usage is None:
         return stack(head, build_line(f"The run did not complete: {explain_failure(run)}", style=BAD))
-    level = render_level(prediction.elapsed_s.level)
-    table = build_table("", "expected", f"{level} interval", "measured", "off by", "", numbers=("off by",))
-    rows: list[tuple[str, Estimate, float, Callable[[float], str], bool | None]]
-    rows = [("time", prediction.elapsed_s, run.usage.elapsed_s, render_duration, verification.time_inside)]
-    if prediction.peak_memory_bytes and run.usage.peak_memory_bytes:
-        measured = float(run.usage.peak_memory_bytes)
-        rows.append(("memory", prediction.peak_memory_bytes, measured, render_bytes, verification.memory_inside))
-    for name, estimate, value, render, inside in rows:
-        verdict = build_line("inside" if inside else "outside", style=GOOD if inside else BAD)
-        cells = (
-            name,
-            render(estimate.value),
-            render_interval(estimate, render),
-            render(value),
-            _off_by(estimate, value),
-        )
-        table.add_row(*(build_line(cell) for cell in cells), verdict)
-    return stack(head, table, *build_warnings(prediction.warnings))
+    return stack(head, _build_comparison(prediction, run.usage), *build_warnings(prediction.warnings))
 
 
-def _off_by(estimate: Estimate, measured: float) -> str:
-    return f"{100 * (estimate.value / measured - 1):+.1f} %"
+def _build_comparison(prediction: Prediction, usage: Usage) -> Table:
+    """A row for time and one for memory: predicted, measured, and whether that is in the interval."""
+    numbers = ("Predicted", render_level(prediction.elapsed_s.level), "Measured", "Error")
+    table = build_table("", *numbers, "", numbers=numbers)
+    _compare(table, "Time", prediction.elapsed_s, usage.elapsed_s, render_duration)
+    if prediction.peak_memory_bytes is not None and usage.peak_memory_bytes is not None:
+        _compare(table, "Memory", prediction.peak_memory_bytes, usage.peak_memory_bytes, render_bytes)
+    return table
+
+
+def _compare(table: Table, name: str, estimate: Estimate, measured: float, render: Callable[[float], str]) -> None:
+    inside = estimate.contains(measured)
+    error = f"{100 * (estimate.value / measured - 1):+.1f} %"
+    cells = name, render(estimate.value), render_interval(estimate, render), render(measured), error
+    add_cells(table, *cells, "inside" if inside else "outside", style=GOOD if inside else BAD)
 
 
 def build_verification_record(verification: Verification) -> dict[str, Any]:
@@ -207,7 +204,7 @@ def render_execution(done: Execution) -> Group:
     return stack(
         build_line(title, HEADING),
         _build_attempts(done),
-        _build_comparison(done) if done.completed else None,
+        _build_result(done) if done.completed else None,
         None if done.completed else build_line(f"Stopped: {done.why_stopped or explain_failure(done.run)}", BAD),
         Text(f"Stored as run {done.run.id}; 'foretell build' learns from it.", style=QUIET),
     )
@@ -248,25 +245,12 @@ def _render_request(asked: Allocation) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _build_comparison(done: Execution) -> Group:
-    prediction, usage = done.offer.prediction, done.run.usage
-    assert usage is not None
-    table = build_table(
-        "Quantity", "Predicted", "between", "Measured", "", numbers=("Predicted", "between", "Measured")
-    )
-    _add_row(table, "Time", prediction.elapsed_s, usage.elapsed_s, render_duration)
-    if prediction.peak_memory_bytes is not None and usage.peak_memory_bytes is not None:
-        _add_row(table, "Memory", prediction.peak_memory_bytes, usage.peak_memory_bytes, render_bytes)
+def _build_result(done: Execution) -> Table:
+    assert done.run.usage is not None
+    table = _build_comparison(done.offer.prediction, done.run.usage)
     cost = render_money(done.offer.cost, done.offer.currency)
-    add_cells(table, "Cost", cost, "", render_money(done.paid, done.offer.currency), "")
-    return stack(table)
-
-
-def _add_row(table: Table, name: str, estimate: Estimate, measured: float, render: Callable[[float], str]) -> None:
-    inside = estimate.contains(measured)
-    bounds, verdict = f"{render(estimate.low)} .. {render(estimate.high)}", "inside" if inside else "outside"
-    style = GOOD if inside else "yellow"
-    add_cells(table, name, render(estimate.value), bounds, render(measured), verdict, style=style)
+    add_cells(table, "Cost", cost, "", render_money(done.paid, done.offer.currency), "", "")
+    return table
 
 
 def render_recommendation(recommendation: Recommendation, *, rows: int = 12) -> Group:
@@ -280,23 +264,19 @@ def render_recommendation(recommendation: Recommendation, *, rows: int = 12) -> 
         *build_warnings(picked.prediction.warnings),
         _build_offers(recommendation, offers[:rows]),
         Text(f"... and {count(left, 'other offer')}", style=QUIET) if left > 0 else None,
-        Text(_build_legend(picked), style=QUIET),
+        Text(_LEGEND, style=QUIET),
         *build_notes("Cannot work", group_rejections(recommendation.rejections), style=""),
     )
 
 
-def _build_legend(offer: Offer) -> str:
-    level = render_level(offer.prediction.elapsed_s.level)
-    return f"> picked   * no other is both quicker and cheaper   ~ not measured   between: holds {level} of the time"
-
-
 def _build_offers(recommendation: Recommendation, offers: Sequence[Offer]) -> FirstThatFits:
     """A line for each offer, or two on a narrow terminal: times and names of nodes are not broken."""
+    level = render_level(recommendation.picked.prediction.elapsed_s.level)
     columns, stacked = (
-        ("Memory", "Time", "between", "Ask for", "Cost", "Too small"),
-        ("Time\nbetween", "Ask for\nMemory"),
+        ("Memory", "Time", level, "Ask for", "Cost", "Too small"),
+        (f"Time\n{level}", "Ask for\nMemory"),
     )
-    wide = build_table("", "Node type", "Size", *columns, numbers=columns, whole=("Time", "between", "Ask for"))
+    wide = build_table("", "Node type", "Size", *columns, numbers=columns, whole=("Time", level, "Ask for"))
     narrow = build_table("", "Node type\nSize", *stacked, *columns[-2:], numbers=(*stacked, *columns))
     for offer in offers:
         elapsed, request = offer.prediction.elapsed_s, offer.prediction.request
