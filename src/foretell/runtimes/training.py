@@ -14,8 +14,8 @@ from foretell.apps.workspace import directory_of, resolve_app
 from foretell.core.app import App
 from foretell.core.errors import Mistake, NotEnoughRunsError, SpecError, StoreError
 from foretell.core.model_card import ModelCard, ModelRecord
-from foretell.core.work_folder import looks_like_a_file
 from foretell.core.run import FITTED_STATES
+from foretell.core.work_folder import looks_like_a_file
 from foretell.runtimes.evidence import count_evidence
 from foretell.runtimes.fit import NEED, learn
 from foretell.runtimes.history_runs import Past, find_past
