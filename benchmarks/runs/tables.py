@@ -10,7 +10,7 @@ from benchmarks.runs.cases import Case
 from benchmarks.runs.metrics import judge
 from benchmarks.runs.runner import answer_case, try_case
 from foretell import Columns
-from foretell.apps.table_files import build_frame, read_table
+from foretell.core.table_files import build_frame, read_table
 
 _KEY = "\x1f"
 

@@ -113,7 +113,7 @@ class RankedPairs:
         rows = np.flatnonzero(ranking.verdict[np.arange(len(first)), first] == WORKS)
         at = rows, first[rows]
         offers = [self.options[option][1] for option in first[rows]]
-        from foretell.apps.table_files import build_frame
+        from foretell.core.table_files import build_frame
 
         return build_frame(
             {

@@ -14,7 +14,7 @@ from foretell.stores.opening import StoreLike, reading_store, using_store
 
 if TYPE_CHECKING:
     from foretell.apps.imported_runs import Columns
-    from foretell.apps.table_files import TableLike
+    from foretell.core.table_files import TableLike
 
 
 def import_runs(source: "TableLike", *, app: str, columns: "Columns", store: StoreLike = None) -> ImportResult:
@@ -25,7 +25,7 @@ def import_runs(source: "TableLike", *, app: str, columns: "Columns", store: Sto
     """
     # Imported here: whoever lists runs need not wait for what reads tables.
     from foretell.apps.imported_runs import read_runs
-    from foretell.apps.table_files import get_table
+    from foretell.core.table_files import get_table
 
     rows = get_table(source)
     table = read_runs(rows, app=app, columns=columns)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from foretell.apps._values import find_near
-from foretell.apps.table_files import Table, TableLike, get_table, is_missing
 from foretell.core.app import App, Domain, Parameter, ParameterType, Scale, Value
 from foretell.core.errors import ImportDataError, Mistake, SpecError
 from foretell.core.formula import ExpressionError, Formula
@@ -27,6 +26,7 @@ from foretell.core.run import (
     State,
     Usage,
 )
+from foretell.core.table_files import Table, TableLike, get_table, is_missing
 from foretell.core.units import parse_bytes, parse_duration
 
 _RESOURCES = ("cores", "gpus", "nodes")

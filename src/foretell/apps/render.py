@@ -46,7 +46,7 @@ from foretell.render.tables import (
 )
 
 if TYPE_CHECKING:
-    from foretell.apps.table_files import Table
+    from foretell.core.table_files import Table
 
 _MACHINE = tuple(name for name in Machine.__dataclass_fields__ if name != "extra")
 _OWN_COLUMNS = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, *JOB_COLUMNS, *LAST_COLUMNS})
@@ -72,7 +72,7 @@ def build_run_record(run: Run) -> Record:
 
 def build_runs_table(runs: Iterable[Run]) -> "Table":
     """Runs as a table for export: parameters, resources, usage, ``phase_`` and ``machine_`` columns, then the rest."""
-    from foretell.apps.table_files import Table  # most records need no tables
+    from foretell.core.table_files import Table  # most records need no tables
 
     rows = [build_run_record(run) for run in runs]
     return Table.from_rows(rows, _order_columns(name for row in rows for name in row))

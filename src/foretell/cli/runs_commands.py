@@ -101,7 +101,7 @@ def export_runs(
     """Write stored runs as a table."""
     from foretell.apps import api
     from foretell.apps.render import build_run_record, build_runs_table
-    from foretell.apps.table_files import render_csv, save_table
+    from foretell.core.table_files import render_csv, save_table
 
     app_name = find_app(app)
     page = api.list_runs(

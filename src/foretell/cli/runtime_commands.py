@@ -36,8 +36,8 @@ from foretell.cli._places import find_app, find_store, find_work_folder
 from foretell.core.errors import Mistake, SpecError
 
 if TYPE_CHECKING:
-    from foretell.apps.table_files import Table
     from foretell.core.model_card import ModelCard
+    from foretell.core.table_files import Table
 
 
 @command(
@@ -150,7 +150,7 @@ def predict(
     as_json: bool,
 ) -> None:
     """Say how long a configuration would take and how much memory, without running anything."""
-    from foretell.apps.table_files import read_table
+    from foretell.core.table_files import read_table
     from foretell.core.units import parse_share
     from foretell.runtimes import api as api_learning
     from foretell.runtimes.render import build_prediction_record, render_predictions

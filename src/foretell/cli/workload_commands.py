@@ -224,7 +224,7 @@ def _save(workload: "Workload", path: Path) -> None:
     Raises:
         OutputError: if the file's name ends otherwise, or it cannot be written.
     """
-    from foretell.apps.table_files import save_table
+    from foretell.core.table_files import save_table
     from foretell.render.records import render_json
     from foretell.steps.step_records import build_operator_table, build_workload_record
 

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretell.apps.table_files import TableLike
 from foretell.core import devices
 from foretell.core.cycles import Resource
 from foretell.core.devices import Device
 from foretell.core.errors import ImportDataError, Mistake, NotFoundError, SpecError, WorkloadError
+from foretell.core.table_files import TableLike
 from foretell.core.warning import PredictionWarning, build_warning, experimental
 from foretell.core.work_folder import make_kept_folder
 from foretell.core.workload import Workload

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.apps.table_files import TableLike, get_table, is_missing
 from foretell.core.devices import Device
 from foretell.core.errors import ImportDataError, NotFoundError
 from foretell.core.prediction import Estimate
+from foretell.core.table_files import TableLike, get_table, is_missing
 from foretell.core.units import parse_rate
 from foretell.core.warning import PredictionWarning
 from foretell.core.workload import Floats

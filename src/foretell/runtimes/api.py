@@ -25,7 +25,7 @@ from foretell.stores.opening import StoreLike, reading_store
 if TYPE_CHECKING:
     import pandas as pd
 
-    from foretell.apps.table_files import Table
+    from foretell.core.table_files import Table
     from foretell.runtimes.explanation import Explanation
 
 Configuration: TypeAlias = Mapping[str, str | Value]

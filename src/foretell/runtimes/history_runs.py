@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from foretell.apps.imported_runs import Columns, read_runs
-from foretell.apps.table_files import Table
 from foretell.core.app import App
 from foretell.core.errors import NotFoundError
 from foretell.core.run import FITTED_STATES, RESOURCE_COLUMNS, USAGE_COLUMNS, Run
+from foretell.core.table_files import Table
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.stores import RunStore
 from foretell.stores.job_history import find_history

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.apps.api import store_repeated
 from foretell.core import devices
 from foretell.core.app import ParameterType, Value
 from foretell.core.devices import Device
@@ -17,7 +16,6 @@ from foretell.core.run import Allocation, Run, RunSpec, State, Usage
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.work_folder import FOLDER, keep_file, make_kept_folder
 from foretell.core.workload import MeasuredStep, StepPhase, Workload
-from foretell.measure.machine import detect_machine
 from foretell.steps import get_method
 from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPrediction, find_phases
 from foretell.stores.opening import StoreLike, using_store
@@ -174,6 +172,7 @@ def profile_workload(
         OutputError, StoreError: The profile or the store cannot be written.
     """
     require_torch()
+    from foretell.apps.api import store_repeated
     from foretell.workloads.model_loading import load_model
     from foretell.workloads.profile import profile
 
@@ -196,6 +195,8 @@ def profile_workload(
 
 
 def _build_run(profile: Profile, arguments: Mapping[str, object], inputs: Sequence[InputSpec], began: datetime) -> Run:
+    from foretell.measure.machine import detect_machine
+
     step = profile.step
     machine = detect_machine()
     parameters: dict[str, Value] = {
@@ -337,6 +338,8 @@ def _describe_device(name: str, known: Device | None, header: Mapping[str, Any])
     """The device by its public figures, or else by what was measured."""
     if known is not None:
         return replace(known, name=name)
+    from foretell.measure.machine import detect_machine
+
     return Device(
         name=name,
         kind="cpu" if header["device"] == "cpu" else "gpu",

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from foretell.apps.table_files import Table
 from foretell.core.serialization import to_record
+from foretell.core.table_files import Table
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 from foretell.steps.step_results import (
     LearnedDevice,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.apps.table_files import Table, get_table, read_table, render_csv, save_table
 from foretell.core.errors import ImportDataError, OutputError
+from foretell.core.table_files import Table, get_table, read_table, render_csv, save_table
 
 
 def _read_by_pandas(path: Path) -> dict[str, list[Any]]:
