@@ -114,7 +114,7 @@ class TestSite:
             as_of=TODAY,
         )
         assert [node.name for node in site.node_types] == ["thin"]
-        assert "old (closed), empty (without nodes), odd name (with a name no site file takes)" in site.notes
+        assert "old (closed), empty (without nodes), odd name (with a name that site files do not allow)" in site.notes
 
     def test_hardware_threads_are_noted(self) -> None:
         threads = NodeGroup(count=1, up=1, cores=96, memory_bytes=GIGABYTE, threads_per_core=2)

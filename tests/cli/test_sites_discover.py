@@ -108,7 +108,7 @@ def test_memory_to_be_filled_in_is_told(discover: Callable[..., Any], tmp_path: 
 def test_without_slurm(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     outcome = foretell("sites", "discover", folder=tmp_path, environment={"PATH": str(tmp_path)})
     assert outcome.code == 1
-    assert "no machine of a Slurm cluster" in outcome.err
+    assert "log in to a machine of a Slurm cluster" in outcome.err
 
 
 @pytest.mark.slurm
