@@ -7,14 +7,16 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from foretell.apps._nodes import Entry
 from foretell.apps._values import find_near, render_value
 from foretell.core.app import App, Parameter, ParameterType, Value
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.formula import ExpressionError, is_number, parse_expression
 from foretell.core.run import Allocation, RunSpec
+
+if TYPE_CHECKING:
+    from foretell.apps._nodes import Entry  # with PyYAML, which predicting does without
 
 Evaluate = Callable[[Mapping[str, Any]], Any]
 
@@ -248,7 +250,7 @@ _KINDS = {
 _MOST_SHOWN = 10
 
 
-def read_where(entry: Entry | None, parameters: Sequence[Parameter], *, has_memory: bool) -> tuple[str, ...]:
+def read_where(entry: "Entry | None", parameters: Sequence[Parameter], *, has_memory: bool) -> tuple[str, ...]:
     """The conditions, one or several; each that cannot be read is noted with its line."""
     if entry is None:
         return ()
@@ -260,7 +262,7 @@ def read_where(entry: Entry | None, parameters: Sequence[Parameter], *, has_memo
     return tuple(condition.text for condition in conditions if condition is not None)
 
 
-def _read_condition(entry: Entry, kinds: Mapping[str, Kind]) -> Condition | None:
+def _read_condition(entry: "Entry", kinds: Mapping[str, Kind]) -> Condition | None:
     text = entry.read_text(expected=A_CONDITION)
     if text is None:
         return None

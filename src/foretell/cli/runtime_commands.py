@@ -150,7 +150,6 @@ def predict(
     as_json: bool,
 ) -> None:
     """Say how long a configuration would take and how much memory, without running anything."""
-    from foretell.core.table_files import read_table
     from foretell.core.units import parse_share
     from foretell.runtimes import api as api_learning
     from foretell.runtimes.render import build_prediction_record, render_predictions
@@ -160,7 +159,7 @@ def predict(
         raise SpecError("options", [mistake])
     name = find_app(app)
     configurations: Table | dict[str, str]
-    configurations = read_table(source) if source is not None else parse_settings(settings)
+    configurations = _read_table(source) if source is not None else parse_settings(settings)
     predictions = api_learning.predict(
         name,
         configurations,
@@ -174,6 +173,12 @@ def predict(
         show_json([build_prediction_record(prediction) for prediction in predictions])
         return
     show([render_predictions(predictions)])
+
+
+def _read_table(path: Path) -> "Table":
+    from foretell.core.table_files import read_table  # a single configuration does not need it
+
+    return read_table(path)
 
 
 @command(examples=["foretell explain", "foretell explain myapp --set epochs=100 --cores 48 --plot drivers.png"])

@@ -6,15 +6,16 @@ import math
 import reprlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from foretell.core.warning import PredictionWarning, upgrade_warnings
 
 T = TypeVar("T")
+_Reader = Callable[[Any], Any]
 
 
 def to_record(value: Any) -> Any:
@@ -44,10 +45,10 @@ def from_record(cls: type[T], record: Mapping[str, Any]) -> T:
         ValueError: if a text is not one of the allowed ones, or a number is too large.
     """
     _check_type(record, Mapping)
-    hints = _hints(typing.cast("Any", cls))
-    if hints.get("warnings") == tuple[PredictionWarning, ...]:
+    readers = _find_readers(typing.cast("Any", cls))
+    if readers.get("warnings") is _build_reader(tuple[PredictionWarning, ...]):
         record = {**record, "warnings": upgrade_warnings(record)}
-    return cls(**{name: _restore(hint, record[name]) for name, hint in hints.items() if name in record})
+    return cls(**{name: read(record[name]) for name, read in readers.items() if name in record})
 
 
 def read_warnings(record: Mapping[str, Any]) -> tuple[PredictionWarning, ...]:
@@ -60,52 +61,80 @@ def read_warnings(record: Mapping[str, Any]) -> tuple[PredictionWarning, ...]:
 
 
 @cache
-def _hints(cls: Any) -> dict[str, Any]:
+def _find_readers(cls: Any) -> dict[str, _Reader]:
     hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    return {field.name: _build_reader(hints[field.name]) for field in dataclasses.fields(cls)}
 
 
-def _restore(hint: Any, value: Any) -> Any:
+@cache
+def _build_reader(hint: Any) -> _Reader:
+    """What reads values of a type: made once for each, because a model has thousands of values."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        return _restore_one_of(arguments, value)
-    if value is None and hint is float:
-        return math.nan
+        return partial(_read_one_of, arguments)
     if origin is tuple:
-        _check_type(value, list | tuple)
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return tuple(_restore(arguments[0], item) for item in value)
-        return tuple(_restore(argument, item) for argument, item in zip(arguments, value, strict=True))
+        return _build_tuple_reader(arguments)
     if origin is not None and issubclass(origin, Mapping):
-        _check_type(value, Mapping)
-        return {key: _restore(arguments[1], item) for key, item in value.items()}
-    return _restore_plain(hint, value)
+        return partial(_read_mapping, _build_reader(arguments[1]))
+    if dataclasses.is_dataclass(hint):
+        return partial(from_record, typing.cast("type[Any]", hint))
+    if hint in _READERS:
+        return _READERS[hint]
+    return hint if isinstance(hint, type) and issubclass(hint, enum.Enum) else lambda value: value
 
 
-def _restore_one_of(hints: tuple[Any, ...], value: Any) -> Any:
+def _build_tuple_reader(hints: tuple[Any, ...]) -> _Reader:
+    if len(hints) == 2 and hints[1] is Ellipsis:
+        return partial(_read_items, _build_reader(hints[0]))
+    return partial(_read_fixed, [_build_reader(hint) for hint in hints])
+
+
+def _read_items(read: _Reader, value: Any) -> tuple[Any, ...]:
+    _check_type(value, list, tuple)
+    return tuple(map(read, value))
+
+
+def _read_fixed(readers: list[_Reader], value: Any) -> tuple[Any, ...]:
+    _check_type(value, list, tuple)
+    return tuple(read(item) for read, item in zip(readers, value, strict=True))
+
+
+def _read_mapping(read: _Reader, value: Any) -> dict[Any, Any]:
+    _check_type(value, Mapping)
+    return {key: read(item) for key, item in value.items()}
+
+
+def _read_one_of(hints: tuple[Any, ...], value: Any) -> Any:
     known = [hint for hint in hints if hint is not type(None)]
     if value is None and (len(known) < len(hints) or float in known):
         return None if len(known) < len(hints) else math.nan
     if len(known) == 1:
-        return _restore(known[0], value)
+        return _build_reader(known[0])(value)
     _check_type(value, *known)
     return value
 
 
-def _restore_plain(hint: Any, value: Any) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return from_record(typing.cast("type[Any]", hint), value)
-    if hint is Decimal:
-        return _parse_decimal(value)
-    if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return hint(value)
-    if hint is datetime:
-        return datetime.fromisoformat(value)
-    if hint in (int, float):
-        _check_type(value, int, float)
-        return _to_float(value) if hint is float else value
-    if hint in (str, bool):
-        _check_type(value, hint)
+def _read_float(value: Any) -> float:
+    if type(value) is float:
+        return value
+    if value is None:
+        return math.nan
+    _check_type(value, int, float)
+    return _to_float(value)
+
+
+def _read_int(value: Any) -> Any:
+    _check_type(value, int, float)
+    return value
+
+
+def _read_text(value: Any) -> Any:
+    _check_type(value, str)
+    return value
+
+
+def _read_truth(value: Any) -> Any:
+    _check_type(value, bool)
     return value
 
 
@@ -127,3 +156,13 @@ def _check_type(value: Any, *hints: Any) -> None:
     if not isinstance(value, hints):
         expected = " or ".join(getattr(hint, "__name__", str(hint)) for hint in hints)
         raise TypeError(f"{reprlib.repr(value)} instead of {expected}")
+
+
+_READERS: dict[Any, _Reader] = {
+    float: _read_float,
+    int: _read_int,
+    str: _read_text,
+    bool: _read_truth,
+    Decimal: _parse_decimal,
+    datetime: datetime.fromisoformat,
+}
