@@ -14,7 +14,7 @@ def place(gpus: Placement, batch: float = 16, *, workload: str = "net", cluster:
     return PlacedStep(workload=workload, cluster=cluster, batch=batch, gpus=gpus)
 
 
-def tell_step(step: PlacedStep) -> float:
+def compute_step(step: PlacedStep) -> float:
     """What it takes: half of computing hides what is sent."""
     count = sum(step.gpus)
     compute = HOST_S + SAMPLE_S * step.batch
@@ -31,4 +31,4 @@ def measure(
 ) -> list[TimedStep]:
     batches = tuple(batches)
     steps = [place(gpus, batch, workload=workload, cluster=cluster) for gpus in placements for batch in batches]
-    return [TimedStep(placed=step, step_s=tell_step(step)) for step in steps]
+    return [TimedStep(placed=step, step_s=compute_step(step)) for step in steps]

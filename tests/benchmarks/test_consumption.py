@@ -1,4 +1,4 @@
-"""The measured trainings can be read, and judging them counts what it says."""
+"""The measured trainings can be read, and errors are computed as documented."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from foretell.core.cycles import Metric
 from foretell.distributed.consumption import Consumed
 
 
-def test_the_card_tells_how_many_were_measured() -> None:
+def test_the_card_has_the_number_of_measurements() -> None:
     rows = read_rows()
     jobs = {(row.network, row.batch, row.setting) for row in rows}
     quiet = {(row.network, row.batch, row.setting) for row in rows if not row.disturbed}
@@ -28,7 +28,7 @@ def test_jobs_measured_again_are_alike() -> None:
 
 def test_an_error_is_a_share_of_what_was_measured() -> None:
     _, jobs = build_jobs()
-    told = [
+    predicted = [
         Consumed(
             iteration_s=1.1 * job.iteration_s,
             compute_s=0.0,
@@ -39,7 +39,7 @@ def test_an_error_is_a_share_of_what_was_measured() -> None:
         )
         for job in jobs
     ]
-    figures = judge("x", told, jobs)
+    figures = judge("x", predicted, jobs)
     assert {round(figure.error, 6) for figure in figures if figure.resource == "iteration"} == {10.0}
     assert all(error == pytest.approx(20.0) for error in summarise(figures)["x"].values())
 
@@ -56,7 +56,7 @@ def test_savings_are_what_scratch_takes_to_the_same_error() -> None:
     assert (whole.times, whole.scratch_times) == (2.5, 20.0)
 
 
-def test_nothing_is_said_of_errors_that_scratch_has_at_once_or_never() -> None:
+def test_errors_outside_the_range_of_scratch_are_left_out() -> None:
     scratch = [build_point("scratch", 5, 8.0, 1.0), build_point("scratch", 8, 5.0, 1.0)]
     moved = [
         build_point("transfer", 0, 6.0, 0.0),

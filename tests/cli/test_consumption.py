@@ -26,7 +26,7 @@ def build_model(width: int = 256):
 """
 SOURCE = ("net.py:build_model", "--input", "32,64", "--model", "law")
 PREDICT = ("consumption", "predict", *SOURCE)
-SAID = (
+SHOWN = (
     *("Iteration", "Exposed communication", "is the limit", "compute (GPU)", "transmit", "receive"),
     *("memory (GPU): not predicted", "What would change", "Warnings"),
 )
@@ -46,41 +46,41 @@ def run(folder: Path, foretell: Run) -> Run:
     return partial(foretell, folder=folder)
 
 
-def test_what_a_training_consumes_is_told_to_people(run: Run) -> None:
+def test_a_prediction_as_text(run: Run) -> None:
     outcome = run(*PREDICT, "--device", "T4", "--workers", "4", "--link", "200Mb")
     assert outcome.code == 0, outcome.err
-    for word in (*SAID, "4 workers, all-reduce, links of 200 Mb/s, T4"):
+    for word in (*SHOWN, "4 workers, all-reduce, links of 200 Mb/s, T4"):
         assert word in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 100
 
 
-def test_what_a_training_consumes_is_told_to_programs(run: Run) -> None:
+def test_a_prediction_as_json(run: Run) -> None:
     words = "--device T4 --strategy ps --workers 2 --servers 2 --asynchronous --link 800Mb --batch 16 --level 80%"
-    told = run(*PREDICT, *words.split(), "--set", "width=64", "--optimizer", "adam", "--json").record
-    assert told["setting"]["servers"] == 2
-    assert not told["setting"]["synchronous"]
-    assert told["setting"]["link_bytes_per_s"] == pytest.approx(1e8)
-    assert told["batch"] == 16
-    assert told["iteration_s"]["level"] == pytest.approx(0.8)
-    assert set(told["changes"]) == {"link", "workers", "servers", "batch"}
-    assert told["resources"]["transmit"]["cycle"]["burst_s"]["value"] > 0
+    predicted = run(*PREDICT, *words.split(), "--set", "width=64", "--optimizer", "adam", "--json").record
+    assert predicted["setting"]["servers"] == 2
+    assert not predicted["setting"]["synchronous"]
+    assert predicted["setting"]["link_bytes_per_s"] == pytest.approx(1e8)
+    assert predicted["batch"] == 16
+    assert predicted["iteration_s"]["level"] == pytest.approx(0.8)
+    assert set(predicted["changes"]) == {"link", "workers", "servers", "batch"}
+    assert predicted["resources"]["transmit"]["cycle"]["burst_s"]["value"] > 0
 
 
-def test_a_server_is_there_unless_said(run: Run) -> None:
-    told = run(*PREDICT, "--device", "T4", "--strategy", "ps", "--no-curves", "--json").record
-    assert told["setting"]["servers"] == 1
-    assert told["changes"] == {}
+def test_there_is_one_server_by_default(run: Run) -> None:
+    predicted = run(*PREDICT, "--device", "T4", "--strategy", "ps", "--no-curves", "--json").record
+    assert predicted["setting"]["servers"] == 1
+    assert predicted["changes"] == {}
 
 
 @pytest.mark.parametrize("words", ["", "--no-curves", "--workers 1"])
-def test_it_is_drawn(run: Run, folder: Path, words: str) -> None:
+def test_it_is_plotted(run: Run, folder: Path, words: str) -> None:
     outcome = run(*PREDICT, "--device", "T4", *words.split(), "--plot", "new/outlook.svg")
     assert outcome.code == 0, outcome.err
     assert (folder / "new" / "outlook.svg").read_text().startswith("<?xml")
     assert "Wrote new/outlook.svg." in outcome.err
 
 
-def test_one_worker_and_no_link_are_told(run: Run) -> None:
+def test_one_worker_without_a_link_has_no_communication(run: Run) -> None:
     outcome = run(*PREDICT, "--device", "T4", "--workers", "1")
     assert "no link" in outcome.out
     assert "no communication to wait for" in outcome.out
@@ -111,7 +111,7 @@ def test_a_mistake_is_one_message(run: Run, words: str, expected: list[str]) -> 
     assert_refused(run(*PREDICT, *words.split()), *expected)
 
 
-def test_a_file_that_is_no_model_is_told(run: Run, folder: Path) -> None:
+def test_a_file_that_is_no_model_is_refused(run: Run, folder: Path) -> None:
     (folder / ".foretell/consumption/broken.safetensors").write_bytes(b"nothing")
     assert_refused(run(*PREDICT, "--device", "T4", "--model", "broken"), "broken.safetensors", "fit it again")
 

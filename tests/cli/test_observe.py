@@ -31,7 +31,7 @@ def observe_cycle(foretell: Run, folder: Path, *options: str, code: str = "0") -
 
 
 def observe_until_found(foretell: Run, folder: Path, *options: str) -> tuple[Any, Path]:
-    """What was seen, and where: others on the machine may hide a cycle, but not each time."""
+    """An observation with a cycle, and its folder; load of the machine may hide it, but not each time."""
     for attempt in range(4):
         there = folder / str(attempt)
         there.mkdir()
@@ -42,7 +42,7 @@ def observe_until_found(foretell: Run, folder: Path, *options: str) -> tuple[Any
     return outcome, there
 
 
-def test_a_cycle_is_told_drawn_and_stored(foretell: Run, tmp_path: Path) -> None:
+def test_a_cycle_is_shown_plotted_and_stored(foretell: Run, tmp_path: Path) -> None:
     outcome, tmp_path = observe_until_found(foretell, tmp_path, "--plot", "plots/cycle.svg")
     assert outcome.code == 0
     assert "Time line" in outcome.out
@@ -88,7 +88,7 @@ def test_words_of_the_command_are_the_commands(foretell: Run, tmp_path: Path) ->
     assert outcome.code == 4
 
 
-def test_a_process_is_looked_at_for_a_while(foretell: Run, tmp_path: Path) -> None:
+def test_a_process_is_sampled_for_a_while(foretell: Run, tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "100"]) as process:
         outcome = foretell("observe", "--pid", str(process.pid), "--duration", "0.2s", folder=tmp_path)
         process.kill()
@@ -114,7 +114,7 @@ def test_a_process_is_looked_at_for_a_while(foretell: Run, tmp_path: Path) -> No
         (("--", "/"), "cannot be run"),
     ],
 )
-def test_what_cannot_be_is_said(foretell: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_reported(foretell: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     outcome = foretell("observe", *words, folder=tmp_path)
     assert outcome.code == 1
     assert said in outcome.err

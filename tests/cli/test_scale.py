@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, foretell: Run) -> Run:
     return partial(foretell, folder=folder)
 
 
-def test_what_to_ask_for_is_told_to_people(run: Run) -> None:
+def test_a_recommendation_as_text(run: Run) -> None:
     outcome = run(*SCALE)
     assert outcome.code == 0, outcome.err
     words = "net on lab, batch 32 for each GPU", "Request", "Examples/s", "GPU h/M", "2x4", "4x4"
@@ -51,21 +51,21 @@ def test_what_to_ask_for_is_told_to_people(run: Run) -> None:
     assert max(map(len, outcome.out.splitlines())) <= 100
 
 
-def test_what_to_ask_for_is_told_to_programs(run: Run) -> None:
+def test_a_recommendation_as_json(run: Run) -> None:
     words = "--gpus 1 --gpus 4+2 --gpus 3x4 --batch 16 --level 80% --efficiency 50% --workload net --cluster lab"
-    told = run(*SCALE, *words.split(), "--json").record
-    assert [each["placement"] for each in told["placements"]] == ["1", "4+2", "3x4"]
-    assert (told["batch"], told["efficiency_wanted"]) == (16, 0.5)
-    assert [each["step_s"]["level"] for each in told["placements"]] == pytest.approx([0.8] * 3)
-    assert told["placements"][0]["measured_s"] == pytest.approx(0.18)
+    predicted = run(*SCALE, *words.split(), "--json").record
+    assert [each["placement"] for each in predicted["placements"]] == ["1", "4+2", "3x4"]
+    assert (predicted["batch"], predicted["efficiency_wanted"]) == (16, 0.5)
+    assert [each["step_s"]["level"] for each in predicted["placements"]] == pytest.approx([0.8] * 3)
+    assert predicted["placements"][0]["measured_s"] == pytest.approx(0.18)
 
 
-def test_doublings_are_told_unless_said(run: Run) -> None:
-    told = run(*SCALE, "--json").record
-    assert [each["placement"] for each in told["placements"]] == ["1", "2", "4", "2x4", "4x4"]
+def test_doublings_are_the_default(run: Run) -> None:
+    predicted = run(*SCALE, "--json").record
+    assert [each["placement"] for each in predicted["placements"]] == ["1", "2", "4", "2x4", "4x4"]
 
 
-def test_a_cluster_that_the_table_has_not_is_told_by_its_figures(run: Run) -> None:
+def test_a_cluster_that_is_not_in_the_table_is_predicted_by_its_figures(run: Run) -> None:
     outcome = run(*SCALE, "--cluster", "away", "--device", "A100", "--link", "100Gb", "--gpus", "2x8")
     assert outcome.code == 0, outcome.err
     assert "No step on away was measured, only on lab" in outcome.out
@@ -91,5 +91,5 @@ def test_a_cluster_that_the_table_has_not_is_told_by_its_figures(run: Run) -> No
         ("steps.csv --level 2", ["--level", "'2'"]),
     ],
 )
-def test_what_cannot_be_told_is_refused(run: Run, words: str, expected: list[str]) -> None:
+def test_a_mistake_is_one_message(run: Run, words: str, expected: list[str]) -> None:
     assert_refused(run("consumption", "scale", *words.split()), *expected)

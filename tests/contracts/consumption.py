@@ -16,7 +16,7 @@ SETTINGS = (
     Setting(strategy=Strategy.SERVERS, servers=1, workers=2, link_bytes_per_s=1e8, device="made up"),
 )
 _RATE = 1e9  # operations a second of the made-up device
-_TAUGHT = (Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE)
+_MEASURED = (Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE)
 
 
 def build_workload(*, layers: int, width: int, batch: int) -> Workload:
@@ -122,19 +122,19 @@ class ConsumptionContract:
 
     def test_each_case_has_an_answer_in_its_place(self, model: ConsumptionModel) -> None:
         cases, jobs = build_jobs()
-        told = model.fit(cases, jobs).predict(cases)
-        assert len(told) == len(cases)
+        predicted = model.fit(cases, jobs).predict(cases)
+        assert len(predicted) == len(cases)
         turned = model.predict(cases[::-1])
-        for one, other in zip(told, turned[::-1], strict=True):
+        for one, other in zip(predicted, turned[::-1], strict=True):
             assert other.iteration_s == pytest.approx(one.iteration_s, rel=1e-4)
             assert dict(other.metrics) == pytest.approx(dict(one.metrics), rel=1e-4)
         assert model.predict([]) == []
 
-    def test_an_answer_is_the_same_alone(self, model: ConsumptionModel) -> None:
+    def test_a_prediction_does_not_depend_on_other_cases(self, model: ConsumptionModel) -> None:
         cases, jobs = build_jobs()
-        told = model.fit(cases, jobs).predict(cases)
+        predicted = model.fit(cases, jobs).predict(cases)
         (alone,) = model.predict(cases[5:6])
-        assert dict(alone.metrics) == pytest.approx(dict(told[5].metrics), rel=1e-4)
+        assert dict(alone.metrics) == pytest.approx(dict(predicted[5].metrics), rel=1e-4)
 
     def test_figures_are_finite_and_none_is_below_zero(self, model: ConsumptionModel) -> None:
         cases, jobs = build_jobs()
@@ -145,32 +145,32 @@ class ConsumptionContract:
             assert np.isfinite(figures).all()
             assert min(figures) >= 0
 
-    def test_what_no_job_taught_is_left_out(self, model: ConsumptionModel) -> None:
+    def test_resources_that_were_not_measured_are_left_out(self, model: ConsumptionModel) -> None:
         cases, jobs = build_jobs()
         kept = [_drop(job, Resource.RECEIVE) for job in jobs]
-        (told,) = model.fit(cases, kept).predict(cases[:1])
-        assert {resource for resource, _ in told.metrics} == {Resource.COMPUTE, Resource.TRANSMIT}
-        assert {metric for _, metric in told.metrics} == set(Metric)
+        (predicted,) = model.fit(cases, kept).predict(cases[:1])
+        assert {resource for resource, _ in predicted.metrics} == {Resource.COMPUTE, Resource.TRANSMIT}
+        assert {metric for _, metric in predicted.metrics} == set(Metric)
 
-    def test_a_job_without_a_cycle_teaches_the_rest(self, model: ConsumptionModel) -> None:
+    def test_a_job_without_a_cycle_is_fitted_to_the_rest(self, model: ConsumptionModel) -> None:
         cases, jobs = build_jobs()
         some = [_drop(job, Resource.COMPUTE) if place % 3 == 0 else job for place, job in enumerate(jobs)]
         for answer in model.fit(cases, some).predict(cases):
-            assert {resource for resource, _ in answer.metrics} == set(_TAUGHT)
+            assert {resource for resource, _ in answer.metrics} == set(_MEASURED)
 
     def test_same_jobs_give_the_same_answers(self, model: ConsumptionModel) -> None:
         cases, jobs = build_jobs()
         first = model.fit(cases, jobs).predict(cases)
         assert model.fit(cases, jobs).predict(cases) == first
 
-    def test_jobs_it_has_seen_are_explained(self, model: ConsumptionModel) -> None:
+    def test_fitted_jobs_are_reproduced(self, model: ConsumptionModel) -> None:
         cases, jobs = build_jobs()
-        told = model.fit(cases, jobs).predict(cases)
-        for resource in _TAUGHT:
+        predicted = model.fit(cases, jobs).predict(cases)
+        for resource in _MEASURED:
             for metric in Metric:
                 errors = [
                     abs(answer.metrics[resource, metric] / getattr(job.cycles[resource], metric) - 1)
-                    for answer, job in zip(told, jobs, strict=True)
+                    for answer, job in zip(predicted, jobs, strict=True)
                 ]
                 assert np.median(errors) < 0.4, (resource, metric)
 

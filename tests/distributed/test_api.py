@@ -50,38 +50,38 @@ def predict(folder: Path) -> Predict:
 
 
 def test_each_setting_and_batch_has_an_answer(predict: Predict) -> None:
-    told = predict(settings=[REDUCED, SERVED], batches=[32, 64])
-    assert [(one.workload.batch, one.setting.strategy.value) for one in told] == [
+    predicted = predict(settings=[REDUCED, SERVED], batches=[32, 64])
+    assert [(one.workload.batch, one.setting.strategy.value) for one in predicted] == [
         (32, "allreduce"),
         (32, "ps"),
         (64, "allreduce"),
         (64, "ps"),
     ]
-    assert all(one.gpu for one in told)
+    assert all(one.gpu for one in predicted)
 
 
 def test_the_batch_is_the_inputs_own_where_none_is_named(predict: Predict) -> None:
-    (told,) = predict(settings=[REDUCED])
-    assert told.workload.batch == 32
-    assert told.examples_per_s == pytest.approx(64 / told.iteration.value)
+    (predicted,) = predict(settings=[REDUCED])
+    assert predicted.workload.batch == 32
+    assert predicted.examples_per_s == pytest.approx(64 / predicted.iteration.value)
 
 
 def test_a_device_is_named_as_the_catalogue_does(predict: Predict) -> None:
-    (told,) = predict(settings=[replace(REDUCED, device="tesla t4")])
-    assert told.setting.device == "T4"
+    (predicted,) = predict(settings=[replace(REDUCED, device="tesla t4")])
+    assert predicted.setting.device == "T4"
 
 
-def test_a_device_known_by_its_figures_only_is_told_so(predict: Predict) -> None:
-    (told,) = predict(settings=[replace(REDUCED, device="H100")])
+def test_a_device_known_by_its_figures_only_has_a_warning(predict: Predict) -> None:
+    (predicted,) = predict(settings=[replace(REDUCED, device="H100")])
     (usual,) = predict(settings=[REDUCED])
-    assert any("Times of H100 were not measured" in warning.text for warning in told.warnings)
-    assert told.iteration.high / told.iteration.value > usual.iteration.high / usual.iteration.value
+    assert any("Times of H100 were not measured" in warning.text for warning in predicted.warnings)
+    assert predicted.iteration.high / predicted.iteration.value > usual.iteration.high / usual.iteration.value
 
 
-def test_one_worker_and_no_link_are_told(predict: Predict) -> None:
-    (told,) = predict(settings=[Setting(workers=1, device="T4")])
-    assert set(told.cycles) <= {Resource.COMPUTE}
-    assert any("no communication" in warning.text for warning in told.warnings)
+def test_one_worker_without_a_link_has_no_communication(predict: Predict) -> None:
+    (predicted,) = predict(settings=[Setting(workers=1, device="T4")])
+    assert set(predicted.cycles) <= {Resource.COMPUTE}
+    assert any("no communication" in warning.text for warning in predicted.warnings)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_setting_that_cannot_be_is_refused(predict: Predict, setting: Setting,
         predict(settings=[setting])
 
 
-def test_names_nobody_knows_are_refused(predict: Predict) -> None:
+def test_unknown_names_are_refused(predict: Predict) -> None:
     with pytest.raises(NotFoundError, match="'T9'"):
         predict(settings=[replace(REDUCED, device="T9")])
     with pytest.raises(NotFoundError, match="'nosuch'"):
@@ -111,7 +111,7 @@ def test_names_nobody_knows_are_refused(predict: Predict) -> None:
 # What would change
 
 
-def test_one_thing_changes_at_a_time_and_what_is_asked_is_among_it() -> None:
+def test_one_thing_changes_at_a_time_and_the_setting_itself_is_included() -> None:
     changes = list_changes(SERVED, 64)
     assert list(changes) == [Change.LINK, Change.WORKERS, Change.SERVERS, Change.BATCH]
     for pairs in changes.values():
@@ -122,14 +122,14 @@ def test_one_thing_changes_at_a_time_and_what_is_asked_is_among_it() -> None:
     assert [batch for _, batch in changes[Change.BATCH]] == [32, 64, 128, 256]
 
 
-def test_a_link_that_nobody_named_has_no_other() -> None:
+def test_without_a_link_no_other_link_is_predicted() -> None:
     assert list(list_changes(Setting(workers=2), 1)) == [Change.WORKERS, Change.BATCH]
 
 
 def test_a_faster_link_never_makes_it_slower(folder: Path) -> None:
     source = f"{folder / 'net.py'}:build_model"
     outlook = foretell.explore_consumption(source, ["32,64"], setting=REDUCED, folder=folder)
-    times = [told.iteration.value for told in outlook.others[Change.LINK]]
+    times = [predicted.iteration.value for predicted in outlook.others[Change.LINK]]
     assert times == sorted(times, reverse=True)
     assert outlook.asked in outlook.others[Change.LINK]
     without = foretell.explore_consumption(source, ["32,64"], setting=REDUCED, curves=False, folder=folder)
@@ -147,9 +147,9 @@ GRID = [
 
 
 @pytest.mark.parametrize("batch", [1, 32, 1024])
-def test_what_is_told_can_be(predict: Predict, batch: int) -> None:
-    told = predict(settings=GRID, batches=[batch])
-    for each in told:
+def test_predictions_are_consistent(predict: Predict, batch: int) -> None:
+    predicted = predict(settings=GRID, batches=[batch])
+    for each in predicted:
         whole, sent = each.iteration.value, each.cycles.get(Resource.TRANSMIT)
         assert each.compute_s + each.exposed_s == pytest.approx(whole)
         assert (each.exposed_s > 0) <= each.setting.communicates
@@ -160,13 +160,13 @@ def test_what_is_told_can_be(predict: Predict, batch: int) -> None:
             moved = sent.burst_s.value * sent.burst_amount.value
             assert moved == pytest.approx(4 * each.workload.parameters, rel=0.5)
     links: dict[Setting, list[float]] = {}
-    for each in told:
+    for each in predicted:
         key = replace(each.setting, link_bytes_per_s=None)
         links.setdefault(key, []).append(each.iteration.value)
     assert all(times == sorted(times, reverse=True) for times in links.values())
 
 
-def test_a_model_of_one_batch_only_is_told_without_others(folder: Path) -> None:
+def test_a_model_of_one_batch_has_no_other_batches(folder: Path) -> None:
     (folder / "fixed.py").write_text(
         "from torch import nn\n\n\n"
         "class Fixed(nn.Linear):\n    def forward(self, x):\n        return super().forward(x.view(32, 64))\n\n\n"

@@ -43,9 +43,9 @@ class TestBandwidthsLaw:
 
     def test_servers_are_sent_to_and_then_send_back(self) -> None:
         cases, jobs = build_jobs()
-        (told,) = BandwidthModel().fit(cases, jobs).predict([ask(SETTINGS[1])])
-        assert told.exposed_s == pytest.approx(2 * told.metrics[Resource.TRANSMIT, Metric.BURST])
-        assert told.iteration_s == pytest.approx(told.compute_s + told.exposed_s)
+        (predicted,) = BandwidthModel().fit(cases, jobs).predict([ask(SETTINGS[1])])
+        assert predicted.exposed_s == pytest.approx(2 * predicted.metrics[Resource.TRANSMIT, Metric.BURST])
+        assert predicted.iteration_s == pytest.approx(predicted.compute_s + predicted.exposed_s)
 
     def test_half_a_core_takes_twice_as_long(self) -> None:
         cases, jobs = build_jobs()
@@ -55,32 +55,32 @@ class TestBandwidthsLaw:
         assert half.compute_s == pytest.approx(2 * whole.compute_s)
         assert half.metrics[Resource.COMPUTE, Metric.AMOUNT] == 0.5
 
-    def test_on_another_device_the_times_of_a_worker_alone_count(self) -> None:
+    def test_on_another_device_operator_times_are_used(self) -> None:
         cases, jobs = build_jobs()
         case = ask(replace(SETTINGS[0], device="other"))
-        (told,) = BandwidthModel().fit(cases, jobs).predict([case])
-        assert told.compute_s == pytest.approx(case.operator_s.sum())
+        (predicted,) = BandwidthModel().fit(cases, jobs).predict([case])
+        assert predicted.compute_s == pytest.approx(case.operator_s.sum())
 
-    def test_a_link_that_nobody_named_is_the_fastest_seen_or_leaves_the_network_out(self) -> None:
+    def test_without_a_link_the_fastest_measured_burst_is_used_or_no_network(self) -> None:
         cases, jobs = build_jobs()
         case = ask(replace(SETTINGS[0], link_bytes_per_s=None))
-        (told,) = BandwidthModel().fit(cases, jobs).predict([case])
-        assert told.metrics[Resource.TRANSMIT, Metric.AMOUNT] == pytest.approx(0.95e8)
+        (predicted,) = BandwidthModel().fit(cases, jobs).predict([case])
+        assert predicted.metrics[Resource.TRANSMIT, Metric.AMOUNT] == pytest.approx(0.95e8)
         kept = {Resource.COMPUTE: jobs[0].cycles[Resource.COMPUTE]}
-        (told,) = BandwidthModel().fit(cases[:1], [replace(jobs[0], cycles=kept)]).predict([case])
-        assert {resource for resource, _ in told.metrics} == {Resource.COMPUTE}
-        assert told.exposed_s == 0
+        (predicted,) = BandwidthModel().fit(cases[:1], [replace(jobs[0], cycles=kept)]).predict([case])
+        assert {resource for resource, _ in predicted.metrics} == {Resource.COMPUTE}
+        assert predicted.exposed_s == 0
 
 
 class TestTotalsLaw:
-    def test_a_product_of_powers_is_found_again_between_what_was_seen(self) -> None:
+    def test_a_product_of_powers_is_recovered_within_the_measured_range(self) -> None:
         settings = [replace(SETTINGS[0], link_bytes_per_s=rate) for rate in (1e6, 1e7, 1e8)]
         model = TotalsModel().fit(*build_jobs(settings))
-        (told,) = model.predict([ask(replace(SETTINGS[0], link_bytes_per_s=3e6), layers=4, width=180)])
-        assert told.metrics[Resource.TRANSMIT, Metric.BURST] == pytest.approx(4 * 4 * 180**2 / 3e6, rel=0.1)
-        assert told.metrics[Resource.TRANSMIT, Metric.AMOUNT] == pytest.approx(0.95 * 3e6, rel=0.05)
+        (predicted,) = model.predict([ask(replace(SETTINGS[0], link_bytes_per_s=3e6), layers=4, width=180)])
+        assert predicted.metrics[Resource.TRANSMIT, Metric.BURST] == pytest.approx(4 * 4 * 180**2 / 3e6, rel=0.1)
+        assert predicted.metrics[Resource.TRANSMIT, Metric.AMOUNT] == pytest.approx(0.95 * 3e6, rel=0.05)
 
-    def test_a_link_that_nobody_named_is_the_usual_one(self) -> None:
+    def test_without_a_link_the_mean_of_the_measured_ones_is_used(self) -> None:
         settings = [replace(SETTINGS[0], link_bytes_per_s=rate) for rate in (1e6, 1e8)]
         model = TotalsModel().fit(*build_jobs(settings))
         unnamed, named = model.predict([ask(replace(SETTINGS[0], link_bytes_per_s=rate)) for rate in (None, 1e7)])

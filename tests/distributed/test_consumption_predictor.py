@@ -31,14 +31,14 @@ def law() -> Law:
 
 def test_the_law_is_found_again(law: Law) -> None:
     cases, jobs, predictor = law
-    told = [predictor.predict(case.workload, case.setting, case.operator_s) for case in cases]
-    errors = [abs(one.iteration.value / job.iteration_s - 1) for one, job in zip(told, jobs, strict=True)]
+    predicted = [predictor.predict(case.workload, case.setting, case.operator_s) for case in cases]
+    errors = [abs(one.iteration.value / job.iteration_s - 1) for one, job in zip(predicted, jobs, strict=True)]
     assert np.median(errors) < 0.05
-    assert all(set(one.cycles) == {Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE} for one in told)
-    assert not any(one.warnings for one in told)
+    assert all(set(one.cycles) == {Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE} for one in predicted)
+    assert not any(one.warnings for one in predicted)
 
 
-def test_bounds_hold_jobs_it_has_not_seen(law: Law) -> None:
+def test_intervals_contain_held_out_jobs(law: Law) -> None:
     predictor = law[2]
     cases, jobs = build_jobs(seed=5)
     inside = [predictor.predict(case.workload, case.setting, case.operator_s).iteration for case in cases]
@@ -68,12 +68,14 @@ def test_a_higher_level_has_wider_bounds(law: Law) -> None:
         (replace(SETTINGS[1], synchronous=False), "No asynchronous ps training was measured, only allreduce, ps"),
     ],
 )
-def test_what_was_not_measured_is_told_and_makes_bounds_wider(law: Law, setting: Setting, expected: str) -> None:
+def test_outside_the_measured_settings_there_is_a_warning_and_intervals_are_wider(
+    law: Law, setting: Setting, expected: str
+) -> None:
     case, predictor = law[0][0], law[2]
     usual = predictor.predict(case.workload, SETTINGS[0], case.operator_s).iteration
-    told = predictor.predict(case.workload, setting, case.operator_s)
-    assert any(expected in warning.text for warning in told.warnings)
-    assert told.iteration.high / told.iteration.value > usual.high / usual.value
+    predicted = predictor.predict(case.workload, setting, case.operator_s)
+    assert any(expected in warning.text for warning in predicted.warnings)
+    assert predicted.iteration.high / predicted.iteration.value > usual.high / usual.value
 
 
 def test_a_predictor_is_kept_and_found(law: Law, tmp_path: Path) -> None:
@@ -81,15 +83,15 @@ def test_a_predictor_is_kept_and_found(law: Law, tmp_path: Path) -> None:
     case = law[0][3]
     loaded = load_consumption_model(path)
     found = find_consumption_model("lab", learned=tmp_path / "consumption")
-    told, again = (each.predict(case.workload, case.setting, case.operator_s) for each in (loaded, found))
-    assert told.iteration == again.iteration
-    assert told.iteration.value == pytest.approx(
+    predicted, again = (each.predict(case.workload, case.setting, case.operator_s) for each in (loaded, found))
+    assert predicted.iteration == again.iteration
+    assert predicted.iteration.value == pytest.approx(
         law[2].predict(case.workload, case.setting, case.operator_s).iteration.value
     )
     assert found.measured == law[2].measured
 
 
-def test_a_name_nobody_learned_is_told(tmp_path: Path) -> None:
+def test_an_unknown_model_is_refused(tmp_path: Path) -> None:
     save_law(tmp_path, "lab")
     with pytest.raises(NotFoundError, match=r"'lap'.*lab.*foretell consumption learn"):
         find_consumption_model("lap", learned=tmp_path / "consumption")
@@ -103,7 +105,7 @@ def test_few_jobs_are_too_few(law: Law) -> None:
         predictor.transfer(cases[:2], jobs[:2])
 
 
-def test_carried_over_the_new_setting_is_known(law: Law) -> None:
+def test_after_transfer_the_new_setting_has_no_warnings(law: Law) -> None:
     cases, jobs, predictor = law
     setting = Setting(strategy=Strategy.ALLREDUCE, workers=8, link_bytes_per_s=2.5e7, device="lab")
     moved = predictor.transfer(
@@ -116,17 +118,17 @@ def test_carried_over_the_new_setting_is_known(law: Law) -> None:
     assert not list(predictor.measured.join(moved.measured).list_warnings(setting))
 
 
-def test_operators_are_told_by_times_or_by_figures(tmp_path: Path) -> None:
+def test_operator_times_come_from_measured_times_or_figures(tmp_path: Path) -> None:
     workload = build_workload(layers=2, width=256, batch=32)
     shipped = predict_operator_times(workload, "T4", figures=None, learned=tmp_path)
     assert (shipped.gpu, shipped.guess) == (True, "")
     assert shipped.busy_s is not None
     assert (shipped.busy_s <= shipped.operator_s).all()
     assert (shipped.operator_s >= 0).all()
-    told = predict_operator_times(workload, "core", figures=CORE, learned=tmp_path)
-    assert not told.gpu
-    assert "Times of core were not measured: operator times come from its figures" in told.guess
-    assert told.operator_s.sum() >= workload.flops / CORE.peak_flops
+    predicted = predict_operator_times(workload, "core", figures=CORE, learned=tmp_path)
+    assert not predicted.gpu
+    assert "Times of core were not measured: operator times come from its figures" in predicted.guess
+    assert predicted.operator_s.sum() >= workload.flops / CORE.peak_flops
     faster = replace(CORE, name="X1", kind="gpu", peak_flops=1e14, bandwidth_bytes=2e12)
     alike = predict_operator_times(workload, "X1", figures=faster, learned=tmp_path)
     assert alike.gpu
@@ -142,9 +144,13 @@ def test_operators_are_told_by_times_or_by_figures(tmp_path: Path) -> None:
 def test_the_farther_outside_the_wider_are_bounds(law: Law) -> None:
     case, predictor = law[0][0], law[2]
     widths = [
-        np.log(told.high / told.value)
+        np.log(predicted.high / predicted.value)
         for workers in (2, 16, 256)
-        if (told := predictor.predict(case.workload, replace(SETTINGS[0], workers=workers), case.operator_s).iteration)
+        if (
+            predicted := predictor.predict(
+                case.workload, replace(SETTINGS[0], workers=workers), case.operator_s
+            ).iteration
+        )
     ]
     assert widths == sorted(widths)
     assert len(set(widths)) == 3
@@ -160,9 +166,9 @@ def test_a_kept_model_is_for_all_whom_other_files_are_for(law: Law, tmp_path: Pa
 def test_a_burst_is_no_more_than_a_device_or_a_link(law: Law) -> None:
     cases, _, predictor = law
     for case in cases[:5]:
-        told = predictor.predict(case.workload, case.setting, case.operator_s, level=0.999).cycles
-        assert told[Resource.COMPUTE].burst_amount.high <= 1.0
-        assert told[Resource.TRANSMIT].burst_amount.high <= (case.setting.link_bytes_per_s or np.inf)
+        predicted = predictor.predict(case.workload, case.setting, case.operator_s, level=0.999).cycles
+        assert predicted[Resource.COMPUTE].burst_amount.high <= 1.0
+        assert predicted[Resource.TRANSMIT].burst_amount.high <= (case.setting.link_bytes_per_s or np.inf)
 
 
 def test_a_file_that_does_not_say_what_it_covers_is_refused(law: Law, tmp_path: Path) -> None:

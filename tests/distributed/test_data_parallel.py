@@ -56,8 +56,8 @@ def make(
 
 
 def miss(model: ParallelModel, rows: list[TimedStep]) -> float:
-    told = model.predict([row.placed for row in rows])
-    return float(np.mean([abs(each.step_s / row.step_s - 1) for each, row in zip(told, rows, strict=True)]))
+    predicted = model.predict([row.placed for row in rows])
+    return float(np.mean([abs(each.step_s / row.step_s - 1) for each, row in zip(predicted, rows, strict=True)]))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def learned() -> ParallelModel:
     return ParallelModel("ring").fit(make(("old", "mid", "new"), FEW))
 
 
-def test_more_gpus_follow_the_ring_that_few_show(learned: ParallelModel) -> None:
+def test_more_gpus_follow_the_ring_of_a_few(learned: ParallelModel) -> None:
     assert miss(learned, make(("old", "mid", "new"), MANY)) < 0.05
 
 
@@ -75,12 +75,12 @@ def test_the_ring_is_chosen_where_the_law_is_one() -> None:
     assert min(scores, key=scores.__getitem__) == "ring"
 
 
-def test_batches_between_those_seen(learned: ParallelModel) -> None:
+def test_batches_between_measured_ones(learned: ParallelModel) -> None:
     assert miss(learned, make(("old", "new"), ((1,), (2, 2)), (6, 12, 24))) < 0.12
 
 
 @pytest.mark.parametrize("growth", GROWTHS)
-def test_a_cluster_never_seen_is_told_by_its_figures(growth: str) -> None:
+def test_another_cluster_is_predicted_by_its_figures(growth: str) -> None:
     model = ParallelModel(growth).fit(make(("old", "mid", "new"), (*FEW, *MANY)))
     assert miss(model, make(("best",), (*FEW, *MANY))) < 0.1
 
@@ -93,17 +93,17 @@ def test_a_device_without_figures_counts_as_the_mean() -> None:
 
 
 def test_the_parts_make_the_step(learned: ParallelModel) -> None:
-    for told in learned.predict([row.placed for row in make(("old",), MANY)]):
-        assert told.compute_s + told.exposed_s == pytest.approx(told.step_s)
-        assert told.exposed_s >= 0
+    for predicted in learned.predict([row.placed for row in make(("old",), MANY)]):
+        assert predicted.compute_s + predicted.exposed_s == pytest.approx(predicted.step_s)
+        assert predicted.exposed_s >= 0
 
 
-def test_no_waiting_is_told_alone(learned: ParallelModel) -> None:
-    told = learned.predict([place("large", "old", (1,), 16)])[0]
-    assert told.exposed_s < 1e-3 * told.step_s
+def test_one_gpu_does_not_wait(learned: ParallelModel) -> None:
+    predicted = learned.predict([place("large", "old", (1,), 16)])[0]
+    assert predicted.exposed_s < 1e-3 * predicted.step_s
 
 
-def test_waiting_that_nobody_measured_is_found_from_steps() -> None:
+def test_waiting_that_was_not_measured_is_found_from_steps() -> None:
     rows = [replace(row, sync_s=None) for row in make(("old", "mid", "new"), FEW)]
     assert miss(ParallelModel("ring").fit(rows), make(("old", "mid", "new"), MANY)) < 0.1
 
@@ -121,19 +121,19 @@ def test_bounds_hold_what_comes_and_widen_with_distance() -> None:
     asked = make(("old", "mid", "new"), MANY)
     believed = model.predict([asked[0].placed])[0]
     model.calibrate(rows)
-    told = model.predict([row.placed for row in asked])
-    within = [each.low_s <= row.step_s <= each.high_s for each, row in zip(told, asked, strict=True)]
+    predicted = model.predict([row.placed for row in asked])
+    within = [each.low_s <= row.step_s <= each.high_s for each, row in zip(predicted, asked, strict=True)]
     assert np.mean(within) >= 0.85
     near, far = model.predict([place("large", "old", (8,), 16), place("large", "old", (8, 8, 8, 8), 16)])
     assert near.high_s / near.low_s < believed.high_s / believed.low_s  # it strays less than one would believe
     assert far.high_s / far.step_s > near.high_s / near.step_s
 
 
-def test_the_same_rows_give_the_same_answers(learned: ParallelModel) -> None:
+def test_the_same_rows_give_the_same_predictions(learned: ParallelModel) -> None:
     again = ParallelModel("ring").fit(make(("old", "mid", "new"), FEW))
     asked = [row.placed for row in make(("mid",), MANY)]
-    told, before = again.predict(asked), learned.predict(asked)
-    assert [each.step_s for each in told] == pytest.approx([each.step_s for each in before], rel=1e-6)
+    predicted, before = again.predict(asked), learned.predict(asked)
+    assert [each.step_s for each in predicted] == pytest.approx([each.step_s for each in before], rel=1e-6)
 
 
 def test_folds_hold_out_gpus_and_clusters() -> None:
@@ -143,16 +143,16 @@ def test_folds_hold_out_gpus_and_clusters() -> None:
     assert [{row.placed.cluster for row in test} for _, test in split_by_cluster(rows)] == [{"mid"}, {"old"}]
 
 
-def test_nothing_asked_nothing_told(learned: ParallelModel) -> None:
+def test_no_steps_give_no_predictions(learned: ParallelModel) -> None:
     assert learned.predict([]) == []
 
 
-def test_a_workload_never_seen_is_refused(learned: ParallelModel) -> None:
+def test_an_unknown_workload_is_refused(learned: ParallelModel) -> None:
     with pytest.raises(NotFoundError, match=r"'other'.*Known: large, small.*Measure"):
         learned.predict([replace(place("large", "old", (1,), 4), workload="other")])
 
 
-def test_rows_that_teach_nothing_are_refused() -> None:
+def test_rows_that_cannot_be_fitted_to_are_refused() -> None:
     row = measure(place("large", "old", (2,), 4))
     with pytest.raises(ImportDataError, match="no steps"):
         ParallelModel().fit([])

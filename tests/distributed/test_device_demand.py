@@ -1,4 +1,4 @@
-"""What jobs used of their device teaches factors of operators, and what communication costs a worker."""
+"""Factors of operators and the cost of communication are fitted to the measured use of the device."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ def run(cases: Sequence[Case], *, slow: str = "") -> list[MeasuredJob]:
     return jobs
 
 
-def tell(demand: Demand, case: Case) -> float:
+def predict_one(demand: Demand, case: Case) -> float:
     return float(demand.apply(case).operator_s.sum()) + demand.find_own(case)
 
 
@@ -46,14 +46,17 @@ def test_the_law_behind_jobs_is_found_again() -> None:
     cases = build_cases()
     demand = fit_demand(cases, run(cases))
     for case, job in zip(cases, run(cases), strict=True):
-        assert tell(demand, case) == pytest.approx(job.used_s, rel=0.1)
+        assert predict_one(demand, case) == pytest.approx(job.used_s, rel=0.1)
 
 
 def test_a_kind_that_is_slower_than_others_gets_a_factor_of_its_own() -> None:
     cases = build_cases()
     slow = cases[0].workload.operators[0].kind
-    plain, told = fit_demand(cases, run(cases)), fit_demand(cases, run(cases, slow=slow))
-    rise = {name: told.kinds[name] + told.log_factor - plain.kinds[name] - plain.log_factor for name in told.kinds}
+    plain, predicted = fit_demand(cases, run(cases)), fit_demand(cases, run(cases, slow=slow))
+    rise = {
+        name: predicted.kinds[name] + predicted.log_factor - plain.kinds[name] - plain.log_factor
+        for name in predicted.kinds
+    }
     assert max(rise, key=lambda name: rise[name]).endswith(f" {slow}")
 
 
@@ -62,7 +65,7 @@ def test_what_servers_update_costs_a_worker_nothing() -> None:
     assert not any(name.startswith("update ") for name in fit_demand(cases, run(cases)).kinds)
 
 
-def test_jobs_that_tell_nothing_leave_what_is_usual() -> None:
+def test_jobs_without_measured_use_leave_the_defaults() -> None:
     cases = build_cases()
     silent = [replace(job, used_s=None) for job in run(cases)]
     assert fit_demand(cases, silent) == Demand(kinds={})

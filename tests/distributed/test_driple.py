@@ -1,4 +1,4 @@
-"""The published driple_network keeps the promises, is built as described, and transfer trains what it says."""
+"""The published Driple keeps the promises of a model, is built as described, and transfers as described."""
 
 import sys
 from dataclasses import replace
@@ -38,8 +38,8 @@ class TestDriple(ConsumptionContract):
     def model(self) -> ConsumptionModel:
         return make_model()
 
-    def test_jobs_it_has_seen_are_explained(self, model: ConsumptionModel) -> None:
-        super().test_jobs_it_has_seen_are_explained(make_model(epochs=120, hidden=32))
+    def test_fitted_jobs_are_reproduced(self, model: ConsumptionModel) -> None:
+        super().test_fitted_jobs_are_reproduced(make_model(epochs=120, hidden=32))
 
 
 class TestNetwork:
@@ -50,8 +50,8 @@ class TestNetwork:
             getattr(network, name).register_forward_hook(
                 lambda *_, name=name: calls.update({name: calls.get(name, 0) + 1})
             )
-        told = network(torch.rand(4, 10, 3), torch.eye(10).repeat(4, 1, 1))
-        assert told.shape == (4, 12)
+        predicted = network(torch.rand(4, 10, 3), torch.eye(10).repeat(4, 1, 1))
+        assert predicted.shape == (4, 12)
         assert calls == {"first": 1, "repeated": 5, "gate": 6, "reader": 10}
         assert [type(each).__name__ for each in network.perceptron].count("Linear") == 3
 
@@ -76,7 +76,7 @@ class TestNetwork:
             rtol=1e-6,
         )
 
-    def test_targets_that_are_not_known_teach_nothing(self) -> None:
+    def test_targets_that_were_not_measured_have_no_effect(self) -> None:
         def train(*targets: list[float]) -> driple_network.Weights:
             batches = [driple_network.build_batch([np.ones((4, 3))], [[(0, 1)]], np.array([each])) for each in targets]
             with torch_seed(seed=0):
@@ -89,10 +89,10 @@ class TestNetwork:
         last = "perceptron.4.bias"
         assert some[last][1] != all_known[last][1]
         network = driple_network.load(some, features=3, hidden=8, targets=2)
-        told = driple_network.predict(
+        predicted = driple_network.predict(
             network, driple_network.build_batch([np.ones((4, 3))], [[(0, 1)]], np.empty((0, 0)))
         )
-        assert told[0, 0] == pytest.approx(0.5, abs=0.1)
+        assert predicted[0, 0] == pytest.approx(0.5, abs=0.1)
 
 
 class TestSettings:
@@ -104,7 +104,7 @@ class TestSettings:
         alone = make_model().fit(cases[len(cases) // 2 :], jobs[len(jobs) // 2 :])
         np.testing.assert_array_equal(alone.settings_[SETTINGS[1]].weights["first.weight"], other)
 
-    def test_one_that_was_not_learned_is_refused_with_those_that_were(self) -> None:
+    def test_a_setting_that_was_not_fitted_is_refused_with_the_known_ones(self) -> None:
         model = learn(SETTINGS[0])
         cases, _ = build_jobs([NEW])
         with pytest.raises(NotFoundError, match=r"4 workers, 800 Mb/s, made up.*Known: .*2 workers, 200 Mb/s"):
@@ -117,20 +117,23 @@ class TestSettings:
         assert len(model.predict(cases)) == len(cases)
 
     def test_an_iteration_is_what_bursts_and_idles_add_up_to(self) -> None:
-        (told,) = learn(SETTINGS[0]).predict(build_jobs(SETTINGS[:1])[0][:1])
-        sums = [told.metrics[each, Metric.BURST] + told.metrics[each, Metric.IDLE] for each in _find_resources(told)]
-        assert told.iteration_s == pytest.approx(np.mean(sums))
-        assert told.compute_s + told.exposed_s == pytest.approx(told.iteration_s)
+        (predicted,) = learn(SETTINGS[0]).predict(build_jobs(SETTINGS[:1])[0][:1])
+        sums = [
+            predicted.metrics[each, Metric.BURST] + predicted.metrics[each, Metric.IDLE]
+            for each in _find_resources(predicted)
+        ]
+        assert predicted.iteration_s == pytest.approx(np.mean(sums))
+        assert predicted.compute_s + predicted.exposed_s == pytest.approx(predicted.iteration_s)
 
-    def test_without_any_cycle_the_worker_alone_is_all_there_is_to_tell(self) -> None:
+    def test_without_any_cycle_only_operator_times_are_predicted(self) -> None:
         cases, jobs = build_jobs(SETTINGS[:1])
-        told = make_model().fit(cases, [replace(job, cycles={}) for job in jobs]).predict(cases)
-        assert all(not answer.metrics for answer in told)
-        assert told[0].iteration_s == pytest.approx(cases[0].operator_s.sum())
+        predicted = make_model().fit(cases, [replace(job, cycles={}) for job in jobs]).predict(cases)
+        assert all(not answer.metrics for answer in predicted)
+        assert predicted[0].iteration_s == pytest.approx(cases[0].operator_s.sum())
 
 
-def _find_resources(told: Consumed) -> set[Resource]:
-    return {resource for resource, _ in told.metrics}
+def _find_resources(predicted: Consumed) -> set[Resource]:
+    return {resource for resource, _ in predicted.metrics}
 
 
 def few(setting: Setting, count: int = 4) -> tuple[list[Case], list[MeasuredJob]]:
@@ -174,7 +177,7 @@ class TestTransfer:
         assert set(model.settings_) == {SETTINGS[0]}
         assert len(other.predict(few(NEW)[0])) == 4
 
-    def test_it_can_be_carried_on_from_what_was_carried_over(self) -> None:
+    def test_a_transferred_model_can_be_transferred_again(self) -> None:
         once = learn(SETTINGS[0]).transfer(*few(NEW))
         twice = once.transfer(*few(SETTINGS[1]), source=NEW)
         assert "tuned.weight" in twice.settings_[SETTINGS[1]].weights

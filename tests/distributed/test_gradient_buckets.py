@@ -41,6 +41,6 @@ def test_they_are_those_of_the_frameworks_own_assignment(counts: list[int]) -> N
         tensors, [100, 1000], [False] * len(tensors), list(range(len(tensors)))
     )
     expected = [sum(4 * counts[place] for place in bucket) for bucket in places]
-    told = find_buckets(make_workload([4 * count for count in counts]), first_bytes=100, cap_bytes=1000)
-    assert [bucket.bytes_ for bucket in told] == expected
-    assert [bucket.ready - 10 for bucket in told] == [max(bucket) for bucket in places]
+    predicted = find_buckets(make_workload([4 * count for count in counts]), first_bytes=100, cap_bytes=1000)
+    assert [bucket.bytes_ for bucket in predicted] == expected
+    assert [bucket.ready - 10 for bucket in predicted] == [max(bucket) for bucket in places]

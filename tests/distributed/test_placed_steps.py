@@ -14,7 +14,7 @@ def read(**cells: object) -> pd.DataFrame:
     return pd.DataFrame([{**ROW, **cells}])
 
 
-def test_a_row_says_as_much_as_is_known() -> None:
+def test_optional_columns_may_be_missing() -> None:
     (plain,) = read_steps(read(), find_device=find_device)
     assert plain.placed.gpus == (4, 4)
     assert (plain.placed.batch, plain.step_s, plain.sync_s) == (16.0, 0.25, None)

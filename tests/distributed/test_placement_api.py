@@ -11,9 +11,9 @@ from foretell.core.errors import SpecError
 STEPS = pd.DataFrame({"batch": [64] * 4, "gpus": ["1", "4", "2x2", "2x4"], "step_s": [0.391, 0.407, 0.431, 0.446]})
 
 
-def test_each_placement_is_told_once() -> None:
-    told = foretell.predict_placements(STEPS, placements=[(4, 4), (4, 4), (4, 4, 4)])
-    assert [each.count for each in told] == [8, 12]
+def test_each_placement_is_predicted_once() -> None:
+    predicted = foretell.predict_placements(STEPS, placements=[(4, 4), (4, 4), (4, 4, 4)])
+    assert [each.count for each in predicted] == [8, 12]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_without_sources_operators_follow_each_other() -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(layers=draw.integers(1, 12), size=draw.integers(1, 40), seed=draw.integers(0, 3))
-def test_groups_have_all_that_the_graph_has_and_are_as_many_as_asked_for(layers: int, size: int, seed: int) -> None:
+def test_groups_keep_all_operators_and_have_the_requested_number(layers: int, size: int, seed: int) -> None:
     graph = build_graph(build_workload(layers=layers, width=8, batch=4))
     grouped = group_uniform(graph, size, seed)
     assert len(grouped.nodes) == min(size, len(graph.nodes))

@@ -33,7 +33,7 @@ def serve(workers: int, servers: int, link: float, *, synchronous: bool = True) 
     )
 
 
-def test_a_worker_alone_only_computes() -> None:
+def test_a_single_worker_only_computes() -> None:
     line = lay(reduce(1, SLOW))
     assert line.iteration_s == pytest.approx(1e-3 * len(ask(reduce(1, SLOW)).operator_s))
     assert (line.transmit_bytes, line.exposed_s, line.buckets) == (0, 0, 0)
@@ -60,7 +60,7 @@ def test_a_fast_link_costs_nothing() -> None:
     assert lay(reduce(4, FAST)).iteration_s == pytest.approx(lay(reduce(1, FAST)).iteration_s, rel=1e-3)
 
 
-def test_a_link_that_nobody_named_is_a_fast_one() -> None:
+def test_without_a_link_a_fast_one_is_used() -> None:
     assert lay(reduce(2, None)).iteration_s < lay(reduce(2, 1e7)).iteration_s
 
 

@@ -1,4 +1,4 @@
-"""The default model keeps the promises, finds costs again that it was not told, and is carried to another setting."""
+"""The timeline model keeps the promises of a model, recovers known costs, and is transferred to another setting."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -84,39 +84,39 @@ def fitted() -> TimelineModel:
     return TimelineModel().fit(cases, [run(case) for case in cases])
 
 
-def find_errors(told: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> list[float]:
-    return [abs(one.iteration_s / job.iteration_s - 1) for one, job in zip(told, jobs, strict=True)]
+def find_errors(predicted: Sequence[Consumed], jobs: Sequence[MeasuredJob]) -> list[float]:
+    return [abs(one.iteration_s / job.iteration_s - 1) for one, job in zip(predicted, jobs, strict=True)]
 
 
-def test_networks_it_has_not_seen_are_told(fitted: TimelineModel) -> None:
+def test_held_out_networks_are_predicted(fitted: TimelineModel) -> None:
     cases = build_cases(SETTINGS, (128, 384))
     jobs = [run(case) for case in cases]
-    told = fitted.predict(cases)
-    assert np.median(find_errors(told, jobs)) < 0.05
+    predicted = fitted.predict(cases)
+    assert np.median(find_errors(predicted, jobs)) < 0.05
     for metric in Metric:
         sent = [
             abs(one.metrics[Resource.TRANSMIT, metric] / getattr(job.cycles[Resource.TRANSMIT], metric) - 1)
-            for one, job in zip(told, jobs, strict=True)
+            for one, job in zip(predicted, jobs, strict=True)
         ]
         assert np.median(sent) < 0.1
 
 
-def test_a_link_it_has_not_seen_is_told(fitted: TimelineModel) -> None:
+def test_a_held_out_link_is_predicted(fitted: TimelineModel) -> None:
     cases = build_cases([replace(SETTINGS[0], link_bytes_per_s=5e7)], (128, 384))
     assert np.median(find_errors(fitted.predict(cases), [run(case) for case in cases])) < 0.08
 
 
 def test_bursts_and_idles_add_up_to_the_iteration(fitted: TimelineModel) -> None:
-    for told in fitted.predict(build_cases(SETTINGS, (128,))):
-        assert told.compute_s + told.exposed_s == pytest.approx(told.iteration_s)
+    for predicted in fitted.predict(build_cases(SETTINGS, (128,))):
+        assert predicted.compute_s + predicted.exposed_s == pytest.approx(predicted.iteration_s)
         for resource in (Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE):
-            both = told.metrics[resource, Metric.BURST] + told.metrics[resource, Metric.IDLE]
-            assert both == pytest.approx(told.iteration_s)
+            both = predicted.metrics[resource, Metric.BURST] + predicted.metrics[resource, Metric.IDLE]
+            assert both == pytest.approx(predicted.iteration_s)
 
 
-def test_a_worker_alone_has_no_network(fitted: TimelineModel) -> None:
-    (told,) = fitted.predict(build_cases([replace(SETTINGS[0], workers=1)], (128,))[:1])
-    assert {resource for resource, _ in told.metrics} == {Resource.COMPUTE}
+def test_a_single_worker_has_no_network(fitted: TimelineModel) -> None:
+    (predicted,) = fitted.predict(build_cases([replace(SETTINGS[0], workers=1)], (128,))[:1])
+    assert {resource for resource, _ in predicted.metrics} == {Resource.COMPUTE}
 
 
 def test_what_is_slower_in_a_new_setting_is_found_by_a_few_jobs(fitted: TimelineModel) -> None:
@@ -127,7 +127,7 @@ def test_what_is_slower_in_a_new_setting_is_found_by_a_few_jobs(fitted: Timeline
     assert after < 0.5 * before
 
 
-def test_one_odd_job_does_not_overturn_what_many_taught(fitted: TimelineModel) -> None:
+def test_one_outlier_does_not_change_the_model(fitted: TimelineModel) -> None:
     cases = build_cases([replace(SETTINGS[0], device="other")], (64, 128, 256, 512))
     jobs = [run(case) for case in cases]
     cycle = jobs[0].cycles[Resource.TRANSMIT]
@@ -139,14 +139,14 @@ def test_one_odd_job_does_not_overturn_what_many_taught(fitted: TimelineModel) -
     assert before < after < 1.2 * before
 
 
-def test_carried_over_the_old_one_stays_as_it_was(fitted: TimelineModel) -> None:
+def test_transfer_leaves_the_old_model_unchanged(fitted: TimelineModel) -> None:
     cases = build_cases(SETTINGS[:1], (128,))
     before = fitted.predict(cases)
     fitted.transfer(cases, [run(case, truth=SLOWER) for case in cases])
     assert fitted.predict(cases) == before
 
 
-def test_kept_and_loaded_it_says_the_same(fitted: TimelineModel, tmp_path: Path) -> None:
+def test_saved_and_loaded_it_predicts_the_same(fitted: TimelineModel, tmp_path: Path) -> None:
     path = tmp_path / "new" / "law.safetensors"
     save_model(path, fitted, {"jobs": 45})
     loaded, facts = load_model(path, [TimelineModel], remedy="fit it again")
@@ -164,11 +164,11 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
         load_model(tmp_path / "nowhere.safetensors", [TimelineModel], remedy="fit it again")
 
 
-def test_jobs_of_which_compute_is_never_seen_teach_the_rest() -> None:
+def test_jobs_without_compute_cycles_are_fitted_to_the_rest() -> None:
     cases, jobs = build_jobs()
     blind = [replace(job, cycles={Resource.TRANSMIT: job.cycles[Resource.TRANSMIT]}) for job in jobs]
-    (told,) = TimelineModel().fit(cases, blind).predict(cases[:1])
-    assert {resource for resource, _ in told.metrics} == {Resource.TRANSMIT}
+    (predicted,) = TimelineModel().fit(cases, blind).predict(cases[:1])
+    assert {resource for resource, _ in predicted.metrics} == {Resource.TRANSMIT}
 
 
 def test_operators_that_are_slower_in_a_new_setting_are_found_by_a_few_jobs(fitted: TimelineModel) -> None:
@@ -179,8 +179,8 @@ def test_operators_that_are_slower_in_a_new_setting_are_found_by_a_few_jobs(fitt
     assert after < 0.5 * before
 
 
-def test_of_a_kind_of_device_that_no_job_taught_only_the_timeline_is_told(fitted: TimelineModel) -> None:
+def test_on_an_unmeasured_gpu_only_the_timeline_is_used(fitted: TimelineModel) -> None:
     cases = build_cases(SETTINGS[:1], (128,))
-    told = fitted.predict([replace(case, device_measured=False) for case in cases])
+    predicted = fitted.predict([replace(case, device_measured=False) for case in cases])
     lines = [lay_out(case, replace(fitted.costs_, slowdown=1.0)) for case in cases]  # which is of other devices, too
-    assert [each.iteration_s for each in told] == pytest.approx([line.iteration_s for line in lines])
+    assert [each.iteration_s for each in predicted] == pytest.approx([line.iteration_s for line in lines])

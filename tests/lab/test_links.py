@@ -1,4 +1,4 @@
-"""Nodes on one machine: namespaces with links of a rate where that is allowed, the machine itself elsewhere."""
+"""Nodes on one machine: namespaces with limited links where that is allowed, else the machine itself."""
 
 import json
 import signal
@@ -86,7 +86,7 @@ def test_nothing_is_left_after_an_error() -> None:
 
 
 @shapes
-def test_nothing_is_left_by_one_that_is_told_to_end() -> None:
+def test_nothing_is_left_after_a_signal() -> None:
     code = "import time; from lab.links import open_links\nwith open_links(1): print('.'); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Members of a training that fail in every way they can; small scripts stand in for them."""
+"""Members of a training that fail in every possible way; small scripts replace them."""
 
 import pytest
 from lab.links import LOOPBACK, Links, Node
@@ -17,7 +17,7 @@ def play(*lines: str) -> Links:
     return Links([Node(address="127.0.0.1", interface=LOOPBACK, prefix=("sh", "-c", "\n".join(lines)))])
 
 
-def test_one_that_was_killed_is_told_at_once() -> None:
+def test_a_killed_member_is_reported_at_once() -> None:
     links = play(READY, "read order", STARTED, """echo '{"event": "ended", "code": -9}'""", "read order")
     with open_group(links) as group:
         group.start(JOB)
@@ -25,7 +25,7 @@ def test_one_that_was_killed_is_told_at_once() -> None:
             group.finish(JOB)
 
 
-def test_what_a_model_prints_is_no_word_of_a_member() -> None:
+def test_output_of_a_model_is_no_message() -> None:
     links = play("echo loading", READY, "read order", "echo 'batch {1'", STARTED, "read order")
     with open_group(links) as group:
         assert group.start(JOB) == 1
@@ -39,7 +39,7 @@ def test_one_that_cannot_start_leaves_the_next_job_new_members() -> None:
                 group.start(JOB)
 
 
-def test_the_last_word_of_one_that_ends_early_is_told() -> None:
+def test_the_last_line_of_a_member_that_ends_early_is_reported() -> None:
     links = play("echo before >&2; echo 'no room left' >&2", "exit 3")
     with open_group(links) as group, pytest.raises(RunnerError, match=r"ended early: no room left$"):
         group.start(JOB)

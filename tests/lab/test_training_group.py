@@ -1,4 +1,4 @@
-"""Real trainings of a tiny network, by all-reduce and by parameter servers, and what happens when one fails."""
+"""Real trainings of a tiny network by all-reduce and parameter servers, and failures."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -47,7 +47,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_training_is_run_and_told(group: TrainingGroup, job: TrainingJob, name: str) -> None:
+def test_a_training_runs_and_reports(group: TrainingGroup, job: TrainingJob, name: str) -> None:
     asked = replace(job, setting=SETTINGS[name])
     pid = group.start(asked)
     trained = group.finish(asked)
@@ -65,7 +65,7 @@ def test_a_random_network_is_trained_too(group: TrainingGroup, job: TrainingJob)
     assert group.finish(asked).alone_s > 0
 
 
-def test_one_that_fails_is_told_and_the_next_one_runs(group: TrainingGroup, job: TrainingJob) -> None:
+def test_a_failure_is_reported_and_the_next_job_runs(group: TrainingGroup, job: TrainingJob) -> None:
     wrong = replace(job, network=replace(job.network, inputs=("4,17",)))
     group.start(wrong)
     with pytest.raises(RunnerError, match=r"a member of the training failed: .*17"):

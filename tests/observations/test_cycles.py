@@ -54,7 +54,7 @@ def test_edges_within_samples_do_not_lengthen_bursts() -> None:
     assert cycle.burst_amount == pytest.approx(1.0, rel=0.01)
 
 
-def test_bursts_shorter_than_two_samples_are_told_by_their_edges() -> None:
+def test_bursts_shorter_than_two_samples_are_measured_by_their_edges() -> None:
     wave = Wave(period=11.37, duty=1.3 / 11.37, low=0.0, jitter=0.02)
     cycle = find_cycle(make_wave(wave, rng(), samples=2000).series)
     assert cycle is not None
@@ -126,7 +126,7 @@ def test_samples_far_apart_are_no_harm() -> None:
         (np.append(np.zeros(48), [1.0, 0.0]), "no more periodic than noise"),
     ],
 )
-def test_it_says_why_there_is_none(values: np.ndarray, why: str) -> None:
+def test_without_a_cycle_there_is_a_reason(values: np.ndarray, why: str) -> None:
     found = search_cycle(Series(times_s=np.arange(len(values) + 1.0), values=values))
     assert found.cycle is None
     assert why in found.why

@@ -39,7 +39,7 @@ def test_a_running_job_is_looked_at(slurm_environment: Cluster, job: str, tmp_pa
     assert Path(seen.path).exists()
 
 
-def test_a_job_that_has_ended_is_told(slurm_environment: Cluster, job: str, tmp_path: Path) -> None:
+def test_a_job_that_has_ended_is_refused(slurm_environment: Cluster, job: str, tmp_path: Path) -> None:
     _await(slurm_environment, job, "RUNNING")
     slurm_environment.run("scancel", job)
     _await(slurm_environment, job, "CANCELLED")

@@ -123,14 +123,14 @@ def test_an_outlook_is_shown(to_text: ToText, check_golden: Golden, name: str, s
     check_golden(f"report_consumption_{name}.txt", text)
 
 
-def test_without_curves_nothing_is_said_of_them(to_text: ToText) -> None:
+def test_without_curves_no_changes_are_shown(to_text: ToText) -> None:
     text = to_text(render_outlook(Outlook(asked=build())))
     assert "What would change" not in text
     assert "twice the link" not in text
     assert "memory (GPU): not predicted" in text
 
 
-def test_a_worker_alone_has_no_network(to_text: ToText) -> None:
+def test_a_single_worker_has_no_network(to_text: ToText) -> None:
     alone = replace(build(replace(REDUCED, workers=1)), exposed_s=0.0)
     alone = replace(alone, cycles={Resource.COMPUTE: alone.cycles[Resource.COMPUTE]})
     text = to_text(render_outlook(Outlook(asked=alone)))
@@ -138,7 +138,7 @@ def test_a_worker_alone_has_no_network(to_text: ToText) -> None:
     assert "transmit: none: there is one worker" in text
 
 
-def test_what_was_learned_is_shown(to_text: ToText, check_golden: Golden) -> None:
+def test_a_fitted_model_is_shown(to_text: ToText, check_golden: Golden) -> None:
     check_golden("report_consumption_learned.txt", to_text(render_learned_consumption(LEARNED)))
     blind = replace(LEARNED, resources=frozenset({Resource.COMPUTE}), disturbed=0, transferred_from=None)
     text = " ".join(to_text(render_learned_consumption(blind)).split())
@@ -200,7 +200,7 @@ def test_a_setting_is_a_line() -> None:
     assert describe_setting(Setting(workers=1, device="cpu")) == "1 worker, all-reduce, no link, cpu"
 
 
-def test_a_unit_is_said_once_where_it_is_the_same() -> None:
+def test_a_common_unit_is_shown_once() -> None:
     assert render_short_interval(Estimate(value=2, low=1, high=3, level=0.9), "{:g} ms".format) == "1 - 3 ms"
     mixed = render_short_interval(Estimate(value=2, low=1, high=3, level=0.9), lambda x: "1 µs" if x < 2 else "3 ms")
     assert mixed == "1 µs - 3 ms"
@@ -209,7 +209,7 @@ def test_a_unit_is_said_once_where_it_is_the_same() -> None:
 # Records
 
 
-def test_a_record_has_all_figures_and_says_what_is_missing() -> None:
+def test_json_has_all_figures_and_the_reason_of_missing_ones() -> None:
     record = build_outlook_record(explore())
     assert record["setting"]["strategy"] == "allreduce"
     assert record["iteration_s"]["value"] == pytest.approx(record["compute_s"] + record["exposed_s"])
@@ -228,7 +228,7 @@ def test_a_record_has_all_figures_and_says_what_is_missing() -> None:
     assert record["server_saving"] is None
 
 
-def test_what_was_learned_is_a_record() -> None:
+def test_a_fitted_model_as_json() -> None:
     record = build_learned_consumption_record(LEARNED)
     assert record["resources"] == ["compute", "receive", "transmit"]
     assert record["settings"][0]["servers"] == 1

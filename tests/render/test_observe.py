@@ -71,7 +71,7 @@ def observation() -> Observation:
     )
 
 
-def test_the_report_reads_so(
+def test_the_report(
     observation: Observation, to_text: Callable[..., str], check_golden: Callable[[str, str], None]
 ) -> None:
     check_golden("report_observation.txt", to_text(render_observation(observation)))
@@ -84,7 +84,7 @@ def test_of_gpus_amounts_are_shares(observation: Observation, to_text: Callable[
     assert "98 %" in text
 
 
-def test_a_failure_is_said_first(observation: Observation, to_text: Callable[..., str]) -> None:
+def test_a_failure_is_shown_first(observation: Observation, to_text: Callable[..., str]) -> None:
     assert "failed (exit code 2)" in to_text(render_observation(replace(observation, exit_code=2)))
     assert "failed (signal 9)" in to_text(render_observation(replace(observation, exit_code=-9)))
 
@@ -119,7 +119,7 @@ def test_bursts_are_shaded(observation: Observation) -> None:
     assert len(render_svg(draw_observation(replace(observation, cycles=none)))) > 1000
 
 
-def test_of_one_sample_nobody_says_what_it_cost(observation: Observation, to_text: Callable[..., str]) -> None:
+def test_one_sample_has_no_cost_of_sampling(observation: Observation, to_text: Callable[..., str]) -> None:
     moment = Series(times_s=np.array([0.0, 2e-4]), values=np.array([0.0]))
     recorded = replace(observation.recorded, cpu=moment, series={Resource.COMPUTE: moment})
     none = {Resource.COMPUTE: CycleSearch(cycle=None, why="only 1 sample was taken; 24 are needed")}
