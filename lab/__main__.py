@@ -114,14 +114,15 @@ def _build_setting(options: argparse.Namespace) -> "Setting":
 
 def describe_progress(progress: "JobProgress") -> str:
     """``12/20 conv 11: 84.2 ms an iteration, undisturbed``."""
-    from foretell.render.phrases import clean_line
-    from foretell.steps.render import render_time
+    from foretell.render.phrases import clean_line, render_short_time
 
     place = f"{progress.done}/{progress.total}"
     if progress.iteration_s is None:
         return clean_line(f"{place} number {progress.number}: failed ({progress.failed})")
     state = "disturbed by other processes" if progress.disturbed else "undisturbed"
-    return f"{place} {progress.family} {progress.number}: {render_time(progress.iteration_s)} an iteration, {state}"
+    return (
+        f"{place} {progress.family} {progress.number}: {render_short_time(progress.iteration_s)} an iteration, {state}"
+    )
 
 
 def _note(text: str) -> None:

@@ -1,7 +1,7 @@
 """Training steps and devices as people and programs read them."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,23 +12,20 @@ from foretell.core.prediction import Estimate
 from foretell.core.warning import build_warning
 from foretell.core.workload import MeasuredStep, Operator, StepEstimate, StepPhase, Workload
 from foretell.render.figures import render_svg
+from foretell.render.phrases import render_scaled, render_short_time
 from foretell.render.records import render_json
 from foretell.steps.plots import draw_curve
 from foretell.steps.render import (
-    render_devices,
-    render_learned,
-    render_profile,
-    render_scaled,
-    render_step_predictions,
-    render_time,
-    render_workload,
-)
-from foretell.steps.step_records import (
     build_learned_record,
     build_operator_table,
     build_profile_record,
     build_step_record,
     build_workload_record,
+    render_devices,
+    render_learned,
+    render_profile,
+    render_step_predictions,
+    render_workload,
 )
 from foretell.steps.step_results import (
     KnownDevice,
@@ -38,6 +35,7 @@ from foretell.steps.step_results import (
     find_phases,
     group_operators,
 )
+from foretell.workloads.measurement_files import Profile
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]
@@ -51,18 +49,6 @@ SETTINGS = {
     "accumulation": "4",
     "checkpointing": "yes",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """As the workloads' own profile."""
-
-    step: MeasuredStep
-    steps: int = 40
-    spread: float = 0.031
-    overhead: float = 0.174
-    load: float | None = 0.5
-    facts: Mapping[str, str] = field(default_factory=lambda: {"threads": "2", "torch": "2.13.0"})
 
 
 def build_operator(kind: str, phase: StepPhase = StepPhase.FORWARD, **others: object) -> Operator:
@@ -116,7 +102,7 @@ def prediction(workload: Workload) -> StepPrediction:
 
 
 @pytest.fixture
-def profile(workload: Workload) -> Measured:
+def profile(workload: Workload) -> Profile:
     start = np.array([0.0, 1.2e-3, np.nan, 2e-3, 4e-3])
     kernel = np.array([1e-3, 2e-4, np.nan, 1.9e-3, 1e-4])
     step = MeasuredStep(
@@ -128,7 +114,8 @@ def profile(workload: Workload) -> Measured:
         start_s=start,
         launch_s=start,
     )
-    return Measured(step=step)
+    facts = {"threads": "2", "torch": "2.13.0"}
+    return Profile(step=step, steps=40, spread=0.031, overhead=0.174, load=0.5, facts=facts)
 
 
 def build_curve(prediction: StepPrediction) -> list[StepPrediction]:
@@ -154,7 +141,7 @@ def test_curve(prediction: StepPrediction, to_text: ToText, check_golden: Golden
     check_golden("report_steps.txt", to_text(render_step_predictions(build_curve(prediction), rows=3)))
 
 
-def test_profile(profile: Measured, to_text: ToText, check_golden: Golden) -> None:
+def test_profile(profile: Profile, to_text: ToText, check_golden: Golden) -> None:
     check_golden("report_profile.txt", to_text(render_profile(profile, rows=3)))
 
 
@@ -173,7 +160,7 @@ def test_devices(to_text: ToText, check_golden: Golden) -> None:
     assert build_learned_record(learned)["file"] == "devices/cpu.safetensors"
 
 
-def test_what_was_not_recorded_belongs_to_the_gap_before_it(profile: Measured) -> None:
+def test_what_was_not_recorded_belongs_to_the_gap_before_it(profile: Profile) -> None:
     gaps, phases = find_gaps(profile.step), find_phases(profile.step)
     assert gaps[[0, 1, 3, 4]] == pytest.approx([2e-4, 6e-4, 1e-4, 4e-4])
     assert np.isnan(gaps[2])
@@ -192,7 +179,7 @@ def test_examples_count_each_batch_of_an_update(prediction: StepPrediction) -> N
     assert prediction.examples_per_s == pytest.approx(4 * 8 / 4e-3)
 
 
-def test_records(workload: Workload, prediction: StepPrediction, profile: Measured) -> None:
+def test_records(workload: Workload, prediction: StepPrediction, profile: Profile) -> None:
     record = build_workload_record(workload)
     assert [one["layer"] for one in record["operators"]] == list(workload.layers)
     assert record["operators"][0]["attributes"] == {"groups": 1, "stride": [2, 2]}
@@ -240,7 +227,7 @@ def test_the_curve_is_drawn_in_the_order_of_batches(prediction: StepPrediction) 
     ],
 )
 def test_times_have_three_digits(seconds: float, text: str) -> None:
-    assert render_time(seconds) == text
+    assert render_short_time(seconds) == text
 
 
 @pytest.mark.parametrize(

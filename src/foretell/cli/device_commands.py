@@ -64,8 +64,7 @@ def learn_device(
 ) -> None:
     """Measure small networks on this machine, and fit a model that predicts others on it."""
     from foretell.core.units import parse_duration
-    from foretell.steps.render import render_learned
-    from foretell.steps.step_records import build_learned_record
+    from foretell.steps.render import build_learned_record, render_learned
 
     budget_s = parse_option("--budget", parse_duration, budget)
     note_unused_store(store)

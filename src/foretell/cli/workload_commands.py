@@ -61,8 +61,7 @@ def show_workload(
 ) -> None:
     """List the operators of a model's training step, without running it."""
     from foretell.steps import api
-    from foretell.steps.render import render_workload
-    from foretell.steps.step_records import build_workload_record
+    from foretell.steps.render import build_workload_record, render_workload
 
     options = build_step_options(**training)
     workload = api.read_workload(source, inputs or (), arguments=parse_settings(settings), options=options, batch=batch)
@@ -105,8 +104,7 @@ def profile_workload(
     """Run a few real steps on this machine, measure each operator, and store them as a run."""
     from foretell.core.units import parse_duration
     from foretell.steps import api
-    from foretell.steps.render import render_profile
-    from foretell.steps.step_records import build_profile_record
+    from foretell.steps.render import build_profile_record, render_profile
 
     options = build_step_options(**training)
     with open_console(stderr=True).status("Measuring…"):
@@ -173,8 +171,7 @@ def predict_workload(
     """Predict how long a training step takes on a device, and which operators cost most, without running it."""
     from foretell.core.units import parse_share
     from foretell.steps import api
-    from foretell.steps.render import render_step_predictions
-    from foretell.steps.step_records import build_step_record
+    from foretell.steps.render import build_step_record, render_step_predictions
 
     check_plot(plot)
     note_unused_store(store)
@@ -226,7 +223,7 @@ def _save(workload: "Workload", path: Path) -> None:
     """
     from foretell.core.table_files import save_table
     from foretell.render.records import render_json
-    from foretell.steps.step_records import build_operator_table, build_workload_record
+    from foretell.steps.render import build_operator_table, build_workload_record
 
     if path.suffix == ".json":
         write_text(path, f"{render_json(build_workload_record(workload))}\n")

@@ -11,8 +11,7 @@ from foretell.core.cycles import Resource
 from foretell.distributed.consumption import Change, ConsumptionPrediction, CycleEstimate, Outlook, Strategy
 from foretell.distributed.render import describe_setting, name_resource, render_amount, render_change
 from foretell.render.figures import ACCENT, INK, MUTED, PICK, house_style
-from foretell.render.phrases import clean_line, render_level
-from foretell.steps.render import render_time
+from foretell.render.phrases import clean_line, render_level, render_short_time
 
 _WIDTH, _HEAD, _PANEL, _CURVES = 9.6, 1.2, 1.0, 2.6  # inches
 _LONGEST_TITLE = 90
@@ -64,7 +63,7 @@ def _draw_resource(axes: Axes, resource: Resource, cycle: CycleEstimate, asked: 
     axes.grid(visible=False, axis="x")
     axes.locator_params(axis="y", nbins=3)
     axes.yaxis.set_major_formatter(lambda value, _: render_amount(resource, value, asked))
-    times = f"bursts of {render_time(cycle.burst_s.value)}, idles of {render_time(cycle.idle_s.value)}"
+    times = f"bursts of {render_short_time(cycle.burst_s.value)}, idles of {render_short_time(cycle.idle_s.value)}"
     amount = render_amount(resource, cycle.burst_amount.value, asked)
     title = f"{name_resource(resource, asked)}: {times}, {amount} in bursts"
     axes.set_title(title, fontsize=9, color=MUTED, fontweight="normal", pad=4)

@@ -24,7 +24,7 @@ from foretell.distributed.consumption import (
     Strategy,
 )
 from foretell.distributed.placed_steps import ChoiceReason, PlacedPrediction, PlacementComparison, render_placement
-from foretell.render.phrases import count, render_interval, render_level
+from foretell.render.phrases import count, render_interval, render_level, render_short_time
 from foretell.render.tables import (
     HEADING,
     QUIET,
@@ -35,7 +35,6 @@ from foretell.render.tables import (
     build_warnings,
     stack,
 )
-from foretell.steps.render import render_time
 
 Record = dict[str, Any]
 
@@ -195,13 +194,13 @@ def render_outlook(outlook: Outlook) -> Group:
 
 def _build_card(asked: ConsumptionPrediction) -> Panel:
     whole = asked.iteration
-    interval = f"{render_level(whole.level)}: {render_interval(whole, render_time)}"
+    interval = f"{render_level(whole.level)}: {render_interval(whole, render_short_time)}"
     facts = build_facts(
         [
             ("Training", describe_setting(asked.setting)),
-            ("Iteration", f"{render_time(whole.value)} ({interval})"),
-            ("Compute", f"{render_time(asked.compute_s)}, {render_share(asked.compute_s / whole.value)}"),
-            ("Exposed communication", f"{render_time(asked.exposed_s)}, {render_share(asked.exposed_share)}"),
+            ("Iteration", f"{render_short_time(whole.value)} ({interval})"),
+            ("Compute", f"{render_short_time(asked.compute_s)}, {render_share(asked.compute_s / whole.value)}"),
+            ("Exposed communication", f"{render_short_time(asked.exposed_s)}, {render_share(asked.exposed_share)}"),
             ("Examples per second", f"{_render_rate(asked.examples_per_s)}, all workers"),
         ]
     )
@@ -222,8 +221,8 @@ def _build_cycles(asked: ConsumptionPrediction) -> Table:
 
 def _list_figures(resource: Resource, cycle: CycleEstimate, asked: ConsumptionPrediction) -> Iterator[str]:
     for seconds in (cycle.burst_s, cycle.idle_s):
-        yield render_time(seconds.value)
-        yield render_short_interval(seconds, render_time)
+        yield render_short_time(seconds.value)
+        yield render_short_interval(seconds, render_short_time)
     yield render_amount(resource, cycle.burst_amount.value, asked)
     yield render_short_interval(cycle.burst_amount, lambda amount: render_amount(resource, amount, asked))
 
@@ -267,8 +266,8 @@ def _mark(prediction: ConsumptionPrediction, outlook: Outlook) -> str:
 
 
 def _list_changed(prediction: ConsumptionPrediction) -> Iterator[str]:
-    yield render_time(prediction.iteration.value)
-    yield render_short_interval(prediction.iteration, render_time)
+    yield render_short_time(prediction.iteration.value)
+    yield render_short_interval(prediction.iteration, render_short_time)
     yield _render_rate(prediction.examples_per_s)
     yield render_share(prediction.exposed_share)
     sending = prediction.find_burst_share(Resource.TRANSMIT)
@@ -348,9 +347,9 @@ def _build_placements(comparison: PlacementComparison) -> Table:
         add_cells(
             table,
             f"{mark:<2} {render_placement(each.step.gpus)}",
-            render_time(each.step_s.value),
-            render_short_interval(each.step_s, render_time),
-            "" if each.measured_s is None else render_time(each.measured_s),
+            render_short_time(each.step_s.value),
+            render_short_interval(each.step_s, render_short_time),
+            "" if each.measured_s is None else render_short_time(each.measured_s),
             render_share(each.exposed_share),
             f"{each.examples_per_s:,.3g}" if each.examples_per_s < 1000 else f"{each.examples_per_s:,.0f}",
             render_share(comparison.get_efficiency(each)),

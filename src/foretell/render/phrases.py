@@ -28,6 +28,8 @@ _RENDERERS: Mapping[str, Callable[[float], str]] = {ELAPSED: render_duration, ME
 _OFF_A_DECIMAL = 99.95
 _REASONS = 8
 _PLACES = 4
+_SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3))
+_SHORTEST_S = 5e-9  # shorter times are shown as 0
 
 
 def clean_line(text: object) -> str:
@@ -222,3 +224,20 @@ def group_rejections(rejections: Iterable[Rejection]) -> list[str]:
 def _name_places(places: Sequence[str]) -> str:
     left = len(places) - _PLACES
     return "; ".join(places[:_PLACES]) + (f" and {left:,} more" if left > 0 else "")
+
+
+def render_short_time(seconds: float) -> str:
+    """Three digits: ``15.2 µs``, ``1.24 ms``, ``12.4 s``; a minute and more as a duration."""
+    if seconds >= 59.95 or seconds != seconds:
+        return render_duration(seconds)
+    name, size = next(
+        ((name, size) for name, size in (("s", 1.0), ("ms", 1e-3)) if seconds >= 0.9995 * size), ("µs", 1e-6)
+    )
+    value = seconds / size
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {name}" if seconds >= _SHORTEST_S else "0"
+
+
+def render_scaled(number: float) -> str:
+    """``4.1 G``, ``25.6 M``, ``12``."""
+    name, size = next(((name, size) for name, size in _SCALES if number >= 0.9995 * size), ("", 1.0))
+    return f"{number / size:.3g} {name}".strip()

@@ -1,19 +1,22 @@
-"""Training steps and devices, for the terminal."""
+"""Renders training steps and devices: tables for the terminal, and records for JSON and for files."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Group
 from rich.panel import Panel
-from rich.table import Table
 
+from foretell.core.serialization import to_record
+from foretell.core.table_files import Table
 from foretell.core.units import render_bytes, render_duration
-from foretell.core.workload import Operator, StepPhase, Workload
-from foretell.render.phrases import clean_line, count, render_interval, render_level
+from foretell.core.workload import Floats, Operator, StepPhase, Workload
+from foretell.render.phrases import clean_line, count, render_interval, render_level, render_scaled, render_short_time
 from foretell.render.tables import (
     HEADING,
     QUIET,
+    FirstThatFits,
+    WordTable,
     add_cells,
     build_facts,
     build_line,
@@ -21,40 +24,58 @@ from foretell.render.tables import (
     build_warnings,
     stack,
 )
-from foretell.steps import DEFAULT_METHODS
-from foretell.steps.step_records import MeasuredProfile, render_shape
 from foretell.steps.step_results import (
     KnownDevice,
     LearnedDevice,
     OperatorGroup,
+    OperatorTotals,
     StepPrediction,
     find_gaps,
     find_phases,
     group_operators,
     list_layers,
+    rank_kinds,
+    total_operators,
+    total_phases,
 )
+from foretell.workloads.measurement_files import Profile
 
-_BREAKING = {"Shapes": 13, "Layer": 6}  # columns that may break, and how narrow they get
+Record = dict[str, Any]
 
-_SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("K", 1e3))
-_LONGEST = 15  # names of layers and kinds, so that there is room for shapes
+_LONGEST = 15  # characters of a layer or kind
 _KINDS = 8
-_LEAST_S = 5e-9  # what is shorter is none
 _TYPES = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
-_TIMES = {"shipped": "shipped", "learned": "learned here", "": "none: only its figures"}
+_TIMES = {"shipped": "shipped", "learned": "learned here", "": "none: figures only"}
+_COLUMNS = ("kind", "phase", "dtype", "flops", "bytes_moved", "parameters", "kernels")  # of a table of operators
+_MAY_BREAK = frozenset({"Shapes", "Layer"})  # columns with cells that may be broken between words
 
 
-# What a step does
+def _build_fitting(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[str], dropped: Sequence[str]
+) -> FirstThatFits:
+    """A table that leaves out columns, in the order of ``dropped``, until it fits the terminal."""
+    records = [dict(zip(columns, row, strict=True)) for row in rows]
+    tables = []
+    for left_out in range(len(dropped) + 1):
+        kept = [name for name in columns if name not in dropped[:left_out]]
+        table = build_table(*kept, numbers=numbers, whole=[name for name in kept if name not in _MAY_BREAK])
+        for record in records:
+            add_cells(table, *(record[name] for name in kept))
+        tables.append(table)
+    return FirstThatFits(*tables)
+
+
+# The operators of a step
 
 
 def render_workload(workload: Workload, *, rows: int | None) -> Group:
-    """Totals of each phase, the kinds that do most, and the operators in the order in which they run."""
+    """The totals of each phase, the kinds with most operations, and the operators in the order in which they run."""
     shown = len(workload.operators) if rows is None else min(rows, len(workload.operators))
     left = len(workload.operators) - shown
     return stack(
         build_line(describe_workload(workload), HEADING),
         _build_totals(workload),
-        build_line("Kinds that compute most", HEADING),
+        build_line("Kinds with most FLOPs", HEADING),
         _build_kinds(workload),
         build_line("Operators in the order in which they run", HEADING),
         _build_operators(workload, shown),
@@ -63,63 +84,48 @@ def render_workload(workload: Workload, *, rows: int | None) -> Group:
 
 
 def describe_workload(workload: Workload) -> str:
-    """A workload and how it is trained, in one line."""
+    """A workload and its training options in one line."""
     settings = workload.settings
+    implementation = settings.get("implementation", "")
     words = [
         f"batch {workload.batch:,}",
         f"{render_scaled(workload.parameters)} parameters",
         settings.get("precision", ""),
-        " ".join(filter(None, (settings.get("optimizer", ""), _in_brackets(settings.get("implementation", ""))))),
-        "" if settings.get("accumulation", "1") == "1" else f"{settings['accumulation']} batches an update",
+        " ".join(filter(None, (settings.get("optimizer", ""), f"({implementation})" if implementation else ""))),
+        "" if settings.get("accumulation", "1") == "1" else f"{settings['accumulation']} batches per update",
         "checkpointing" if settings.get("checkpointing") == "yes" else "",
     ]
     return f"{workload.name}: {', '.join(filter(None, words))}"
 
 
-def _in_brackets(word: str) -> str:
-    return f"({word})" if word else ""
-
-
-def _build_totals(workload: Workload) -> Table:
+def _build_totals(workload: Workload) -> WordTable:
     numbers = ("Operators", "FLOPs", "Bytes")
     table = build_table("Phase", *numbers, numbers=numbers)
-    for phase in StepPhase:
-        chosen = [operator for operator in workload.operators if operator.phase is phase]
-        add_cells(table, phase, *_sum_up(chosen))
-    add_cells(table, "whole step", *_sum_up(workload.operators), style=HEADING)
+    for phase, totals in total_phases(workload).items():
+        add_cells(table, phase, *_render_totals(totals))
+    add_cells(table, "whole step", *_render_totals(total_operators(workload.operators)), style=HEADING)
     return table
 
 
-def _sum_up(operators: Sequence[Operator]) -> tuple[str, str, str]:
-    flops = sum(operator.flops for operator in operators)
-    moved = sum(operator.bytes_moved for operator in operators)
-    return f"{len(operators):,}", render_scaled(flops), render_bytes(moved)
+def _render_totals(totals: OperatorTotals) -> tuple[str, str, str]:
+    return f"{totals.operator_count:,}", render_scaled(totals.flops), render_bytes(totals.bytes_moved)
 
 
-def _build_kinds(workload: Workload) -> Table:
-    kinds: dict[str, list[Operator]] = defaultdict(list)
-    for operator in workload.operators:
-        kinds[operator.kind].append(operator)
-    most = sorted(kinds.items(), key=lambda pair: -sum(operator.flops for operator in pair[1]))[:_KINDS]
+def _build_kinds(workload: Workload) -> WordTable:
     numbers = ("Operators", "FLOPs", "Bytes", "of all FLOPs", "of all bytes")
     table = build_table("Kind", *numbers, numbers=numbers)
-    for kind, chosen in most:
-        flops = sum(operator.flops for operator in chosen)
-        moved = sum(operator.bytes_moved for operator in chosen)
-        shares = (_share(flops, workload.flops), _share(moved, workload.bytes_moved))
-        add_cells(table, clean_line(kind), *_sum_up(chosen), *shares)
+    for kind, totals in rank_kinds(workload)[:_KINDS]:
+        shares = (_share(totals.flops, workload.flops), _share(totals.bytes_moved, workload.bytes_moved))
+        add_cells(table, clean_line(kind), *_render_totals(totals), *shares)
     return table
 
 
-def _build_operators(workload: Workload, shown: int) -> Table:
+def _build_operators(workload: Workload, shown: int) -> FirstThatFits:
     operators = workload.operators[:shown]
     types = ("Type",) if len({operator.dtype for operator in workload.operators}) > 1 else ()
     numbers = ("#", "FLOPs", "Bytes", "Params")
-    table = build_table("#", "Phase", "Layer", "Kind", "Shapes", *types, *numbers[1:], numbers=numbers)
-    _let_some_break(table)
-    for number, (operator, layer) in enumerate(zip(operators, list_layers(workload), strict=False), start=1):
-        add_cells(
-            table,
+    rows = [
+        (
             str(number),
             operator.phase,
             _shorten_layer(layer),
@@ -130,51 +136,47 @@ def _build_operators(workload: Workload, shown: int) -> Table:
             render_bytes(operator.bytes_moved),
             render_scaled(operator.parameters) if operator.parameters else "",
         )
-    return table
+        for number, (operator, layer) in enumerate(zip(operators, list_layers(workload), strict=False), start=1)
+    ]
+    columns = ("#", "Phase", "Layer", "Kind", "Shapes", *types, *numbers[1:])
+    return _build_fitting(columns, rows, numbers=numbers, dropped=("Params", *types))
 
 
-def _let_some_break(table: Table) -> None:
-    for column in table.columns:
-        column.min_width = _BREAKING.get(str(column.header))
-        column.no_wrap = column.min_width is None
-
-
-# How long it takes
+# Predictions and profiles
 
 
 def render_step_predictions(predictions: Sequence[StepPrediction], *, rows: int) -> Group:
-    """One as a card with the operators that cost most, several as a table."""
+    """One prediction as a panel with the most costly operators; several as a table."""
     warnings = [warning for prediction in predictions for warning in prediction.warnings]
     if len(predictions) == 1:
         (prediction,) = predictions
         estimate = prediction.estimate
         groups = group_operators(prediction.workload, estimate.kernel_s, estimate.gap_s)
         return stack(
-            _build_card(prediction),
-            build_line("Operators that cost most", HEADING),
+            _build_panel(prediction),
+            build_line("Most costly operators", HEADING),
             _build_costly(groups[:rows], estimate.iteration.value),
             *build_warnings(warnings),
         )
-    level = render_level(predictions[0].estimate.iteration.level)
     return stack(
         build_line(f"{predictions[0].workload.name} on {predictions[0].device}", HEADING),
         _build_curve(predictions),
-        build_line(f"between: holds {level} of the time", QUIET),
         *build_warnings(warnings),
     )
 
 
-def _build_card(prediction: StepPrediction) -> Panel:
+def _build_panel(prediction: StepPrediction) -> Panel:
     estimate = prediction.estimate
     whole = estimate.iteration.value
-    interval = f"{render_level(estimate.iteration.level)}: {render_interval(estimate.iteration, render_time)}"
+    interval = f"{render_level(estimate.iteration.level)}: {render_interval(estimate.iteration, render_short_time)}"
     parts = [(phase.title(), estimate.phases.get(phase, 0.0)) for phase in StepPhase]
     waits = [("Device busy", estimate.busy_s), ("Framework overhead", estimate.overhead_s)]
     facts = build_facts(
         [
-            ("Iteration", f"{render_time(whole)} ({interval})"),
-            *((name, f"{render_time(seconds)}, {_share(seconds, whole)}") for name, seconds in [*parts, *waits]),
-            ("Examples a second", _render_rate(prediction.examples_per_s)),
+            ("Iteration", f"{render_short_time(whole)} ({interval})"),
+            *((name, f"{render_short_time(seconds)}, {_share(seconds, whole)}") for name, seconds in [*parts, *waits]),
+            ("Examples per second", _render_rate(prediction.examples_per_s)),
+            ("Method", prediction.method),
         ]
     )
     title = build_line(
@@ -183,76 +185,77 @@ def _build_card(prediction: StepPrediction) -> Panel:
     return Panel(facts, title=title, title_align="left", box=box.ROUNDED, border_style=QUIET, expand=False)
 
 
-def _build_curve(predictions: Iterable[StepPrediction]) -> Table:
-    numbers = ("Batch", "Iteration", "between", "Forward", "Backward", "Update", "Busy", "Overhead", "Examples/s")
-    table = build_table(*numbers, numbers=numbers)
-    for prediction in predictions:
-        estimate = prediction.estimate
-        add_cells(
-            table,
+def _build_curve(predictions: Sequence[StepPrediction]) -> FirstThatFits:
+    interval = f"{render_level(predictions[0].estimate.iteration.level)} interval"
+    columns = ("Batch", "Iteration", interval, "Forward", "Backward", "Update", "Busy", "Overhead", "Examples/s")
+    rows = [
+        (
             f"{prediction.workload.batch:,}",
-            render_time(estimate.iteration.value),
-            render_interval(estimate.iteration, render_time).replace(" to ", " - "),
-            *(render_time(estimate.phases.get(phase, 0.0)) for phase in StepPhase),
-            _share(estimate.busy_s, estimate.iteration.value),
-            _share(estimate.overhead_s, estimate.iteration.value),
+            render_short_time(prediction.estimate.iteration.value),
+            render_interval(prediction.estimate.iteration, render_short_time).replace(" to ", " - "),
+            *(render_short_time(prediction.estimate.phases.get(phase, 0.0)) for phase in StepPhase),
+            _share(prediction.estimate.busy_s, prediction.estimate.iteration.value),
+            _share(prediction.estimate.overhead_s, prediction.estimate.iteration.value),
             _render_rate(prediction.examples_per_s),
         )
-    return table
+        for prediction in predictions
+    ]
+    return _build_fitting(columns, rows, numbers=columns, dropped=("Overhead", "Update", "Forward", "Backward"))
 
 
-def render_profile(profile: MeasuredProfile, *, rows: int) -> Group:
-    """A measured step: how sure it is, its phases, and the operators that took longest."""
+def render_profile(profile: Profile, *, rows: int) -> Group:
+    """A measured step: its quality, its phases, and the most costly operators."""
     step = profile.step
     groups = group_operators(step.workload, step.kernel_s, find_gaps(step))
     return stack(
         build_line(f"{step.workload.name}, batch {step.workload.batch:,} on {step.device}", HEADING),
         build_facts(_list_profile_facts(profile)),
-        build_line("Operators that took longest", HEADING),
+        build_line("Most costly operators", HEADING),
         _build_costly(groups[:rows], step.iteration_s),
     )
 
 
-def _list_profile_facts(profile: MeasuredProfile) -> list[tuple[str, str]]:
+def _list_profile_facts(profile: Profile) -> list[tuple[str, str]]:
     step = profile.step
     phases = find_phases(step).items()
     return [
-        ("Iteration", f"{render_time(step.iteration_s)}, the median of {count(profile.steps, 'step')}"),
-        ("Spread", f"half of the steps lie within {_percent(profile.spread)} of it"),
-        *((phase.title(), f"{render_time(seconds)}, {_share(seconds, step.iteration_s)}") for phase, seconds in phases),
-        (
-            "Cost of measuring",
-            f"a step took {_percent(max(profile.overhead, 0))} longer while its operators were timed",
+        ("Iteration", f"{render_short_time(step.iteration_s)}, the median of {count(profile.steps, 'step')}"),
+        ("Spread", f"half of the steps are within {_percent(profile.spread)} of it"),
+        *(
+            (phase.title(), f"{render_short_time(seconds)}, {_share(seconds, step.iteration_s)}")
+            for phase, seconds in phases
         ),
-        ("Load before", "" if profile.load is None else f"{profile.load:.2f} processes that wanted to run"),
-        ("With", ", ".join(f"{name} {value}" for name, value in profile.facts.items())),
+        ("Profiler overhead", f"{_percent(max(profile.overhead, 0))} of a step, removed from the times above"),
+        ("Load before", "" if profile.load is None else f"{profile.load:.2f} runnable processes"),
+        ("Measured with", ", ".join(f"{name} {value}" for name, value in profile.facts.items())),
     ]
 
 
-def _build_costly(groups: Iterable[OperatorGroup], whole_s: float) -> Table:
+def _build_costly(groups: Iterable[OperatorGroup], whole_s: float) -> FirstThatFits:
     numbers = ("Calls", "Time", "Gaps", "Share")
-    table = build_table("Phase", "Layer", "Kind", "Shapes", *numbers, numbers=numbers)
-    _let_some_break(table)
-    for group in groups:
-        add_cells(
-            table,
+    rows = [
+        (
             group.operator.phase,
             _shorten_layer(group.layers[0]),
             _shorten(group.operator.kind),
             render_shapes(group.operator),
             f"{len(group.layers):,}",
-            render_time(group.seconds),
-            render_time(group.gap_s),
+            render_short_time(group.seconds),
+            render_short_time(group.gap_s),
             _share(group.seconds, whole_s),
         )
-    return table
+        for group in groups
+    ]
+    return _build_fitting(
+        ("Phase", "Layer", "Kind", "Shapes", *numbers), rows, numbers=numbers, dropped=("Gaps", "Calls")
+    )
 
 
 # Devices
 
 
 def render_devices(devices: Iterable[KnownDevice]) -> Group:
-    """Each with its figures, and whether steps on it can be told."""
+    """Devices with their figures, and whether their times are known."""
     numbers = ("FLOP/s", "Bytes/s", "Memory", "Units")
     table = build_table("Device", "Kind", *numbers, "Times", numbers=numbers)
     for known in devices:
@@ -267,7 +270,9 @@ def render_devices(devices: Iterable[KnownDevice]) -> Group:
             str(device.units),
             _TIMES[known.times],
         )
-    learn = "'foretell device learn' measures the device at hand; 'workload' takes those that have times."
+    learn = (
+        "'foretell device learn' measures this machine. Devices without times: 'workload predict --method roofline'."
+    )
     return stack(table, build_line(learn, QUIET))
 
 
@@ -278,7 +283,7 @@ def render_learned(learned: LearnedDevice) -> Group:
         *([count(learned.profiles, "profile")] if learned.profiles else []),
     ]
     took = f", measured in {render_duration(learned.seconds)}" if learned.seconds else ""
-    method = "" if learned.method in DEFAULT_METHODS else f" --method {learned.method}"
+    method = "" if learned.is_default else f" --method {learned.method}"
     return stack(
         build_line(f"{learned.device.name}: {learned.method} model fitted on {' and '.join(used)}{took}.", HEADING),
         build_line(f"Saved in {learned.path}. Use it with:"),
@@ -287,32 +292,133 @@ def render_learned(learned: LearnedDevice) -> Group:
 
 
 def describe_learning(networks: int, seconds: float, budget_s: float) -> str:
-    """How far it is."""
+    """The progress of measuring."""
     return f"Measured {count(networks, 'network')}, {render_duration(seconds)} of {render_duration(budget_s)}"
+
+
+# Records
+
+
+def build_workload_record(workload: Workload) -> Record:
+    """The whole step: totals of the step and of each phase, and the operators in the order in which they run."""
+    return {
+        **_describe(workload),
+        "phases": {phase: to_record(totals) for phase, totals in total_phases(workload).items()},
+        "operators": [{"layer": layer, **_describe_operator(operator)} for layer, operator in _with_layers(workload)],
+    }
+
+
+def build_operator_table(workload: Workload) -> Table:
+    """A row for each operator in the order in which they run; shapes as text."""
+    rows = [
+        {
+            "layer": layer,
+            **{name: to_record(getattr(operator, name)) for name in _COLUMNS},
+            "inputs": " ".join(map(render_shape, operator.inputs)),
+            "output": render_shape(operator.output),
+            "attributes": " ".join(f"{name}={_render_attribute(value)}" for name, value in operator.attributes),
+        }
+        for layer, operator in _with_layers(workload)
+    ]
+    columns = ("phase", "layer", "kind", "inputs", "output", *_COLUMNS[2:], "attributes")
+    return Table.from_rows(rows, columns)
+
+
+def build_step_record(prediction: StepPrediction, *, rows: int) -> Record:
+    """A prediction with its parts, and the most costly operators."""
+    estimate = prediction.estimate
+    return {
+        "device": prediction.device,
+        "method": prediction.method,
+        **_describe(prediction.workload),
+        "iteration_s": to_record(estimate.iteration),
+        "phases_s": {phase: float(estimate.phases.get(phase, 0.0)) for phase in StepPhase},
+        "busy_s": estimate.busy_s,
+        "overhead_s": estimate.overhead_s,
+        "examples_per_s": prediction.examples_per_s,
+        "costly": _list_costly(prediction.workload, estimate.kernel_s, estimate.gap_s, rows),
+        "warnings": to_record(prediction.warnings),
+    }
+
+
+def build_profile_record(profile: Profile, *, rows: int) -> Record:
+    """A measured step with its parts, its quality, and the most costly operators."""
+    step = profile.step
+    return {
+        "device": step.device,
+        **_describe(step.workload),
+        "iteration_s": step.iteration_s,
+        "steps": profile.steps,
+        "spread": profile.spread,
+        "overhead": profile.overhead,
+        "load": profile.load,
+        "facts": dict(profile.facts),
+        "phases_s": find_phases(step),
+        "costly": _list_costly(step.workload, step.kernel_s, find_gaps(step), rows),
+    }
+
+
+def build_learned_record(learned: LearnedDevice) -> Record:
+    """What the model of a device was fitted on."""
+    return {
+        "device": to_record(learned.device),
+        "method": learned.method,
+        "networks": learned.networks,
+        "profiles": learned.profiles,
+        "seconds": learned.seconds,
+        "file": str(learned.path),
+    }
+
+
+def render_shape(shape: Sequence[int]) -> str:
+    """``32x3x224x224``; ``1`` for a scalar."""
+    return "x".join(map(str, shape)) or "1"
+
+
+def _describe(workload: Workload) -> Record:
+    return {
+        "name": workload.name,
+        "batch": workload.batch,
+        "settings": dict(workload.settings),
+        "parameters": workload.parameters,
+        "operator_count": len(workload.operators),
+        "flops": workload.flops,
+        "bytes_moved": workload.bytes_moved,
+    }
+
+
+def _describe_operator(operator: Operator) -> Mapping[str, Any]:
+    record: Record = to_record(operator)
+    return {**record, "attributes": {name: to_record(value) for name, value in operator.attributes}}
+
+
+def _list_costly(workload: Workload, kernel_s: Floats, gap_s: Floats, rows: int) -> list[Record]:
+    groups = group_operators(workload, kernel_s, gap_s)[:rows]
+    return [
+        {
+            "calls": len(group.layers),
+            "seconds": group.seconds,
+            "gap_s": group.gap_s,
+            "layers": list(dict.fromkeys(group.layers)),
+            **_describe_operator(group.operator),
+        }
+        for group in groups
+    ]
+
+
+def _with_layers(workload: Workload) -> list[tuple[str, Operator]]:
+    return list(zip(list_layers(workload), workload.operators, strict=True))
+
+
+def _render_attribute(value: int | Sequence[int]) -> str:
+    return str(value) if isinstance(value, int) else render_shape(value)
 
 
 # Values
 
 
-def render_time(seconds: float) -> str:
-    """Three digits: ``15.2 µs``, ``1.24 ms``, ``12.4 s``; longer ones as durations are."""
-    if seconds >= 59.95 or seconds != seconds:
-        return render_duration(seconds)
-    name, size = next(
-        ((name, size) for name, size in (("s", 1.0), ("ms", 1e-3)) if seconds >= 0.9995 * size), ("µs", 1e-6)
-    )
-    value = seconds / size
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {name}" if seconds >= _LEAST_S else "0"
-
-
-def render_scaled(number: float) -> str:
-    """``4.1 G``, ``25.6 M``, ``12``."""
-    name, size = next(((name, size) for name, size in _SCALES if number >= 0.9995 * size), ("", 1.0))
-    return f"{number / size:.3g} {name}".strip()
-
-
 def render_shapes(operator: Operator) -> str:
-    """What goes in first, and what comes out where that is another shape."""
+    """The shape of the first input, and of the output if it differs."""
     first = operator.inputs[0] if operator.inputs else ()
     same = operator.output == first or not operator.output
     return render_shape(first) if same else f"{render_shape(first)} > {render_shape(operator.output)}"
@@ -328,7 +434,7 @@ def _shorten_type(dtype: str) -> str:
 
 
 def _shorten_layer(layer: str) -> str:
-    """Its end, which tells it from others."""
+    """The end of its name, which distinguishes it from other layers."""
     text = clean_line(layer)
     return text if len(text) <= _LONGEST else f"…{text[1 - _LONGEST :]}"
 

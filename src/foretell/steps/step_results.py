@@ -1,6 +1,7 @@
 """Results: predicted steps, known and learned devices, and the parts of a step by their cost."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 from foretell.core.devices import Device
 from foretell.core.warning import PredictionWarning
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepEstimate, StepPhase, Workload
+from foretell.steps import DEFAULT_METHODS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,11 @@ class LearnedDevice:
     seconds: float  # spent on measuring
     path: Path
 
+    @property
+    def is_default(self) -> bool:
+        """Whether predictions use it without naming the method."""
+        return self.method in DEFAULT_METHODS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorGroup:
@@ -74,6 +81,43 @@ def group_operators(workload: Workload, kernel_s: Floats, gap_s: Floats) -> list
         for operator, found in positions.items()
     ]
     return sorted(groups, key=lambda group: group.seconds, reverse=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTotals:
+    """The sums of some operators."""
+
+    operator_count: int
+    kernels: int
+    flops: float
+    bytes_moved: float
+
+
+def total_operators(operators: Sequence[Operator]) -> OperatorTotals:
+    """The sums of these operators."""
+    return OperatorTotals(
+        operator_count=len(operators),
+        kernels=sum(operator.kernels for operator in operators),
+        flops=sum(operator.flops for operator in operators),
+        bytes_moved=sum(operator.bytes_moved for operator in operators),
+    )
+
+
+def total_phases(workload: Workload) -> dict[StepPhase, OperatorTotals]:
+    """The sums of each phase."""
+    return {
+        phase: total_operators([operator for operator in workload.operators if operator.phase is phase])
+        for phase in StepPhase
+    }
+
+
+def rank_kinds(workload: Workload) -> list[tuple[str, OperatorTotals]]:
+    """The sums of each kind of operator, those with most operations first."""
+    kinds: dict[str, list[Operator]] = defaultdict(list)
+    for operator in workload.operators:
+        kinds[operator.kind].append(operator)
+    totals = [(kind, total_operators(operators)) for kind, operators in kinds.items()]
+    return sorted(totals, key=lambda pair: pair[1].flops, reverse=True)
 
 
 def list_layers(workload: Workload) -> tuple[str, ...]:
