@@ -113,7 +113,7 @@ def test_a_step_is_predicted(run: Run, learned: Any, device: str) -> None:
 def test_a_predicted_step_is_readable(run: Run, learned: Any) -> None:
     outcome = run(*PREDICT, "--device", "cpu")
     assert outcome.code == 0, outcome.err
-    for word in ("Iteration", "Forward", "Backward", "Update", "Device busy", "Framework overhead", "cost most"):
+    for word in ("Iteration", "Forward", "Backward", "Update", "Device busy", "Framework overhead", "Most costly"):
         assert word in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 100
 

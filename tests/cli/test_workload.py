@@ -113,7 +113,7 @@ def test_the_same_step_again_is_a_repetition(tmp_path: Path, foretell: Run) -> N
     for _ in range(2):
         outcome = foretell(*PROFILE, *MODEL, "--seconds", "1ms", folder=tmp_path)
         assert outcome.code == 0, outcome.err
-        assert "Operators that took longest" in outcome.out
+        assert "Most costly operators" in outcome.out
         assert "Stored as run" in outcome.err
     runs = foretell("runs", "list", "workload", "--json", folder=tmp_path).record["runs"]
     assert sorted(run["repetition"] for run in runs) == [0, 1]
