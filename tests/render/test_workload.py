@@ -1,4 +1,4 @@
-"""Training steps and devices as people and programs read them."""
+"""Rendered training steps and devices, as text and as records."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -119,7 +119,7 @@ def profile(workload: Workload) -> Profile:
 
 
 def build_curve(prediction: StepPrediction) -> list[StepPrediction]:
-    """The same for several batches."""
+    """The same prediction for several batches."""
     return [replace(prediction, workload=replace(prediction.workload, batch=batch)) for batch in (8, 16, 1024)]
 
 
@@ -127,7 +127,7 @@ def test_workload(workload: Workload, to_text: ToText, check_golden: Golden) -> 
     check_golden("report_workload.txt", to_text(render_workload(workload, rows=4)))
 
 
-def test_every_operator_where_all_are_wanted(workload: Workload, to_text: ToText) -> None:
+def test_all_operators_are_shown_without_a_limit(workload: Workload, to_text: ToText) -> None:
     text = to_text(render_workload(workload, rows=None))
     assert "more operator" not in text
     assert "_fused_adamw_[/red]" in text
@@ -145,6 +145,22 @@ def test_profile(profile: Profile, to_text: ToText, check_golden: Golden) -> Non
     check_golden("report_profile.txt", to_text(render_profile(profile, rows=3)))
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_no_word_of_a_table_is_broken(
+    workload: Workload, prediction: StepPrediction, profile: Profile, to_text: ToText, width: int
+) -> None:
+    shown = {
+        "Iteration Examples/s Busy": render_step_predictions(build_curve(prediction), rows=3),
+        "Phase backward forward conv2d Time Share": render_step_predictions([prediction], rows=3),
+        "Phase FLOPs Bytes backward conv2d": render_workload(workload, rows=None),
+        "Kind Shapes backward": render_profile(profile, rows=3),
+    }
+    for words, renderable in shown.items():
+        text = to_text(renderable, width=width)
+        assert max(map(len, text.splitlines())) <= width
+        assert set(words.split()) <= set(text.split())
+
+
 def test_devices(to_text: ToText, check_golden: Golden) -> None:
     known = [KnownDevice(device=T4, times="shipped"), KnownDevice(device=replace(T4, name="A100-40"))]
     mine = KnownDevice(device=replace(T4, name="cpu", kind="cpu", units=2), times="learned")
@@ -160,14 +176,14 @@ def test_devices(to_text: ToText, check_golden: Golden) -> None:
     assert build_learned_record(learned)["file"] == "devices/cpu.safetensors"
 
 
-def test_what_was_not_recorded_belongs_to_the_gap_before_it(profile: Profile) -> None:
+def test_unrecorded_operators_are_in_the_gap_before_them(profile: Profile) -> None:
     gaps, phases = find_gaps(profile.step), find_phases(profile.step)
     assert gaps[[0, 1, 3, 4]] == pytest.approx([2e-4, 6e-4, 1e-4, 4e-4])
     assert np.isnan(gaps[2])
     assert list(phases.values()) == pytest.approx([2e-3, 2e-3, 5e-4])
 
 
-def test_equal_operators_are_one_line(prediction: StepPrediction) -> None:
+def test_equal_operators_are_one_group(prediction: StepPrediction) -> None:
     estimate = prediction.estimate
     groups = group_operators(prediction.workload, estimate.kernel_s, estimate.gap_s)
     assert [group.operator.phase for group in groups] == ["backward", "forward", "forward", "update"]
@@ -175,7 +191,7 @@ def test_equal_operators_are_one_line(prediction: StepPrediction) -> None:
     assert sum(group.gap_s for group in groups) == pytest.approx(estimate.gap_s.sum())
 
 
-def test_examples_count_each_batch_of_an_update(prediction: StepPrediction) -> None:
+def test_examples_per_second_count_accumulated_batches(prediction: StepPrediction) -> None:
     assert prediction.examples_per_s == pytest.approx(4 * 8 / 4e-3)
 
 
@@ -201,7 +217,7 @@ def test_a_table_has_a_row_for_each_operator(workload: Workload) -> None:
     assert first["flops"] == 7.2e9
 
 
-def test_the_curve_is_drawn_in_the_order_of_batches(prediction: StepPrediction) -> None:
+def test_the_plot_is_in_the_order_of_batches(prediction: StepPrediction) -> None:
     curve = build_curve(prediction)
     figure = draw_curve([curve[2], curve[0], curve[1]])
     figure.canvas.draw()
@@ -226,7 +242,7 @@ def test_the_curve_is_drawn_in_the_order_of_batches(prediction: StepPrediction) 
         (float("nan"), "unknown"),
     ],
 )
-def test_times_have_three_digits(seconds: float, text: str) -> None:
+def test_short_times_have_three_digits(seconds: float, text: str) -> None:
     assert render_short_time(seconds) == text
 
 

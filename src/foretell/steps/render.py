@@ -179,10 +179,10 @@ def _build_panel(prediction: StepPrediction) -> Panel:
             ("Method", prediction.method),
         ]
     )
-    title = build_line(
-        f" {prediction.workload.name}, batch {prediction.workload.batch:,} on {prediction.device} ", HEADING
+    name = f" {prediction.workload.name}, batch {prediction.workload.batch:,} on {prediction.device} "
+    return Panel(
+        facts, title=build_line(name, HEADING), title_align="left", box=box.ROUNDED, border_style=QUIET, expand=False
     )
-    return Panel(facts, title=title, title_align="left", box=box.ROUNDED, border_style=QUIET, expand=False)
 
 
 def _build_curve(predictions: Sequence[StepPrediction]) -> FirstThatFits:
@@ -225,7 +225,7 @@ def _list_profile_facts(profile: Profile) -> list[tuple[str, str]]:
             (phase.title(), f"{render_short_time(seconds)}, {_share(seconds, step.iteration_s)}")
             for phase, seconds in phases
         ),
-        ("Profiler overhead", f"{_percent(max(profile.overhead, 0))} of a step, removed from the times above"),
+        ("Profiler overhead", f"{_percent(max(profile.overhead, 0))}, not part of the times above"),
         ("Load before", "" if profile.load is None else f"{profile.load:.2f} runnable processes"),
         ("Measured with", ", ".join(f"{name} {value}" for name, value in profile.facts.items())),
     ]
@@ -246,9 +246,8 @@ def _build_costly(groups: Iterable[OperatorGroup], whole_s: float) -> FirstThatF
         )
         for group in groups
     ]
-    return _build_fitting(
-        ("Phase", "Layer", "Kind", "Shapes", *numbers), rows, numbers=numbers, dropped=("Gaps", "Calls")
-    )
+    columns = ("Phase", "Layer", "Kind", "Shapes", *numbers)
+    return _build_fitting(columns, rows, numbers=numbers, dropped=("Gaps", "Calls"))
 
 
 # Devices
@@ -270,10 +269,8 @@ def render_devices(devices: Iterable[KnownDevice]) -> Group:
             str(device.units),
             _TIMES[known.times],
         )
-    learn = (
-        "'foretell device learn' measures this machine. Devices without times: 'workload predict --method roofline'."
-    )
-    return stack(table, build_line(learn, QUIET))
+    hint = "'foretell device learn' measures this machine; predictions with --method roofline need no times."
+    return stack(table, build_line(hint, QUIET))
 
 
 def render_learned(learned: LearnedDevice) -> Group:
