@@ -50,7 +50,7 @@ def keep_file(path: Path, data: bytes) -> None:
 
 
 def default_store(directory: Path) -> Path:
-    """The SQLite file beside an app file, or where the environment says."""
+    """The SQLite file next to an app file, or where the environment says."""
     return work_folder(directory) / STORE_FILE
 
 
