@@ -1,6 +1,7 @@
 """What commands print and write."""
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -66,6 +67,14 @@ def write_text(path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
     except OSError as exc:
         raise OutputError(f"{path}: cannot be written ({exc.strerror}); choose another place") from exc
+
+
+def compute_with_one_thread() -> None:
+    """Keep numpy from starting a thread for each core when it is imported: predictions multiply small arrays.
+
+    Only for commands that start no program of the user's, which would inherit it.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def can_plot() -> bool:

@@ -30,7 +30,17 @@ from foretell.cli._options import (
     site_option,
     store_option,
 )
-from foretell.cli._output import Display, check_plotting, note, open_console, say, show, show_json, write_generated
+from foretell.cli._output import (
+    Display,
+    check_plotting,
+    compute_with_one_thread,
+    note,
+    open_console,
+    say,
+    show,
+    show_json,
+    write_generated,
+)
 from foretell.cli._places import find_app, find_site_files, find_store
 from foretell.core.errors import OutputError
 
@@ -78,6 +88,7 @@ def recommend(
     as_json: bool,
 ) -> None:
     """Rank what a site offers for a configuration, pick, and write the job script."""
+    compute_with_one_thread()
     from foretell.advice import api as api_advice
     from foretell.advice import policy as advisor_policy
     from foretell.advice import site_lookup as api_places

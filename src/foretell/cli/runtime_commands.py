@@ -25,6 +25,7 @@ from foretell.cli._output import (
     can_plot,
     check_plot,
     check_plotting,
+    compute_with_one_thread,
     make_folder,
     note,
     open_console,
@@ -150,6 +151,7 @@ def predict(
     as_json: bool,
 ) -> None:
     """Say how long a configuration would take and how much memory, without running anything."""
+    compute_with_one_thread()
     from foretell.core.units import parse_share
     from foretell.runtimes import api as api_learning
     from foretell.runtimes.render import build_prediction_record, render_predictions
@@ -204,6 +206,7 @@ def explain(
 
     Parameters without --set take a usual value, from the middle of those measured.
     """
+    compute_with_one_thread()
     from foretell.core.units import parse_share
     from foretell.runtimes import api
     from foretell.runtimes.render import build_explanation_record, render_explanation
