@@ -121,10 +121,10 @@ def test_lines_that_were_not_understood_are_told_and_read_again_next_time(
     ("words", "told"),
     [
         (["import", "none.txt"], "no file named 'none.txt'"),
-        (["import", "foretell.txt"], "names no JobID"),
+        (["import", "foretell.txt"], "does not name JobID"),
         (["import", "jobs.txt", "--rules", "none.toml"], "no rules file named"),
         (["import", "jobs.txt", "--since", "yesterday"], "a day or moment such as 2025-01-31"),
-        (["report", "--by", "colour"], "no job of the history fits"),
+        (["report", "--by", "colour"], "no job of the history matches"),
         (["report", "--site", "nowhere"], "no site named 'nowhere'"),
     ],
 )
@@ -283,4 +283,4 @@ def test_a_model_older_than_later_jobs_says_so_in_text_and_json(folder: Path, fo
 def test_without_sacct_it_says_so(folder: Path, foretell: Callable[..., Any]) -> None:
     outcome = foretell("history", "import", folder=folder, environment={"PATH": str(folder)})
     assert outcome.code == 1
-    assert "'sacct' is not found" in outcome.err
+    assert "'sacct' was not found" in outcome.err

@@ -1,4 +1,4 @@
-"""Accounting as sacct prints it, a line a job or step."""
+"""Accounting as sacct prints it, one line for each job or step."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ JOB = {
 
 
 def line(**fields: str) -> str:
-    """A job's line; its raw id is its id unless that says otherwise."""
+    """Return the line of a job; its raw id is its id by default."""
     row = {**JOB, **fields}
     return "|".join(row.get(name, row["JobID"] if name == "JobIDRaw" else "") for name in NAMES) + "\n"
 
@@ -32,7 +32,7 @@ def step(job_id: str, name: str, **fields: str) -> str:
 
 
 class Read:
-    """What came of a text."""
+    """The result of reading a text."""
 
     def __init__(self, text: str | bytes, *, names: Sequence[str] = NAMES, block: int = 10**6) -> None:
         data = text.encode() if isinstance(text, str) else text
@@ -54,7 +54,7 @@ class Read:
         return self.kinds[self.jobs[place].kind]
 
     def reasons(self) -> dict[str, tuple[int, int]]:
-        """How many lines for each reason, and which was the first."""
+        """Return the number of lines for each reason, and the first."""
         return {one.reason: (one.count, one.line) for one in self.complaints.found.values()}
 
 

@@ -1,4 +1,4 @@
-"""Which application jobs are of: by their texts, or by rules that users write."""
+"""Assigns jobs to applications by their texts or by rules."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def test_numbers_and_ids_do_not_make_another_application(one: str, other: str) -
     assert names.pop().startswith("ada.")
 
 
-def test_names_users_and_scripts_do() -> None:
+def test_names_users_and_scripts_make_another_application() -> None:
     kinds = [JobKind(user=user, name=name) for user in ("ada", "bob") for name in ("train", "test_train")]
     assert len({name_app(kind) for kind in kinds}) == 4
 
@@ -44,7 +44,7 @@ def test_names_users_and_scripts_do() -> None:
         (JobKind(user="a b/c", name="x y/z"), "a-b-c.z"),
     ],
 )
-def test_a_name_that_tells_nothing_gives_way_to_script_and_folder(kind: Any, app: str) -> None:
+def test_script_or_folder_replace_a_generic_name(kind: Any, app: str) -> None:
     assert name_app(kind) == app
 
 
@@ -63,7 +63,7 @@ def test_the_script_of_a_command(command: str, script: str) -> None:
     assert find_script(command) == script
 
 
-def test_options_behind_the_script_become_parameters_of_their_type() -> None:
+def test_options_after_the_script_become_typed_parameters() -> None:
     command = "sbatch -c 4 --mem=4G train.py --epochs 30 --lr=1e-3 --deep --name=a b -k -3 --on true"
     expected = {"epochs": 30, "lr": 1e-3, "deep": True, "name": "a", "k": -3, "on": True}
     assert find_options(command) == expected
@@ -81,7 +81,7 @@ match = { command = "train" }
 """
 
 
-def test_the_first_rule_that_fits_counts_and_named_groups_are_parameters() -> None:
+def test_the_first_matching_rule_applies_and_named_groups_are_parameters() -> None:
     rules = parse_rules(RULES, source="x")
     kind = JobKind(name="train_30", user="ada", command="sbatch train.sh --lr 0.1")
     assert (rules.assign(kind).app, rules.assign(kind).parameters) == ("resnet", {"epochs": 30, "lr": 0.1})
@@ -90,22 +90,22 @@ def test_the_first_rule_that_fits_counts_and_named_groups_are_parameters() -> No
     assert rules.assign(unfit) == Rules().assign(unfit)
 
 
-def test_every_mistake_of_a_file_is_named_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_file_are_reported_together(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text('colour = 1\n[[rules]]\nmatch = { name = "(", who = "x" }\n[[rules]]\napp = "a b"\nextra = 2\n')
     with pytest.raises(SpecError) as caught:
         load_rules(path)
-    told = str(caught.value)
+    printed = str(caught.value)
     for word in ("7 mistakes", "colour", "'('", "who", "'a b'", "extra", "rule 2, match", "rule 1, app"):
-        assert word in told
+        assert word in printed
 
 
 @pytest.mark.parametrize("text", ["", "rules = 3", "[[rules]", "rules = []"])
-def test_what_is_no_file_of_rules_says_how_one_looks(text: str) -> None:
+def test_an_invalid_rules_file_is_an_error_with_an_example(text: str) -> None:
     with pytest.raises(SpecError, match=r"\[\[rules\]\]"):
         parse_rules(text, source="x")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="rules file"):
         load_rules(tmp_path / "none.toml")

@@ -1,4 +1,4 @@
-"""A job is one job, whichever texts tell of it and in whichever order they are read."""
+"""A job is stored once, from any texts in any order."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ def build_job(
 
 
 def build_jobs(*, cluster: str = "c1") -> list[dict[str, str]]:
-    """Plain jobs, an array, a group, and an attempt before a requeue."""
+    """Single jobs, an array, a heterogeneous job, and an attempt before a requeue."""
     array = [build_job(f"20_{task}", 20 + task if task else 30, cluster=cluster) for task in range(5)]
     plain = [build_job(str(number), number, cluster=cluster) for number in range(10, 14)]
     group = [build_job("40+0", 40, cluster=cluster), build_job("40+1", 41, cluster=cluster)]
@@ -81,7 +81,7 @@ SEEN = ("job", "task", "submitted_at", "state", "elapsed_s", "cores", "peak_memo
 
 @pytest.mark.parametrize("poor", [WITHOUT_IDS, WITHOUT_SUBMISSION, FEW], ids=["no ids", "no submission", "few"])
 @pytest.mark.parametrize("full_first", [True, False], ids=["full first", "full last"])
-def test_the_same_jobs_from_a_full_and_a_poor_text_count_once_and_lose_nothing(
+def test_the_same_jobs_from_texts_with_many_and_few_columns_are_merged(
     store: str, tmp_path: Path, poor: Any, full_first: bool
 ) -> None:
     jobs = build_jobs()
@@ -107,7 +107,7 @@ def test_three_texts_in_any_order_make_the_same_store(tmp_path: Path) -> None:
     assert all(rows == found[0] for rows in found)
 
 
-def test_a_text_that_names_no_cluster_finds_its_jobs_among_several(store: str, tmp_path: Path) -> None:
+def test_a_text_without_cluster_finds_its_jobs_among_several(store: str, tmp_path: Path) -> None:
     one, two = (
         build_jobs(cluster="c1"),
         [{**job, "Submit": "2025-04-02T09:00:00"} for job in build_jobs(cluster="c2")[:9]],
@@ -117,7 +117,7 @@ def test_a_text_that_names_no_cluster_finds_its_jobs_among_several(store: str, t
     assert (result.changed, len(read_stored(store, "job"))) == (0, len(one) + len(two))
 
 
-def test_a_job_that_could_be_one_of_two_is_left_out_and_told_each_time(store: str, tmp_path: Path) -> None:
+def test_an_ambiguous_job_is_left_out_and_reported_each_time(store: str, tmp_path: Path) -> None:
     jobs = [build_job("7", 7, cluster="c1"), build_job("7", 7, cluster="c2"), build_job("8", 8, cluster="c2")]
     import_history([write(tmp_path / "both.txt", jobs, FULL)], store=store)
     poor = write(tmp_path / "poor.txt", jobs[1:], WITHOUT_IDS)
@@ -130,7 +130,7 @@ def test_a_job_that_could_be_one_of_two_is_left_out_and_told_each_time(store: st
     assert (named.complaints, named.changed) == ((), 0)
 
 
-def test_another_attempt_is_another_job_also_where_its_submission_is_not_given(store: str, tmp_path: Path) -> None:
+def test_another_attempt_is_another_job_also_without_its_submission_time(store: str, tmp_path: Path) -> None:
     attempts = [build_job("50", 50, state="NODE_FAIL"), build_job("50", 50, hour=15)]
     import_history([write(tmp_path / "first.txt", attempts[:1], FULL)], store=store)
     import_history([write(tmp_path / "both.txt", attempts, WITHOUT_SUBMISSION)], store=store)
@@ -138,8 +138,8 @@ def test_another_attempt_is_another_job_also_where_its_submission_is_not_given(s
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_part_of_the_jobs_and_columns_a_text_has(tmp_path: Path, seed: int) -> None:
-    """Texts of random parts: as long as submissions are given, the store has each job once."""
+def test_texts_with_any_part_of_jobs_and_columns(tmp_path: Path, seed: int) -> None:
+    """Texts of random parts: if submission times are given, the store has each job once."""
     draw = random.Random(seed)
     jobs, store = build_jobs(), tmp_path / "s.db"
     for number in range(6):
@@ -154,7 +154,7 @@ def test_whatever_part_of_the_jobs_and_columns_a_text_has(tmp_path: Path, seed: 
 
 @pytest.fixture
 def old_store(store: str) -> Iterator[tuple[str, Callable[..., None]]]:
-    """A store as version 0003 of the tables kept it, and how to add a job to it."""
+    """A store with version 0003 of the tables, and a function that adds a job to it."""
     engine = build_engine(parse_address(store))
     config = Config()
     config.set_main_option("script_location", "foretell.stores:migrations")
@@ -201,9 +201,7 @@ def test_jobs_that_an_older_version_stored_under_raw_ids_are_found(
     assert read_stored(store, "job", "task") == sorted((row["job"], row["task"]) for row in map(_split_id, jobs))
 
 
-def test_what_an_older_version_stored_twice_is_put_right(
-    old_store: tuple[str, Callable[..., None]], tmp_path: Path
-) -> None:
+def test_duplicates_of_an_older_version_are_merged(old_store: tuple[str, Callable[..., None]], tmp_path: Path) -> None:
     store, add = old_store
     jobs = [job for job in build_jobs() if job["JobID"] != "50"]
     for job in jobs:

@@ -1,4 +1,4 @@
-"""Jobs out of lines: arrays, steps, odd states, figures in every form, and columns that are not there."""
+"""Builds jobs from lines: arrays, steps, unusual states, fields in every format, and missing columns."""
 
 from typing import Any
 
@@ -13,16 +13,16 @@ from foretell.schedulers.slurm.commands import parse_clock, parse_moment, parse_
 from .conftest import Read, line, step
 
 
-def test_a_job_in_all_its_figures() -> None:
+def test_all_fields_of_a_job() -> None:
     text = line(JobID="9_3", JobIDRaw="12") + step("9_3", "batch", MaxRSS="10K", AveDiskRead="1M", AveDiskWrite="0.50M")
     (job,) = Read(text).jobs
     assert (job.job, job.task, job.state, job.elapsed_s, job.limit_s) == (9, 3, "completed", 100, 3600)
     assert (job.nodes, job.cores, job.gpus, job.memory_bytes, job.cpu_s) == (1, 4, 0, 8 * 2**30, 200)
     assert (job.peak_memory_bytes, job.read_bytes, job.written_bytes) == (10240, 2**20, 2**19)
-    assert job.submitted_at == 1740823200  # as if the cluster's clock showed UTC
+    assert job.submitted_at == 1740823200  # as if the cluster's clock was in UTC
 
 
-def test_steps_fold_by_largest_memory_of_a_node_and_sums_of_bytes() -> None:
+def test_steps_give_the_largest_memory_per_node_and_sums_of_bytes() -> None:
     text = (
         line(NNodes="2", AllocTRES="cpu=8,node=2,gres/gpu:v100=4")
         + step("7", "batch", MaxRSS="50K", AveDiskRead="2K")
@@ -35,11 +35,11 @@ def test_steps_fold_by_largest_memory_of_a_node_and_sums_of_bytes() -> None:
     assert (job.cores, job.gpus, job.nodes, job.memory_bytes) == (8, 4, 2, None)
 
 
-def test_steps_that_are_not_behind_their_job_find_it_or_are_told() -> None:
+def test_steps_away_from_their_job_are_assigned_or_reported() -> None:
     text = line(JobID="7") + line(JobID="8") + step("7", "batch", MaxRSS="7K") + step("99", "batch") + line(JobID="10")
     found = Read(text)
     assert [job.peak_memory_bytes for job in found.jobs] == [7168, None, None]
-    assert found.reasons() == {"steps of a job that is not near them": (1, 5)}
+    assert found.reasons() == {"steps without their job nearby": (1, 5)}
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -77,19 +77,19 @@ def test_unfinished_jobs_wait_for_a_later_import() -> None:
     assert (found.jobs, found.unfinished, found.complaints.found) == ([], 3, {})
 
 
-def test_an_unknown_state_is_told_once_and_loses_nothing_else() -> None:
+def test_an_unknown_state_is_reported_once_and_nothing_else_is_lost() -> None:
     found = Read(line(JobID="6", State="LOST") + line() + line(JobID="8", State="LOST"))
     assert [job.job for job in found.jobs] == [7]
     assert found.reasons() == {"Slurm's state 'LOST' is unknown; please report it": (2, 2)}
 
 
-def test_of_requeued_ones_the_last_counts_and_another_submission_is_another_job() -> None:
+def test_the_last_record_of_a_requeued_job_is_used_and_another_submission_is_another_job() -> None:
     text = line(State="NODE_FAIL", ElapsedRaw="5") + line() + line(Submit="2025-03-02T10:00:00", ElapsedRaw="9")
     assert [(job.state, job.elapsed_s) for job in Read(text).jobs] == [("completed", 100), ("completed", 9)]
 
 
 def test_every_attempt_of_a_requeued_job_is_kept_with_its_own_start() -> None:
-    """As ``sacct --duplicates`` lists them: an attempt that ended in a requeue, then the one after it."""
+    """As ``sacct --duplicates`` lists them: an attempt that ended in a requeue, then the next one."""
     names = ("JobID", "State", "Submit", "Start", "ElapsedRaw")
     first = "7|REQUEUED|2025-03-01T10:00:00|2025-03-01T10:01:00|60\n"
     text = first + "7|COMPLETED|2025-03-01T10:02:01|2025-03-01T10:05:00|100\n"
@@ -99,17 +99,17 @@ def test_every_attempt_of_a_requeued_job_is_kept_with_its_own_start() -> None:
     ]  # fmt: skip
     assert found.unfinished == 0
     without = Read(text.replace("2025-03-01T10:00:00", "").replace("2025-03-01T10:02:01", ""), names=names)
-    assert len(without.jobs) == 2  # where the submission is not given, the start tells attempts apart
+    assert len(without.jobs) == 2  # without submission times, start times distinguish attempts
 
 
 @pytest.mark.parametrize("column", ["ElapsedRaw", "Submit", "TotalCPU", "AllocTRES"])
-def test_a_field_that_says_nothing_is_told_and_its_job_left_out(column: str) -> None:
+def test_the_job_of_an_invalid_field_is_left_out_and_reported(column: str) -> None:
     found = Read(line(**{column: "cpu=x" if column == "AllocTRES" else "x1"}) + line(JobID="8"))
     assert [job.job for job in found.jobs] == [8]
     assert [(count, first) for count, first in found.reasons().values()] == [(1, 2)]
 
 
-def test_a_figure_of_a_step_that_says_nothing_is_told() -> None:
+def test_an_invalid_field_of_a_step_is_reported() -> None:
     found = Read(line() + step("7", "batch", MaxRSS="lots") + line(JobID="8"))
     assert [job.job for job in found.jobs] == [8]
     assert "'lots' is not a size" in next(iter(found.reasons()))
@@ -129,10 +129,10 @@ def test_few_columns_in_another_order_and_a_separator_at_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "missing"), [("JobID|State", "ElapsedRaw"), ("a,b,c", "JobID and no State"), ("", "JobID")]
+    ("head", "missing"), [("JobID|State", "ElapsedRaw"), ("a,b,c", "JobID and State"), ("", "JobID")]
 )
-def test_a_head_that_lacks_what_no_job_can_do_without(head: str, missing: str) -> None:
-    with pytest.raises(ImportDataError, match=f"names no {missing}.*sacct --parsable2"):
+def test_a_head_line_without_a_required_column(head: str, missing: str) -> None:
+    with pytest.raises(ImportDataError, match=f"does not name {missing}.*sacct --parsable2"):
         parse_layout(head, source="x.txt")
 
 
@@ -148,7 +148,7 @@ _SIZES = st.tuples(st.integers(0, 10**8), st.sampled_from(["K", "M", "G", ".25M"
 
 
 @given(st.lists(st.tuples(_MOMENTS, _CLOCKS, _SIZES), min_size=1, max_size=20))
-def test_many_at_once_are_read_as_each_alone(rows: Any) -> None:
+def test_many_fields_at_once_are_parsed_as_each_alone(rows: Any) -> None:
     text = "".join(
         line(JobID=str(number), Submit=moment, TotalCPU=clock) + step(str(number), "batch", MaxRSS=size)
         for number, (moment, clock, size) in enumerate(rows)

@@ -1,4 +1,4 @@
-"""The waste, against laws known beforehand."""
+"""Waste of jobs with known usage."""
 
 from decimal import Decimal
 from typing import Any
@@ -30,7 +30,7 @@ SITE = Site(
 
 
 def build(count: int = 40, **changes: Any) -> Any:
-    """Jobs of an hour with 8 cores and 16 GB, that kept 2 cores busy and used 4 GB."""
+    """Jobs of an hour with 8 cores and 16 GB that kept 2 cores busy and used 4 GB."""
     usual = {
         "elapsed_s": 3600.0, "limit_s": 36000.0, "nodes": 1.0, "cores": 8.0, "gpus": 0.0, "memory_bytes": 16 * GB,
         "cpu_s": 7200.0, "peak_memory_bytes": 4 * GB, "state": "completed", "user": "ada", "account": "a",
@@ -47,14 +47,14 @@ def build(count: int = 40, **changes: Any) -> Any:
     return columns
 
 
-def test_equal_jobs_waste_what_they_did_not_use() -> None:
+def test_waste_of_equal_jobs() -> None:
     total = find_waste(build(), by="user").total
     assert (total.jobs, total.completed, total.core_hours, total.paid) == (40, 40, 320, 320)
     assert (total.one_request, total.at_best, total.lost) == (80, 80, 0)
     assert (total.time_ratio, total.cpu_used, total.memory_used) == (10, 0.25, 0.25)
 
 
-def test_prices_count_the_cores_that_own_the_memory() -> None:
+def test_prices_include_the_cores_that_own_the_memory() -> None:
     report = find_waste(build(), by="user", site=SITE)
     assert report.currency == "USD"
     assert report.total.paid == pytest.approx(40 * 8 * 0.5)
@@ -92,7 +92,7 @@ def test_bounds_are_in_order_and_never_above_what_was_paid() -> None:
         assert sum(row.paid for row in report.rows) == pytest.approx(report.total.paid)
 
 
-def test_what_is_not_known_is_not_called_waste() -> None:
+def test_unknown_usage_is_not_waste() -> None:
     unknown = find_waste(build(cpu_s=np.nan, peak_memory_bytes=np.nan, limit_s=np.nan, memory_bytes=np.nan), by="user")
     total = unknown.total
     assert (total.time_ratio, total.cpu_used, total.memory_used) == (None, None, None)
@@ -100,17 +100,17 @@ def test_what_is_not_known_is_not_called_waste() -> None:
     assert unknown.unmeasured_memory == 40
 
 
-def test_few_jobs_tell_no_request_for_all() -> None:
+def test_few_jobs_give_no_single_request() -> None:
     total = find_waste(build(19), by="user").total
     assert total.one_request == total.paid > total.at_best
 
 
-def test_jobs_on_partitions_without_a_price_are_counted_apart() -> None:
+def test_jobs_without_a_price_are_counted_separately() -> None:
     report = find_waste(build(partition=["cpu"] * 30 + ["gpu"] * 10), by="partition", site=SITE)
     assert report.unpriced == {"gpu": 10}
     assert [(row.name, row.paid) for row in report.rows] == [("cpu", 120.0), ("gpu", 0.0)]
 
 
-def test_by_what_nobody_knows() -> None:
+def test_an_unknown_group() -> None:
     with pytest.raises(SpecError, match="one of user, account, app, partition"):
         find_waste(build(), by="colour")

@@ -193,17 +193,17 @@ def test_bytes_that_are_no_text_end_up_in_the_store_and_come_out_again(store: st
 def test_a_file_packed_by_another_program_says_what_to_do(tmp_path: Path, pack: Any) -> None:
     path = tmp_path / "jobs.txt"
     path.write_bytes(pack(write(tmp_path / "plain.txt", [line()]).read_bytes()))
-    with pytest.raises(ImportDataError, match=r"is compressed, but not with gzip; unpack it first"):
+    with pytest.raises(ImportDataError, match=r"is compressed, but not with gzip; decompress it"):
         import_history([path], store=tmp_path / "s.db")
 
 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "names no JobID"),
+        (b"", "does not name JobID"),
         (b"\0" * 5_000_000, "longer than 1,048,576 bytes"),
-        (b"\x7fELF\x01\x02\n" * 1000, "names no JobID"),
-        (gzip.compress(b"\0" * 100), "names no JobID"),
+        (b"\x7fELF\x01\x02\n" * 1000, "does not name JobID"),
+        (gzip.compress(b"\0" * 100), "does not name JobID"),
         (gzip.compress(b"JobID|State|ElapsedRaw\n1|COMPLETED|5\n")[:-9] + b"damaged!!", "cannot be read to its end"),
         (b"\x1f\x8bnot gzip at all", "cannot be read to its end"),
     ],

@@ -1,4 +1,4 @@
-"""What a run and Foretell share: variables of the run's environment, and names of files in its folder."""
+"""Environment variables of runs, names of files in their folders, and the environment that runs get."""
 
 import os
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ OWNER = "FORETELL_OWNER"
 CACHE = "FORETELL_CACHE"
 
 _PREFIX = "FORETELL_"
-# Where a run is, and marks by which it and its processes are found again.
+# The folder of a run, and marks by which its processes are found.
 OF_A_RUN = (RUN_DIRECTORY, RUN_ID, OWNER, "FORETELL_BATCH")
 _NEEDED = {CACHE}  # where a sampler inside a job finds the benchmark of its node
 # By which libpq, and so a store on PostgreSQL, finds its password.
@@ -19,7 +19,7 @@ _OF_THE_STORE = {"PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE", "PGSS
 
 
 def build_environment(*, inherited: Iterable[str] = ()) -> dict[str, str]:
-    """The environment for a run; ``inherited`` are names it gets although they are Foretell's own."""
+    """Return the environment of a run; ``inherited`` are names that it gets although they are Foretell's own."""
     asked = set(inherited)
     return {name: value for name, value in os.environ.items() if name in asked or not _is_own(name)}
 

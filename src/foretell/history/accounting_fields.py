@@ -1,4 +1,4 @@
-"""A field of many lines at once → values. Texts that recur are read once; all others are not kept."""
+"""Parses a field of many lines at once. Repeated texts are parsed once."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 Characters = NDArray[np.uint8]
 
-_LONGEST = 18  # characters; what is longer is read one by one
+_LONGEST = 18  # characters; longer fields are parsed one by one
 _FACTORS = np.full(256, np.nan)
 for _unit, _power in zip("KMGTP", range(10, 60, 10), strict=True):
     _FACTORS[ord(_unit)] = 2.0**_power
@@ -26,19 +26,19 @@ _MOMENT, _HOURS, _MINUTES = (
 )
 _DOT, _ZERO, _NINE = ord("."), ord("0"), ord("9")
 _BEFORE_TASK = tuple(map(ord, "_+"))
-LARGEST = 2**62  # what every database holds
+LARGEST = 2**62  # the largest integer that every database stores
 LARGEST_COUNT = 2**31  # of cores, nodes, GPUs and tasks
 
 
 class Read(NamedTuple):
-    """Figures, ``nan`` where nothing was written; and the places of what is no number."""
+    """Numbers, ``nan`` for empty fields, and the indices of fields that are not numbers."""
 
     values: Floats
     unread: Places
 
 
 def read_figures(lines: Lines, column: int, rows: Places) -> Read:
-    """``3``, ``12.5``, ``3120K``, ``0.01M``: decimals with or without a unit."""
+    """Parse ``3``, ``12.5``, ``3120K`` and ``0.01M``: decimals with or without a unit."""
     begins = lines.begins_of(column)[rows]
     lengths = lines.ends[rows, column] - begins
     widest = min(int(lengths.max(initial=0)), _LONGEST)
@@ -64,7 +64,7 @@ def read_figures(lines: Lines, column: int, rows: Places) -> Read:
 
 
 class Ids(NamedTuple):
-    """Job ids with their tasks, -1 where they have none; and the places of what is no such id."""
+    """Job ids with their tasks, -1 without a task, and the indices of fields that are not job ids."""
 
     jobs: Whole
     tasks: Whole
@@ -72,7 +72,7 @@ class Ids(NamedTuple):
 
 
 def read_ids(lines: Lines, column: int, rows: Places) -> Ids:
-    """``12``, ``12_3`` and ``12+3``."""
+    """Parse ``12``, ``12_3`` and ``12+3``."""
     begins = lines.begins_of(column)[rows]
     lengths = lines.ends[rows, column] - begins
     jobs, tasks = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1, dtype=np.int64)
@@ -91,7 +91,7 @@ def read_ids(lines: Lines, column: int, rows: Places) -> Ids:
 
 
 def read_moments(lines: Lines, column: int, rows: Places) -> Read:
-    """``2025-01-31T12:00:00`` as seconds since 1970, without any zone; all else is unread."""
+    """Parse ``2025-01-31T12:00:00`` as seconds since 1970, without a time zone; other texts are unread."""
     right, digits = _match(_MOMENT, lines, column, rows)
     year = digits[:, :4] @ (1000, 100, 10, 1)
     month, day, hour, minute, second = (digits[:, at] * 10 + digits[:, at + 1] for at in (5, 8, 11, 14, 17))
@@ -101,7 +101,7 @@ def read_moments(lines: Lines, column: int, rows: Places) -> Read:
 
 
 def read_clocks(lines: Lines, column: int, rows: Places) -> Read:
-    """``02:03:04`` and ``03:04.567`` as seconds; all else is unread."""
+    """Parse ``02:03:04`` and ``03:04.567`` as seconds; other texts are unread."""
     long, digits = _match(_HOURS, lines, column, rows)
     hours = digits @ (36000, 3600, 0, 600, 60, 0, 10, 1)
     short, digits = _match(_MINUTES, lines, column, rows)
@@ -110,7 +110,7 @@ def read_clocks(lines: Lines, column: int, rows: Places) -> Read:
 
 
 def _match(shape: Characters, lines: Lines, column: int, rows: Places) -> tuple[NDArray[np.bool_], Whole]:
-    """Which fields look so (a 0 is any digit), and their digits."""
+    """Return which fields have a shape (0 is any digit), and their digits."""
     begins = lines.begins_of(column)[rows]
     right = lines.ends[rows, column] - begins == shape.size
     found = lines.characters[np.where(right, begins, 0)[:, None] + np.arange(shape.size)]
@@ -124,14 +124,14 @@ def _count_days(year: Whole, month: Whole, day: Whole) -> Whole:
 
 
 def has_dot(lines: Lines, column: int) -> NDArray[np.bool_]:
-    """Which lines have a dot in a field."""
+    """Return which lines have a dot in a field."""
     dots = np.flatnonzero(lines.characters == _DOT)
     begins = lines.begins_of(column)
     return np.asarray(np.searchsorted(dots, lines.ends[:, column]) > np.searchsorted(dots, begins))
 
 
 def belong(lines: Lines, column: int, steps: Places, jobs: Places) -> NDArray[np.bool_]:
-    """Whether each step's id is its job's with something behind a dot."""
+    """Return whether the id of each step is that of its job with a suffix after a dot."""
     begins, ends = lines.begins_of(column), lines.ends[:, column]
     lengths = ends[jobs] - begins[jobs]
     same: NDArray[np.bool_] = lines.characters[begins[steps] + lengths] == _DOT
@@ -143,7 +143,7 @@ def belong(lines: Lines, column: int, steps: Places, jobs: Places) -> NDArray[np
 
 
 def as_list(figures: Floats) -> list[Any]:
-    """Whole numbers; ``None`` for what is not known, or larger than anything measured can be."""
+    """Return integers; ``None`` for unknown values, or those too large to be measured."""
     known = ~np.isnan(figures) & (figures < LARGEST)
     whole: NDArray[np.object_] = np.rint(np.where(known, figures, 0.0)).astype(np.int64).astype(object)
     whole[~known] = None
@@ -158,13 +158,13 @@ _PROBLEM = (ValueError, OverflowError, OSError)
 _MOST_TEXTS = 5000
 _SHOWN = 60
 _LONGEST_ID = 18
-_EPOCH = datetime(1970, 1, 1)  # the cluster's own clock, which tells no zone
+_EPOCH = datetime(1970, 1, 1)  # the cluster's local time, without a zone
 _UNKNOWN_MOMENTS = frozenset({"", "Unknown", "None", "N/A"})
 _MINUTE = 60
 
 
 class Columns:
-    """Some columns of some lines. Neighbours are cut out together: what recurs in many lines is cut apart once."""
+    """Some columns of some lines. Adjacent columns are cut out together, and repeated ones split once."""
 
     def __init__(self, places: Iterable[int | None]) -> None:
         self._runs = [
@@ -180,7 +180,7 @@ class Columns:
 
 
 def _find_runs(places: Collection[int]) -> list[tuple[int, int]]:
-    """The first and last of each row of neighbours."""
+    """Return the first and last of each sequence of adjacent columns."""
     firsts = sorted(place for place in places if place - 1 not in places)
     lasts = sorted(place for place in places if place + 1 not in places)
     return list(zip(firsts, lasts, strict=True))
@@ -188,7 +188,7 @@ def _find_runs(places: Collection[int]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Texts of some lines, by column."""
+    """The texts of some lines, by column."""
 
     columns: Mapping[int, Texts]
     size: int
@@ -201,7 +201,7 @@ class Taken:
 
 
 class Field:
-    """Where a layout has a field, and what its texts mean; not known where it has none."""
+    """A column of a layout and the parser of its texts; unknown if the layout has no such column."""
 
     def __init__(self, layout: Layout, *names: str, parse: Callable[[str], Any]) -> None:
         self._at = layout.find(*names)
@@ -212,7 +212,7 @@ class Field:
         return [self._at]
 
     def read(self, columns: Taken, problems: Problems) -> Sequence[Any]:
-        """The value of each line; ``None`` where it is not known, or was added to the problems by its place."""
+        """Return the value of each line; ``None`` if unknown, or if the problem was added by its index."""
         if self._at is None:
             return [None] * len(columns)
         texts = columns.take(self._at)
@@ -223,7 +223,7 @@ class Field:
 
 
 class Figures:
-    """A field of numbers, read from the bytes; what is none there is read from its text."""
+    """A column of numbers, parsed from bytes; texts that fail are parsed one by one."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class Figures:
         self._read = read
 
     def read(self, lines: Lines, rows: Places, problems: Problems) -> list[Any]:
-        """The value of each line, as of any field."""
+        """Return the value of each line, as for any field."""
         if self._at is None:
             return [None] * len(rows)
         values, unread = self._read(lines, self._at, rows)
@@ -250,7 +250,7 @@ class Figures:
 
 
 class JobIds:
-    """The ids of jobs and their tasks, read from the bytes as :class:`Figures` are."""
+    """The ids of jobs and their tasks, parsed from bytes like :class:`Figures`."""
 
     def __init__(self, layout: Layout) -> None:
         self._at = layout.job_id
@@ -264,14 +264,14 @@ class JobIds:
 
 
 class Fields:
-    """Several fields that only together mean something; what recurs is read once."""
+    """Several columns that are parsed together; repeated ones are parsed once."""
 
     def __init__(self, layout: Layout, *names: tuple[str, ...], parse: Callable[[tuple[str, ...]], Any]) -> None:
         self.places = [layout.find(*one) for one in names]
         self._memo = _Memo(parse)
 
     def read(self, columns: Taken, problems: Problems) -> list[Any]:
-        """The value of each line, as of a single field."""
+        """Return the value of each line, as for a single field."""
         missing = [""] * len(columns)
         texts = [missing if place is None else columns.take(place) for place in self.places]
         together = list(zip(*texts, strict=True))
@@ -282,7 +282,7 @@ class Fields:
 
 
 class _Memo(dict[Any, Any]):
-    """What each text means, once it was asked for."""
+    """Parsed texts, cached."""
 
     def __init__(self, parse: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -306,7 +306,7 @@ def _try(parse: Callable[[Any], Any], text: Any, place: int, problems: Problems)
         return None
 
 
-# Accounting has this word only for an attempt that ended: its job's next attempt is another record.
+# Accounting uses this state only for an attempt that ended: the next attempt of the job is another record.
 _ENDED_ATTEMPTS = {"REQUEUED": State.INTERRUPTED}
 
 
@@ -320,10 +320,10 @@ class Given(NamedTuple):
 
 
 def parse_final(text: str) -> tuple[str, bool]:
-    """Our word for a state, and whether it is final.
+    """Return the name of a state, and whether it is final.
 
     Raises:
-        ValueError: if it is none we know.
+        ValueError: if it is unknown.
     """
     try:
         state = _ENDED_ATTEMPTS.get(text) or parse_state(text)
@@ -333,7 +333,7 @@ def parse_final(text: str) -> tuple[str, bool]:
 
 
 def parse_id(text: str) -> tuple[int, int]:
-    """``12`` → 12 and no task; ``12_3`` and ``12+1`` with theirs; ``12_[3-9]`` never started and stays one job."""
+    """Parse ``12`` as 12 without task, ``12_3`` and ``12+1`` with theirs; ``12_[3-9]`` never started and is one job."""
     base, _, task = text.replace("+", "_").partition("_")
     if not base.isdecimal():
         raise ValueError("not understood")
@@ -348,12 +348,12 @@ def parse_count(text: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal():
-        raise ValueError(f"{quote(text)} is no whole number")
+        raise ValueError(f"{quote(text)} is not a whole number")
     return _bounded(int(text), LARGEST_COUNT)
 
 
 def parse_seconds(text: str) -> float | None:
-    """A clock's time; no limit is not known."""
+    """Return the seconds of a clock; ``None`` for no limit."""
     seconds = parse_clock(text)
     return None if seconds is None or seconds == float("inf") else _bounded(seconds)
 
@@ -365,13 +365,13 @@ def parse_minutes(text: str) -> float | None:
 def parse_moment(text: str) -> int | None:
     if text in _UNKNOWN_MOMENTS:
         return None
-    try:  # SLURM_TIME_FORMAT=%s makes it a number
+    try:  # SLURM_TIME_FORMAT=%s prints numbers
         moment = datetime.fromtimestamp(int(text)) if text.isdecimal() else datetime.fromisoformat(text)
         seconds = (moment.replace(tzinfo=None) - _EPOCH) // timedelta(seconds=1)
     except _PROBLEM:
         seconds = -1
     if seconds < 0:
-        raise ValueError(f"{quote(text)} is no moment as sacct writes them, for example 2025-01-31T12:00:00")
+        raise ValueError(f"{quote(text)} is not a time in sacct's format, for example 2025-01-31T12:00:00")
     return seconds
 
 
@@ -385,14 +385,14 @@ GIVEN_FIELDS = (
 
 
 def parse_given(texts: tuple[str, ...]) -> Given:
-    """What was allocated, from :data:`GIVEN_FIELDS`; of jobs that never started, what was asked for."""
+    """Return what was allocated, from :data:`GIVEN_FIELDS`; for jobs that never started, what was requested."""
     allocated, asked, nodes, cores, memory = texts
     tres = parse_tres(allocated or asked)
     all_nodes = parse_count(tres.get("node", "")) or parse_count(nodes) or 1
     all_cores = parse_count(tres.get("cpu", "")) or parse_count(cores) or 1
     size = parse_size(tres.get("mem", ""))
     if size is None and memory:
-        # Older Slurms ask for memory per core (4Gc) or per node (4Gn); a bare number is in megabytes.
+        # Older versions request memory per core (4Gc) or per node (4Gn); a number without unit is in megabytes.
         size = parse_size(memory, unit="M")
         size = size and size * {"c": all_cores, "n": all_nodes}.get(memory[-1], 1)
     gpus = _bounded(count_gpus(tres), LARGEST_COUNT)
@@ -406,5 +406,5 @@ def _bounded(number: Number, limit: int = LARGEST) -> Number:
 
 
 def quote(text: str) -> str:
-    """A text for a message: control characters escaped, and not long."""
+    """Return a text for a message: escaped and shortened."""
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

@@ -1,4 +1,4 @@
-"""Blocks of bytes → lines with the places of their fields. Lines that free texts broke apart are joined again."""
+"""Splits blocks of bytes into lines and fields. Lines that free texts broke apart are joined again."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,11 +33,11 @@ _SHAPES = {
     **dict.fromkeys(("MaxRSS", "AveRSS", "ReqMem", "AveDiskRead", "AveDiskWrite", "MaxVMSize"), _SIZE),
     **dict.fromkeys(("ReqTRES", "AllocTRES"), _LIST),
     "ExitCode": re.compile(r"(\d+:\d+)?"),
-    "": re.compile(""),  # what follows the last separator of --parsable
+    "": re.compile(""),  # text after the last separator of --parsable
 }
 _STARTERS = ("sbatch", "srun", "salloc")
-MOST_SURPLUS = 40  # separators in the free texts of one line; a command with more is not worth the search
-_MOST_WAYS = 1000  # to share them among the free texts
+MAX_SURPLUS = 40  # separators in the free texts of one line; the search is not worth it for more
+_MAX_WAYS = 1000  # to distribute them over the free texts
 _HINT = "save it with: sacct --parsable2 --format=JobID,JobIDRaw,State,Submit,ElapsedRaw,… > FILE"
 
 
@@ -64,7 +64,7 @@ class Layout:
         return tuple(place for place, name in enumerate(self.names) if name in FREE_TEXTS)
 
     def find(self, *names: str) -> int | None:
-        """Where the first of these is that there is."""
+        """Return the index of the first of these names that exists."""
         return next((self.names.index(name) for name in names if name in self.names), None)
 
     def starts_record(self, line: str) -> bool:
@@ -72,27 +72,27 @@ class Layout:
         return len(fields) > self.job_id and _JOB_ID.fullmatch(fields[self.job_id]) is not None
 
     def starts_job(self, line: str, *, whole: bool = True) -> bool:
-        """Whether it is of a job itself, not of a step; one that is not ``whole`` must at least have all of its id."""
+        """Return whether a line is of a job, not of a step; one that is not ``whole`` must have at least a whole id."""
         fields = line.split("|", self.job_id + 1)
         found = len(fields) > self.job_id + (not whole) and _JOB_ID.fullmatch(fields[self.job_id])
         return bool(found) and "." not in fields[self.job_id]
 
     def fit(self, line: str) -> list[str] | None:
-        """The fields of a line; where free texts hold separators, as all other fields look right in one way only."""
+        """Return the fields of a line; separators in free texts are found if only one way makes all fields valid."""
         fields = line.split("|")
         surplus = len(fields) - self.width
         if surplus == 0:
             return fields if _JOB_ID.fullmatch(fields[self.job_id]) else None
-        if not 0 < surplus <= MOST_SURPLUS or not self._free:
+        if not 0 < surplus <= MAX_SURPLUS or not self._free:
             return None
-        if comb(surplus + len(self._free) - 1, surplus) > _MOST_WAYS:
+        if comb(surplus + len(self._free) - 1, surplus) > _MAX_WAYS:
             return None
-        possible = [found for found in self._regroup(fields, surplus) if self._looks_right(found)]
+        possible = [found for found in self._regroup(fields, surplus) if self._is_valid(found)]
         numbers = {tuple(text for place, text in enumerate(found) if place not in self._free) for found in possible}
         return max(possible, key=self._rate_texts) if len(numbers) == 1 else None
 
     def _regroup(self, fields: Sequence[str], surplus: int) -> Iterator[list[str]]:
-        """Every way to share the surplus among the free texts, the last one first: commands hold most separators."""
+        """Yield every distribution of the surplus over the free texts, the last first: commands have most of them."""
         for owners in combinations_with_replacement(reversed(self._free), surplus):
             found, start = [], 0
             for place in range(self.width):
@@ -101,7 +101,7 @@ class Layout:
                 start = end
             yield found
 
-    def _looks_right(self, fields: Sequence[str]) -> bool:
+    def _is_valid(self, fields: Sequence[str]) -> bool:
         shapes = zip(self.names, fields, strict=True)
         return all(name not in _SHAPES or _SHAPES[name].fullmatch(text) for name, text in shapes)
 
@@ -112,10 +112,10 @@ class Layout:
 
 
 def parse_layout(line: str, *, source: str) -> Layout:
-    """The layout that a head line names, in any order and any case.
+    """Return the layout that a head line names, in any order and case.
 
     Raises:
-        ImportDataError: if it lacks what no job can do without.
+        ImportDataError: if it lacks a required column.
     """
     known = {name.lower(): name for name in (*_SHAPES, *FREE_TEXTS)}
     names = tuple(known.get(word.strip().lower(), word.strip()) for word in line.strip("\r\n\ufeff").split("|"))
@@ -124,7 +124,7 @@ def parse_layout(line: str, *, source: str) -> Layout:
     if missing:
         shown = line.strip()[:80]
         raise ImportDataError(
-            f"{source}: the first line {shown!r} names no {' and no '.join(missing)}; expected the head line of "
+            f"{source}: the first line {shown!r} does not name {' and '.join(missing)}; expected the names of "
             f"sacct's columns. {_HINT}"
         )
     return Layout(names)
@@ -134,25 +134,25 @@ Places = NDArray[np.intp]
 
 BLOCK = 2**20
 LONGEST_LINE = 2**20
-LONGEST_TEXT = 4000  # characters of a free text that are kept
-_MOST_HELD = 8 * 2**20  # of one job with its steps
+LONGEST_TEXT = 4000  # characters of a free text that are stored
+_MAX_HELD = 8 * 2**20  # of one job with its steps
 _SHOWN = 80
 _LONGEST_REASON = 200
-_MOST_REASONS = 20
+_MAX_REASONS = 20
 _SEPARATOR, _NEWLINE = ord("|"), ord("\n")
-# What stands in for separators and newlines within a text, as long as its line is one of many.
-_STAND_INS = {"|": "\ue07c", "\n": "\ue00a"}
-_HIDE, _SHOW = str.maketrans(_STAND_INS), str.maketrans({value: key for key, value in _STAND_INS.items()})
+# Replaces separators and newlines within a text while many lines are processed together.
+_REPLACEMENTS = {"|": "\ue07c", "\n": "\ue00a"}
+_HIDE, _SHOW = str.maketrans(_REPLACEMENTS), str.maketrans({value: key for key, value in _REPLACEMENTS.items()})
 
 NOT_UNDERSTOOD = "not understood"
-CUT_OFF = "the text ends without a newline, so its last line may not be whole and its job is left out"
+CUT_OFF = "the text ends without a newline, so its last line may be incomplete and its job is left out"
 TOO_LONG = f"longer than {LONGEST_LINE:,} bytes"
 OTHER = "for other reasons"
 
 
 @dataclass(slots=True)
 class Complaints:
-    """What was left out and why, by reason; only the first of each is remembered, and not more than some reasons."""
+    """What was left out, by reason; with the first example of each, and a limited number of reasons."""
 
     found: dict[str, Complaint] = field(default_factory=dict)
 
@@ -162,16 +162,16 @@ class Complaints:
 
     def add(self, reason: str, *, line: int = 0, text: str = "", count: int = 1) -> None:
         reason = reason[:_LONGEST_REASON]
-        reason = reason if reason in self.found or len(self.found) < _MOST_REASONS else OTHER
+        reason = reason if reason in self.found or len(self.found) < _MAX_REASONS else OTHER
         known = self.found.get(reason) or Complaint(reason=reason, count=0, line=line, text=text[:_SHOWN])
         self.found[reason] = replace(known, count=known.count + count)
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Whole lines, each with its number; ``ends`` has a row for each line and a column for each field.
+    """Whole lines with their numbers; ``ends`` has a row for each line and a column for each field.
 
-    ``upto`` is how far the text is dealt with by them.
+    ``upto`` is the end of these lines in the text.
     """
 
     data: bytes
@@ -185,32 +185,32 @@ class Lines:
 
     @cached_property
     def begins(self) -> Places:
-        """Where each line begins."""
+        """The start of each line."""
         return np.concatenate([np.zeros(1, dtype=np.intp), self.ends[:-1, -1] + 1])[: len(self.ends)]
 
     def begins_of(self, column: int) -> Places:
         return self.begins if column == 0 else self.ends[:, column - 1] + 1
 
     def split(self, rows: Places) -> list[list[str]]:
-        """The fields of some lines."""
+        """Return the fields of some lines."""
         places = zip(self.begins[rows].tolist(), self.ends[rows, -1].tolist(), strict=True)
         return [split_fields(self.data[begin:end]) for begin, end in places]
 
     def cut(self, rows: Places, first: int, last: int) -> list[bytes]:
-        """Some neighbouring fields of some lines, uncut."""
+        """Return adjacent fields of some lines, not split."""
         places = zip(self.begins_of(first)[rows].tolist(), self.ends[rows, last].tolist(), strict=True)
         return [self.data[begin:end] for begin, end in places]
 
 
 def split_fields(data: bytes) -> list[str]:
-    """The texts of fields, as they were."""
+    """Return the original texts of fields."""
     if data.isascii():
         return data.decode("ascii").split("|")
     return [text.translate(_SHOW) for text in data.decode("utf-8", "replace").split("|")]
 
 
 def read_lines(blocks: Iterable[bytes], layout: Layout, complaints: Complaints, *, start: Mark) -> Iterator[Lines]:
-    """The lines of a text, block by block, in bounded memory; a job and its steps stay together."""
+    """Yield the lines of a text, block by block, in bounded memory; a job and its steps stay together."""
     reader = _Reader(layout, complaints)
     held = _Held(layout, start)
     for block in blocks:
@@ -229,7 +229,7 @@ def read_lines(blocks: Iterable[bytes], layout: Layout, complaints: Complaints, 
 
 @dataclass(slots=True)
 class _Held:
-    """What of a text was not handed on yet; ``mark`` is where that begins."""
+    """The part of a text that is not processed yet; ``mark`` is its start."""
 
     layout: Layout
     mark: Mark
@@ -239,12 +239,12 @@ class _Held:
 
     @property
     def whole(self) -> int:
-        """Where the last line begins that has no end yet."""
+        """The start of the last line, which has no end yet."""
         return self.data.rfind(b"\n") + 1
 
     @property
     def is_too_long(self) -> bool:
-        """Whether nothing is held but a line that is too long already."""
+        """Whether only an incomplete line is held that is too long already."""
         return len(self.data) > LONGEST_LINE and b"\n" not in self.data
 
     def add(self, block: bytes) -> None:
@@ -255,25 +255,25 @@ class _Held:
         self.data += block
 
     def skip_line(self) -> str:
-        """Forget the line that is held, and what is still to come of it; how it begins."""
+        """Drop the held line and the rest of it that is still to come; return its beginning."""
         begin = self.data[: 4 * _SHOWN].decode("utf-8", "replace")
         self._pass(len(self.data), lines=0)
         self.data, self._skips = b"", True
         return begin
 
     def find_cut(self) -> int:
-        """Where the last job begins, because its steps may still come; 0 if only one is there and there is room."""
+        """Return the start of the last job, because its steps may still come; 0 to wait for more."""
         whole = end = self.whole
         while (start := self.data.rfind(b"\n", 0, max(end - 1, 0)) + 1) > self._searched:
             if self.layout.starts_job(self.data[start : start + 1024].decode("utf-8", "replace")):
                 return start
             end = start
         self._searched = self.data.rfind(b"\n", 0, max(whole - 1, 0)) + 1
-        is_full = len(self.data) > _MOST_HELD or len(self.data) - whole > LONGEST_LINE
+        is_full = len(self.data) > _MAX_HELD or len(self.data) - whole > LONGEST_LINE
         return whole if is_full else 0
 
     def take(self, size: int) -> tuple[bytes, Mark]:
-        """The first bytes, and where they begin."""
+        """Return the first bytes, and where they begin."""
         taken, mark = self.data[:size], self.mark
         self.data, self._searched = self.data[size:], 0
         self._pass(size, lines=taken.count(b"\n"))
@@ -302,7 +302,7 @@ class _Reader:
         return Lines(whole, ends, [number for number, _ in joined], upto)
 
     def _find_ends(self, data: bytes, count: int) -> Places | None:
-        """Where each field of each line ends; ``None`` if a line has more or fewer fields than it should."""
+        """Return the end of each field of each line; ``None`` if a line has more or fewer fields."""
         characters = np.frombuffer(data, dtype=np.uint8)
         found = np.flatnonzero((characters == _SEPARATOR) | (characters == _NEWLINE))
         if len(found) != count * self.layout.width:
@@ -326,7 +326,7 @@ class _Begun:
 
 @dataclass(slots=True)
 class _Joiner:
-    """Joins lines that a newline in a free text broke apart, and tells separators of texts from sacct's own."""
+    """Joins lines that a newline in a free text broke apart, and finds separators that belong to free texts."""
 
     layout: Layout
     complaints: Complaints
@@ -334,7 +334,7 @@ class _Joiner:
     _begun: _Begun | None = None
 
     def join(self, lines: Iterable[bytes], first: int) -> Iterator[tuple[int, list[str]]]:
-        """Each line that is understood with its number, as fields."""
+        """Yield each valid line with its number, as fields."""
         for number, data in enumerate(lines, start=first):
             line = data[: LONGEST_LINE + 1].decode("utf-8", "replace")
             if len(data) > LONGEST_LINE:
@@ -361,14 +361,14 @@ class _Joiner:
             self.complaints.add(NOT_UNDERSTOOD, line=number, text=line)
 
     def _extend(self, begun: _Begun, line: str) -> None:
-        """A record is whole once it has its separators; those of its texts may come in addition, but not any number."""
+        """Add a line to a record, which is complete once it has its separators; free texts may contain some more."""
         begun.add(line)
         if "|" not in line or begun.separators < self.layout.width - 1:
             return
         fields = self.layout.fit("\n".join(begun.lines))
         if fields is not None:
             self._whole, self._begun = (begun.number, fields), None
-        elif begun.separators - self.layout.width > MOST_SURPLUS:
+        elif begun.separators - self.layout.width > MAX_SURPLUS:
             self._give_up(begun)
 
     def _finish(self) -> Iterator[tuple[int, list[str]]]:

@@ -1,4 +1,4 @@
-"""Asks ``sacct`` for the jobs of some time, a window after the other: slurmdbd is never asked for all at once."""
+"""Reads saved files of ``sacct``, or calls it for one window of time after the other."""
 
 import gzip
 import hashlib
@@ -31,7 +31,7 @@ _OTHER_PACKING = {
 
 @contextmanager
 def open_file(source: str) -> Iterator[BinaryIO]:
-    """A saved text, unpacked where it is gzipped.
+    """Open a saved text, decompressed if it is gzipped.
 
     Raises:
         NotFoundError: if there is no such file.
@@ -57,8 +57,8 @@ def _unpack(file: BufferedReader, *, source: str) -> BinaryIO:
     for magic, program in _OTHER_PACKING.items():
         if begin.startswith(magic):
             raise ImportDataError(
-                f"{source}: is compressed, but not with gzip; unpack it first with {program!r}, or hand it over "
-                f"unpacked as standard input: foretell history import -"
+                f"{source}: is compressed, but not with gzip; decompress it with {program!r}, or pass it "
+                f"decompressed on standard input: foretell history import -"
             )
     return file
 
@@ -68,19 +68,21 @@ def read_blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def read_head(file: BinaryIO, *, source: str) -> Layout:
-    """The layout that the first line names.
+    """Return the layout that the first line names.
 
     Raises:
         ImportDataError: if it names none.
     """
     line = file.readline(LONGEST_LINE + 1)
     if len(line) > LONGEST_LINE:
-        raise ImportDataError(f"{source}: the first line is longer than {LONGEST_LINE:,} bytes: no text of sacct's")
+        raise ImportDataError(
+            f"{source}: the first line is longer than {LONGEST_LINE:,} bytes; expected output of sacct"
+        )
     return parse_layout(line.decode("utf-8", "replace"), source=source)
 
 
 def print_file(source: str) -> str | None:
-    """What tells a file from others, however it is called: how it begins, and its size. Nothing for what is no file."""
+    """Return a fingerprint of a file, whatever its name: the hash of its start, and its size; ``None`` for pipes."""
     path = Path(source)
     if source == STDIN or not path.is_file():
         return None
@@ -91,7 +93,7 @@ def print_file(source: str) -> str | None:
         return None
 
 
-# Free texts come last: sacct does not escape the '|' and the newlines in them.
+# Free texts come last: sacct does not escape '|' and newlines in them.
 FIELDS = (
     "JobID", "JobIDRaw", "Cluster", "User", "Account", "Partition", "State", "Submit", "Start", "End", "ElapsedRaw",
     "TimelimitRaw", "NNodes", "AllocCPUS", "ReqMem", "ReqTRES", "AllocTRES", "NTasks", "TotalCPU", "MaxRSS",
@@ -99,25 +101,25 @@ FIELDS = (
 )  # fmt: skip
 _DAYS = 7
 _DAYS_OF_ALL_USERS = 1
-_LAG = timedelta(hours=1)  # what ended may take a while to reach the database
-_MONDAY = datetime(1970, 1, 5)  # windows lie on the cluster's clock, which tells no zone
+_LAG = timedelta(hours=1)  # ended jobs may reach the database with a delay
+_MONDAY = datetime(1970, 1, 5)  # windows are in the cluster's local time, which has no zone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Whose jobs are asked for, on which cluster; no user means one's own."""
+    """Users and cluster of a query; without users, one's own jobs."""
 
     users: tuple[str, ...] = ()
     all_users: bool = False
     cluster: str | None = None
 
     def render(self) -> str:
-        """The same for the same question."""
+        """Return the same text for the same query."""
         who = "*" if self.all_users else ",".join(sorted(self.users))
         return f"sacct users={who} cluster={self.cluster or ''}"
 
     def list_windows(self, since: datetime, until: datetime) -> "Iterator[Window]":
-        """Stretches of time on a fixed grid, so that another ``since`` meets the same ones."""
+        """Return windows on a fixed grid, so that another ``since`` gives the same ones."""
         step = timedelta(days=_DAYS_OF_ALL_USERS if self.all_users else _DAYS)
         start = _MONDAY + (since - _MONDAY) // step * step
         while start < until:
@@ -127,7 +129,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Jobs that ran or waited at some moment between two: whoever goes on is met again in the next window."""
+    """Jobs that ran or waited between two times; jobs that continue are in the next window as well."""
 
     query: Query
     start: datetime
@@ -138,7 +140,7 @@ class Window:
         return f"{self.query.render()} {self.start.isoformat()}/{self.end.isoformat()}"
 
     def is_past(self, now: datetime) -> bool:
-        """Whether nothing new can happen in it."""
+        """Return whether all jobs in it have ended."""
         return self.end + _LAG <= now
 
     def build_command(self) -> list[str]:
@@ -158,7 +160,7 @@ class Window:
         ]
 
     def open(self) -> AbstractContextManager[Iterator[bytes]]:
-        """What sacct prints for it.
+        """Open the output of sacct for it.
 
         Raises:
             SchedulerError: if sacct is not there, or does not answer.

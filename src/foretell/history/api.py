@@ -1,4 +1,4 @@
-"""A cluster's own accounting: read into the store, grouped into applications, lent to builds, and its waste told."""
+"""The functions that import accounting, group jobs into applications and report waste."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _BATCH = 20_000
 _RULES = "rules"
 UNDECIDED = "several stored jobs could be it; give the columns Cluster, Submit and Start, or name the cluster"
 _EPOCH = datetime(1970, 1, 1)
-_LARGEST = 2**63 - 1  # as far as a file can be read
+_LARGEST = 2**63 - 1  # how far a file was read
 _DEFAULT_SPAN = timedelta(days=365)
 
 
@@ -37,20 +37,22 @@ def import_history(
     store: StoreLike = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> HistoryImport:
-    """Read saved ``sacct --parsable2`` files (``-`` is standard input) or, without any, ask sacct itself.
+    """Read saved ``sacct --parsable2`` files (``-`` is standard input) or, without any, call sacct.
 
-    Reading the same again changes nothing, and what was read is not read again. ``cluster`` names the one asked, or the
-    one of files that do not tell. ``rules`` become those of the store.
+    Importing the same jobs again changes nothing, and files are not read twice. ``cluster`` is the cluster to query, or
+    that of files without a cluster column. ``rules`` become those of the store.
 
     Raises:
-        ImportDataError: if a file is none of sacct's, or cannot be read.
-        SchedulerError: if sacct is not there, or does not answer.
+        ImportDataError: if a file is not output of sacct, or cannot be read.
+        SchedulerError: if sacct is not found, or does not respond.
         SpecError: with every mistake in the rules.
         NotFoundError: if a file does not exist.
     """
     with using_store(store, create=True) as opened:
         history = JobHistory(opened)
-        reader = _Importer(history=history, rules=_find_rules(rules, history), cluster=cluster or "", tell=on_progress)
+        reader = _Importer(
+            history=history, rules=_find_rules(rules, history), cluster=cluster or "", report=on_progress
+        )
         if sources:
             for source in sources:
                 reader.read_file(str(source))
@@ -64,7 +66,7 @@ def import_history(
 def group_history(
     rules: str | Path | None, *, store: StoreLike = None, on_progress: Callable[[str], None] = lambda _: None
 ) -> list[HistoryApp]:
-    """Group all jobs of the store anew, by rules that later imports follow, too; ``None``: by their texts alone.
+    """Group all jobs of the store again, by rules that later imports use too; ``None``: by their texts alone.
 
     Raises:
         SpecError: with every mistake in the rules.
@@ -84,7 +86,7 @@ def group_history(
 
 
 def list_history_apps(*, store: StoreLike = None) -> list[HistoryApp]:
-    """The applications of the history, the one with most jobs first."""
+    """Return the applications of the history, those with most jobs first."""
     with using_store(store) as opened:
         return JobHistory(opened).apps()
 
@@ -100,16 +102,16 @@ def report_waste(
     site: Site | None = None,
     store: StoreLike = None,
 ) -> WasteReport:
-    """What jobs asked for against what they used, what that cost by a site's prices, and what less would have done.
+    """Return what jobs requested and used, its cost by a site's prices, and what smaller requests would have cost.
 
     Raises:
-        ImportDataError: if no job is there to report on.
+        ImportDataError: if there are no matching jobs.
     """
     chosen = JobFilter(user=user, account=account, app=app, since=_seconds(since), until=_seconds(until))
     with using_store(store) as opened:
         columns = JobHistory(opened).read(chosen, COLUMNS)
     if not len(columns["elapsed_s"]):
-        raise ImportDataError("no job of the history fits; 'foretell history import' reads them from accounting")
+        raise ImportDataError("no job of the history matches; 'foretell history import' reads them from accounting")
     return find_waste(columns, by=by, site=site)
 
 
@@ -118,7 +120,7 @@ def _seconds(moment: datetime | None) -> int | None:
 
 
 def _find_rules(path: str | Path | None, history: JobHistory) -> Rules:
-    """The rules of a file, which become the store's; or the store's."""
+    """Return the rules of a file, which become the store's; or those of the store."""
     if path is not None:
         text = load_rules(Path(path))
         history.set_mark(_RULES, text)
@@ -129,12 +131,12 @@ def _find_rules(path: str | Path | None, history: JobHistory) -> Rules:
 
 @dataclass
 class _Importer:
-    """Reads texts into the store, a transaction for some thousand jobs, and counts."""
+    """Imports texts into the store, some thousand jobs in each transaction, and counts them."""
 
     history: JobHistory
     rules: Rules
     cluster: str
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     complaints: Complaints = field(default_factory=Complaints)
     sources: list[str] = field(default_factory=list)
     lines: int = 0
@@ -156,7 +158,7 @@ class _Importer:
         )
 
     def read_file(self, source: str) -> None:
-        """One saved text; from where it was left, if it was read before."""
+        """Import a saved text, from where an earlier import stopped."""
         printed = print_file(source)
         key = None if printed is None else f"{printed} cluster={self.cluster}"
         self.sources.append(source)
@@ -171,13 +173,13 @@ class _Importer:
             self._read(read_blocks(file), layout, start, key)
 
     def ask(self, query: Query, since: datetime, until: datetime, *, now: datetime) -> None:
-        """What sacct says, window by window, without those read before."""
+        """Import the output of sacct, window by window, without those imported before."""
         self.sources.append("sacct")
         for window in query.list_windows(since, until):
             if self.history.find_mark(window.key) is not None:
                 self.read_before += 1
                 continue
-            self.tell(f"{window.start:%Y-%m-%d}")
+            self.report(f"{window.start:%Y-%m-%d}")
             left_out = self.complaints.total
             with window.open() as blocks:
                 self._read(blocks, Layout(FIELDS), Mark(), None)
@@ -199,7 +201,7 @@ class _Importer:
         self.unfinished += folder.unfinished
 
     def _build_marks(self, key: str | None, upto: Mark, left_out: int) -> dict[str, str]:
-        """How far a file was read. What was not understood may be by a later version: it is read again."""
+        """Return how far a file was read. Lines that were not understood are read again by later versions."""
         return {key: _render_mark(upto)} if key is not None and self.complaints.total == left_out else {}
 
     def _keep(self, waiting: Sequence[JobRows], marks: Mapping[str, str]) -> None:
@@ -212,7 +214,7 @@ class _Importer:
         self.jobs += sum(len(rows.rows) for rows in waiting) - added.undecided
         if added.undecided:
             self.complaints.add(UNDECIDED, count=added.undecided)
-        self.tell(f"{self.jobs:,} jobs")
+        self.report(f"{self.jobs:,} jobs")
 
     def _find_mark(self, key: str | None) -> Mark | None:
         text = self.history.find_mark(key) if key is not None else None
@@ -220,7 +222,7 @@ class _Importer:
 
 
 def _parse_mark(text: str) -> Mark | None:
-    """How far a file was read; ``None`` if that is none we wrote, so that it is read anew."""
+    """Return how far a file was read; ``None`` if the mark is invalid, so that the file is read again."""
     try:
         found = json.loads(text)
         mark = Mark(position=found["position"], lines=found["lines"])

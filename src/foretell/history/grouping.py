@@ -1,4 +1,4 @@
-"""A file of rules → which application each kind of jobs is of, with every mistake in it at once."""
+"""Assigns jobs to applications, by rules of a file or by the texts of the jobs."""
 
 import math
 import re
@@ -13,14 +13,14 @@ from foretell.core.app import Value
 from foretell.core.errors import Mistake, NotFoundError, SpecError
 from foretell.core.past_jobs import Assignment, JobKind
 
-# What people call a script or a job that could be anything.
+# Names of scripts and jobs that say nothing about the application.
 _GENERIC = frozenset(
     {"a", "array", "bash", "batch", "cmd", "exe", "interactive", "job", "jobscript", "launch", "main", "mpi", "run",
      "sbatch", "script", "sh", "shell", "slurm", "srun", "start", "submit", "task", "test", "tmp", "work", "wrap"}
 )  # fmt: skip
 _ENDING = re.compile(r"\.(sh|bash|sbatch|slurm|job|batch|py|R|pl|jl|csh|zsh)$")
 _STARTERS = frozenset({"sbatch", "srun", "salloc"})
-# Options of sbatch that are followed by their value as a word of its own.
+# Options of sbatch whose value is a separate argument.
 _WITH_VALUE = frozenset(f"-{letter}" for letter in "aAbBcCdDeEFGiJLMmnNopqStwx")
 _ID = re.compile(r"(?<![A-Za-z0-9])(?=[0-9a-f]*\d)[0-9a-f]{8,}(?![A-Za-z0-9])", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
@@ -31,11 +31,11 @@ NAMELESS = "unnamed"
 
 
 def name_app(kind: JobKind) -> str:
-    """User and what the job is called, without numbers and ids; by script or folder where the name tells nothing."""
+    """Return user and job name without numbers and ids; a script or folder replaces a generic name."""
     stems = map(stem_of, _list_names(kind))
-    telling = next((stem for stem in stems if stem and stem.lower() not in _GENERIC), NAMELESS)
+    name = next((stem for stem in stems if stem and stem.lower() not in _GENERIC), NAMELESS)
     user = _TO_JOIN.sub("-", kind.user).strip("-")
-    return f"{user}.{telling}" if user else telling
+    return f"{user}.{name}" if user else name
 
 
 def _list_names(kind: JobKind) -> Iterator[str]:
@@ -46,7 +46,7 @@ def _list_names(kind: JobKind) -> Iterator[str]:
 
 @lru_cache(maxsize=10_000)
 def stem_of(name: str) -> str:
-    """``train_lr0.1_run17`` and ``train_lr0.3_run2`` are both ``train_lr_run``."""
+    """Return the common name: ``train_lr0.1_run17`` and ``train_lr0.3_run2`` are both ``train_lr_run``."""
     base = name.rsplit("/", 1)[-1]
     plain = _NUMBER.sub(" ", _ID.sub(" ", _ENDING.sub("", base)))
     return _TO_JOIN.sub("_", plain).strip("_")[:_LONGEST_NAME]
@@ -54,7 +54,7 @@ def stem_of(name: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def find_script(command: str) -> str:
-    """The script a command submits: the first word that is no option; empty if there is none."""
+    """Return the script that a command submits: the first argument that is not an option; empty if there is none."""
     words = command.split()
     place = _find_script_place(words)
     return "" if place is None else words[place]
@@ -74,7 +74,7 @@ def _find_script_place(words: Sequence[str]) -> int | None:
 
 
 def _has_value(words: Sequence[str], place: int) -> bool:
-    """Whether a long option's value is the next word: it is where a script is still to come behind it."""
+    """Return whether the value of a long option is the next argument: it is if a script still follows."""
     following = words[place + 1 : place + 3]
     flags = {"--parsable", "--exclusive", "--requeue", "--no-requeue", "--wait", "--hold", "--test-only", "--quiet"}
     return words[place] not in flags and len(following) > 1 and not following[0].startswith("-")
@@ -82,7 +82,7 @@ def _has_value(words: Sequence[str], place: int) -> bool:
 
 @lru_cache(maxsize=10_000)
 def find_options(command: str) -> Mapping[str, Value]:
-    """``--epochs 30``, ``--batch=64`` and flags behind the script's name."""
+    """Return ``--epochs 30``, ``--batch=64`` and flags after the script."""
     words = command.split()
     place = _find_script_place(words)
     if place is None:
@@ -106,7 +106,7 @@ def _list_options(words: Sequence[str]) -> Iterator[tuple[str, Value]]:
 
 
 def read_value(text: str) -> Value:
-    """A number where it is one, a truth, else the text."""
+    """Return a number or a boolean if the text is one, else the text."""
     words: dict[str, Value] = {"true": True, "false": False}
     if text.lower() in words:
         return words[text.lower()]
@@ -125,13 +125,13 @@ _LAYOUT = 'TOML with [[rules]], each with app = "name" and match = { name = "pat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Jobs in whose texts all patterns are found are of this application; named groups are its parameters."""
+    """Assigns jobs whose texts match all patterns to an application; named groups are its parameters."""
 
     app: str
     patterns: Mapping[str, re.Pattern[str]]
 
     def find(self, kind: JobKind) -> dict[str, Value] | None:
-        """The parameters, or nothing if it does not fit."""
+        """Return the parameters; ``None`` if the rule does not match."""
         parameters: dict[str, Value] = {}
         for name, pattern in self.patterns.items():
             match = pattern.search(getattr(kind, name))
@@ -143,7 +143,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Rules in their order: the first that fits counts. Where none does, the texts themselves tell."""
+    """Rules in order: the first that matches applies. Without a match, the texts of the job decide."""
 
     rules: tuple[Rule, ...] = ()
 
@@ -157,7 +157,7 @@ class Rules:
 
 
 def load_rules(path: Path) -> str:
-    """The text of a file of rules, checked.
+    """Return the checked text of a rules file.
 
     Raises:
         NotFoundError: if there is no such file.
@@ -175,7 +175,7 @@ def load_rules(path: Path) -> str:
 
 
 def parse_rules(text: str, *, source: str) -> Rules:
-    """The rules in a text.
+    """Return the rules in a text.
 
     Raises:
         SpecError: with every mistake in it.
@@ -197,7 +197,7 @@ def parse_rules(text: str, *, source: str) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Goes on after a mistake, to gather them all."""
+    """Reads rules and collects all mistakes."""
 
     mistakes: list[Mistake]
 

@@ -1,4 +1,4 @@
-"""Lines of accounting → jobs, with their steps folded in; a column at a time, because there are many lines."""
+"""Builds jobs from lines of accounting and adds their steps, one column at a time for speed."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foretell.core.past_jobs import JobKind, JobRows
-from foretell.history import accounting_fields as fields
+from foretell.history import accounting_fields
 from foretell.history.accounting_fields import (
     Columns,
     Field,
@@ -30,22 +30,22 @@ from foretell.history.accounting_lines import LONGEST_TEXT, Complaints, Layout, 
 
 _TEXTS = ("Cluster", "User", "Account", "Partition", "JobName", "WorkDir", "SubmitLine")
 _TRES = ("AllocTRES", "ReqTRES")
-# Fields of a row that have a value even where the text does not give one, and the columns that give it.
+# Fields that always have a value, and the columns it is read from.
 _SOURCES = {
     "submitted_at": ("Submit",),
     "nodes": (*_TRES, "AllocNodes", "NNodes"),
     "cores": (*_TRES, "AllocCPUS", "NCPUS", "ReqCPUS"),
     "gpus": _TRES,
 }
-_MOST_KINDS = 200_000
+_MAX_KINDS = 200_000
 _NOTHING = Given(nodes=1, cores=1, gpus=0, memory_bytes=None)
 _LEFT_OUT = "", False
 _HEAD = "JobID"
-NO_JOB = "steps of a job that is not near them"
+NO_JOB = "steps without their job nearby"
 
 
 class _Parts(NamedTuple):
-    """Where jobs and steps are, and at which place among the jobs the one of each step is."""
+    """The rows of jobs and of steps, and the index of each step's job among the jobs."""
 
     jobs: Places
     steps: Places
@@ -53,15 +53,15 @@ class _Parts(NamedTuple):
 
 
 class Folder:
-    """Folds the lines of one layout; counts the jobs that are not finished, which come with a later import.
+    """Builds jobs from the lines of one layout; counts unfinished jobs, which a later import reads.
 
-    ``raw_ids`` asks for Slurm's own numbers of array elements, where the layout has them.
+    ``raw_ids``: also read Slurm's own ids of array elements, if the layout has them.
     """
 
     def __init__(self, layout: Layout, complaints: Complaints, *, cluster: str = "", raw_ids: bool = False) -> None:
         self.unfinished = 0
         self._missing = _find_missing(layout)
-        self._raw_ids = Figures(layout, "JobIDRaw", parse=fields.parse_raw_id) if raw_ids else None
+        self._raw_ids = Figures(layout, "JobIDRaw", parse=accounting_fields.parse_raw_id) if raw_ids else None
         self._layout = layout
         self._complaints = complaints
         self._jobs = _JobFields(layout)
@@ -70,7 +70,7 @@ class Folder:
         self._columns = Columns([*self._jobs.places, *self._kinds.places])
 
     def fold(self, lines: Lines) -> Iterator[JobRows]:
-        """The finished jobs among the lines, by cluster; of several with one key the last counts."""
+        """Return the finished jobs of the lines by cluster; of several with one key, the last."""
         parts = self._split(lines)
         if not len(parts.jobs):
             return
@@ -82,7 +82,7 @@ class Folder:
         for place, reason in sorted(problems.items()):
             states[place] = _LEFT_OUT
             ((row, texts),) = zip(parts.jobs[[place]], lines.split(parts.jobs[[place]]), strict=True)
-            if texts[self._layout.job_id] != _HEAD:  # of another file, put behind the first
+            if texts[self._layout.job_id] != _HEAD:  # the head line of another file that was appended
                 self._complaints.add(reason, line=lines.numbers[row], text="|".join(texts))
         words, kept = zip(*states, strict=True)
         self.unfinished += kept.count(False) - len(problems)
@@ -94,7 +94,7 @@ class Folder:
             yield JobRows(cluster=cluster, rows=found, kinds=new, missing=self._missing, raw_ids=known)
 
     def _split(self, lines: Lines) -> _Parts:
-        """A step belongs to the job before it, or else to any of its name among the lines."""
+        """Assign each step to the job before it, or else to any job of that id."""
         at = self._layout.job_id
         is_step = has_dot(lines, at)
         jobs, steps = np.flatnonzero(~is_step), np.flatnonzero(is_step)
@@ -105,7 +105,7 @@ class Folder:
         return _Parts(jobs, steps, owners)
 
     def _find_owners(self, lines: Lines, jobs: Places, steps: Places, before: Places) -> Places:
-        """The place of each step's job; -1, and told, where it is not there."""
+        """Return the index of each step's job; -1, with a complaint, if it is missing."""
         at = self._layout.job_id
         names = [texts[at] for texts in lines.split(jobs)]
         places = {name: place for place, name in enumerate(names)}
@@ -124,7 +124,7 @@ def _find_missing(layout: Layout) -> frozenset[str]:
 
 
 def _gather(clusters: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[tuple[Any, ...]]]:
-    """Rows by cluster; of several with one key the last."""
+    """Return rows by cluster; of several with one key, the last."""
     found: dict[str, dict[tuple[int, int, int], tuple[Any, ...]]] = {cluster: {} for cluster in clusters}
     if len(found) == 1:
         found[clusters[0]] = {row[:3]: row for row in rows}
@@ -135,7 +135,7 @@ def _gather(clusters: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[st
 
 
 class _KindFields:
-    """The texts of a job, and the key of those that many share."""
+    """The texts of a job, and their key, which many jobs share."""
 
     def __init__(self, layout: Layout, cluster: str) -> None:
         self.places = [layout.find(name) for name in _TEXTS]
@@ -143,14 +143,14 @@ class _KindFields:
         self._known: dict[int, int] = {}
 
     def read(self, jobs: Taken) -> tuple[Sequence[str], list[int], dict[int, JobKind]]:
-        """Of each job its cluster and its kind; and the kinds that were not met before."""
+        """Return cluster and kind of each job, and the kinds that are new."""
         missing = [""] * len(jobs)
         columns = [missing if place is None else jobs.take(place) for place in self.places]
         if self.places[0] is None:
             columns[0] = [self._cluster] * len(jobs)
         texts = list(zip(*columns, strict=True))
-        keys = list(map(hash, texts))  # keeping the texts themselves would take ten times the memory
-        if len(self._known) >= _MOST_KINDS:
+        keys = list(map(hash, texts))  # the texts themselves would take ten times the memory
+        if len(self._known) >= _MAX_KINDS:
             self._known.clear()
         new = {key: one for key, one in zip(keys, texts, strict=True) if key not in self._known}
         found = [_build_kind(one) for one in new.values()]
@@ -173,22 +173,23 @@ def _build_kind(texts: tuple[str, ...]) -> JobKind:
 
 
 class _JobFields:
-    """What the line of a job itself tells."""
+    """The fields in the line of a job."""
 
     def __init__(self, layout: Layout) -> None:
         self._ids = JobIds(layout)
-        self._state = Field(layout, "State", parse=fields.parse_final)
+        self._state = Field(layout, "State", parse=accounting_fields.parse_final)
         self._moments = tuple(
-            Figures(layout, name, parse=fields.parse_moment, read=read_moments) for name in ("Submit", "Start", "End")
+            Figures(layout, name, parse=accounting_fields.parse_moment, read=read_moments)
+            for name in ("Submit", "Start", "End")
         )
-        self._elapsed = Figures(layout, "ElapsedRaw", "Elapsed", parse=fields.parse_seconds)
+        self._elapsed = Figures(layout, "ElapsedRaw", "Elapsed", parse=accounting_fields.parse_seconds)
         self._limit = (
-            Field(layout, "Timelimit", parse=fields.parse_seconds)
+            Field(layout, "Timelimit", parse=accounting_fields.parse_seconds)
             if layout.find("TimelimitRaw") is None
-            else Field(layout, "TimelimitRaw", parse=fields.parse_minutes)
+            else Field(layout, "TimelimitRaw", parse=accounting_fields.parse_minutes)
         )
-        self._given = Fields(layout, *fields.GIVEN_FIELDS, parse=fields.parse_given)
-        self._cpu = Figures(layout, "TotalCPU", parse=fields.parse_seconds, read=read_clocks, whole=False)
+        self._given = Fields(layout, *accounting_fields.GIVEN_FIELDS, parse=accounting_fields.parse_given)
+        self._cpu = Figures(layout, "TotalCPU", parse=accounting_fields.parse_seconds, read=read_clocks, whole=False)
 
     @property
     def places(self) -> list[int | None]:
@@ -198,7 +199,7 @@ class _JobFields:
     def read(
         self, lines: Lines, rows: Places, jobs: Taken, problems: Problems
     ) -> tuple[list[tuple[str, bool]], list[Sequence[Any]]]:
-        """The states, and the other columns of a row in its order, but for the kind and what steps used."""
+        """Return states, and the other columns of a row in order, without the kind and the usage of steps."""
         submitted, started, ended = (moments.read(lines, rows, problems) for moments in self._moments)
         elapsed, limits = self._elapsed.read(lines, rows, problems), self._limit.read(jobs, problems)
         given = [one or _NOTHING for one in self._given.read(jobs, problems)]
@@ -216,7 +217,7 @@ class _JobFields:
 
 
 class _StepFields:
-    """What the lines of its steps tell of a job's usage."""
+    """The usage of a job in the lines of its steps."""
 
     def __init__(self, layout: Layout) -> None:
         self._tasks = layout.find("NTasks")
@@ -224,11 +225,11 @@ class _StepFields:
         self._sizes = [layout.find(name) for name in ("MaxRSS", "AveDiskRead", "AveDiskWrite")]
 
     def add_up(self, lines: Lines, parts: _Parts, problems: Problems) -> list[list[int | None]]:
-        """Peak memory of a node, bytes read and bytes written, of each job.
+        """Return peak memory per node, bytes read and bytes written of each job.
 
-        MaxRSS is of a step's largest task, the disk figures are means over its tasks. Steps may follow one another, so
-        the largest counts for memory; what they read and wrote adds up. Processes that joined by ssh are in the extern
-        step, and count against the job's memory like all others.
+        MaxRSS is that of a step's largest task; disk figures are means over its tasks. Steps may run one after the
+        other, so the largest gives the memory, and disk figures are added. Processes that joined by ssh are in the
+        extern step, and count against the job's memory like all others.
         """
         read = partial(_read_steps, lines, parts, problems)
         tasks, nodes = (np.maximum(np.nan_to_num(read(column), nan=1.0), 1.0) for column in (self._tasks, self._nodes))
@@ -245,7 +246,7 @@ def _read_steps(lines: Lines, parts: _Parts, problems: Problems, column: int | N
     values, unread = read_figures(lines, column, parts.steps)
     for place, texts in zip(unread, lines.split(parts.steps[unread]), strict=True):
         problems[int(parts.owners[place])] = (
-            f"{fields.quote(texts[column])} is no size as Slurm writes them, for example 3120K"
+            f"{accounting_fields.quote(texts[column])} is not a size in Slurm's format, for example 3120K"
         )
     return values
 

@@ -1,4 +1,4 @@
-"""The waste as a plot: what each group paid, how much of it was needed, and which of time, CPU and memory was idle."""
+"""Plots of waste: what each group paid and needed, and the used shares of time, CPU and memory."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _SHARES = (("time", "o", INK), ("CPU", "s", ACCENT), ("memory", "D", PICK))
 
 
 def draw_waste(report: WasteReport) -> Figure:
-    """Bills on the left, by what was needed and what could have been saved; the shares used on the right.
+    """Draw bills on the left, by what was needed and what could have been saved, and the used shares on the right.
 
     Needed is what requests made in hindsight would have cost, avoidable what one request for each application saves.
     """
@@ -43,7 +43,7 @@ def _draw_bills(axes: Axes, rows: Sequence[Waste], unit: str) -> None:
     best, one, paid = (np.array([getattr(row, name) for row in rows]) for name in ("at_best", "one_request", "paid"))
     best = np.minimum(best, one)
     axes.barh(places, best, height=0.62, color=ACCENT, label="needed")
-    axes.barh(places, one - best, left=best, height=0.62, color=_SOFT, label="hard to foresee")
+    axes.barh(places, one - best, left=best, height=0.62, color=_SOFT, label="hard to predict")
     axes.barh(
         places,
         paid - one,

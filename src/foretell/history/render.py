@@ -1,4 +1,4 @@
-"""A cluster's history for the terminal: what was read, its applications, and what their requests wasted."""
+"""Text of imports, applications and waste."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -13,11 +13,11 @@ from foretell.render.tables import HEADING, QUIET, add_cells, build_facts, build
 _TITLES = {"user": "User", "account": "Account", "app": "Application", "partition": "Partition"}
 _LONGEST_NAME = 22
 _NO_CENTS = 100  # from here on
-_NO_GPU_USE = "GPU-hours are those allocated: accounting does not know how busy the GPUs were."
+_NO_GPU_USE = "GPU-hours are allocated ones: accounting does not record how busy GPUs were."
 
 
 def render_history_import(result: HistoryImport) -> Group:
-    """What came in, and what did not, with the reason and the first line."""
+    """Return what was imported and what was not, with the reason and the first line."""
     before = result.read_before
     windows = result.sources == ("sacct",)
     facts = build_facts(
@@ -41,7 +41,7 @@ def _describe(complaint: Complaint) -> str:
 
 
 def render_history_apps(apps: Sequence[HistoryApp], *, rows: int) -> Group:
-    """The applications with most jobs."""
+    """Return the applications with most jobs."""
     if not apps:
         return stack(build_line("No past jobs. 'foretell history import' reads them from accounting."))
     numbers = ("Jobs", "Completed", "Users", "Core-hours", "GPU-hours")
@@ -64,13 +64,13 @@ def render_history_apps(apps: Sequence[HistoryApp], *, rows: int) -> Group:
 
 
 def render_waste(report: WasteReport, *, rows: int) -> Group:
-    """A line for each group, largest bill first, and for all; then what the columns mean."""
+    """Return a row for each group, the largest bill first, and a total; then what the columns mean."""
     title = f"{report.site}: requested against used" if report.site else "Requested against used"
     costs = ("Paid", "One request", "At best") if report.currency else ("Core-hours", "One request", "At best")
     gpus = ("GPU-h",) if report.total.gpu_hours else ()
     numbers = ("Jobs", "Done", "Time", "CPU", "Mem", *gpus, *costs, "Saved")
     table = build_table(_TITLES[report.by], *numbers, numbers=numbers)
-    table.columns[0].no_wrap = True  # heads of other columns may break, names may not
+    table.columns[0].no_wrap = True  # headings of other columns may wrap, names may not
     render = _renderer(report)
     for row in report.rows[:rows]:
         add_cells(table, *_list_cells(row, render, gpus=bool(gpus)))
@@ -89,7 +89,7 @@ def _renderer(report: WasteReport) -> Callable[[float], str]:
 
 
 def _render_cost(cost: float, currency: str) -> str:
-    """As other costs, but without cents where they would not matter."""
+    """Return a cost, without cents where they do not matter."""
     return (
         render_money(cost, currency)
         if abs(cost) < _NO_CENTS
@@ -133,7 +133,7 @@ def _explain(report: WasteReport) -> list[Group]:
     if report.total.gpu_hours:
         notes.append(_NO_GPU_USE)
     if report.unmeasured_memory:
-        notes.append(f"{count(report.unmeasured_memory, 'job')} without a figure of memory: taken as used in full.")
+        notes.append(f"{count(report.unmeasured_memory, 'job')} without a figure of memory: assumed to be fully used.")
     if report.unpriced:
         names = ", ".join(f"{name} ({jobs:,})" for name, jobs in sorted(report.unpriced.items()))
         notes.append(f"Not in the costs, because {report.site} has no such partition: {names}")

@@ -1,10 +1,10 @@
-"""Requested against used: what jobs cost, and what smaller requests would have cost.
+"""Computes what jobs cost, and what smaller requests would have cost.
 
-In hindsight: each job with the cores it kept busy on average, rounded up, and the memory it used with a margin; nobody
-could have known, so it is a bound. One request: for all jobs of an application that had the same partition, nodes,
-cores and GPUs, the cores and the memory that would have been enough for 95 % of them. Who needed more cores takes
-longer in proportion; who needed more memory pays for a first try in full, and for a second with the memory it had in
-truth. Where that would have cost more than what was paid, or fewer than 20 jobs tell, what was paid counts.
+At best: each job with the cores that it kept busy on average, rounded up, and the memory that it used with a margin.
+That is known only afterwards, so it is a bound. One request: for all jobs of an application with the same partition,
+nodes, cores and GPUs, the cores and the memory that would have been enough for 95 % of them. A job that needed more
+cores takes proportionally longer; one that needed more memory pays for a failed attempt, and for a second one with its
+original memory. If that costs more than what was paid, or there are fewer than 20 jobs, what was paid is used.
 """
 
 from collections import Counter
@@ -29,9 +29,9 @@ COLUMNS = (
     "user", "account", "app", "partition",
 )  # fmt: skip
 GROUPS = ("user", "account", "app", "partition")
-ENOUGH = 0.95  # of an application's jobs, for its one request
-MARGIN = 1.1  # over the memory that was used: accounting looks every 30 seconds and misses peaks
-_LEAST_JOBS = 20  # that one request for all can be learned from
+ENOUGH = 0.95  # of an application's jobs, for its single request
+MARGIN = 1.1  # over the measured memory: accounting samples every 30 seconds and misses peaks
+_LEAST_JOBS = 20  # from which a single request can be learned
 _UNKNOWN_NAME = "(none)"
 
 
@@ -54,10 +54,10 @@ class _Jobs:
 
 
 def find_waste(columns: Mapping[str, NDArray[Any]], *, by: str, site: Site | None = None) -> WasteReport:
-    """The waste of jobs given as :data:`COLUMNS`, by one of :data:`GROUPS`.
+    """Return the waste of jobs, given as :data:`COLUMNS`, by one of :data:`GROUPS`.
 
     Raises:
-        SpecError: if it cannot be told by that.
+        SpecError: if there is no such group.
     """
     if by not in GROUPS:
         raise SpecError("options", [Mistake(place="--by", found=repr(by), expected=f"one of {', '.join(GROUPS)}")])
@@ -91,7 +91,7 @@ def _list_groups(names: NDArray[Any]) -> Iterator[tuple[str, Codes]]:
 
 
 def _read_jobs(columns: Mapping[str, NDArray[Any]]) -> _Jobs:
-    """What each job had of a node, and what of that it needed; where that is not known, all of it."""
+    """Return what each job had of a node, and what of that it needed; all of it if that is unknown."""
     nodes, elapsed = columns["nodes"], columns["elapsed_s"]
     had = _Size(
         cores=np.ceil(columns["cores"] / nodes), memory_bytes=columns["memory_bytes"] / nodes, elapsed_s=elapsed
@@ -112,7 +112,7 @@ def _read_jobs(columns: Mapping[str, NDArray[Any]]) -> _Jobs:
 
 
 def _price_one_request(jobs: _Jobs, apps: NDArray[Any], paid: Floats, bill: "_Bill") -> Floats:
-    """Of each job, if those like it had all asked for the same."""
+    """Return the price of each job if all similar jobs had made the same request."""
     shapes = [np.unique(one.astype(str), return_inverse=True)[1] for one in (apps, jobs.partition)]
     shape = np.stack([*shapes, *(one.astype(np.intp) for one in (jobs.nodes, jobs.had.cores, jobs.gpus))], axis=1)
     kinds = np.unique(shape, axis=0, return_inverse=True)[1].reshape(-1)
@@ -130,16 +130,16 @@ def _price_one_request(jobs: _Jobs, apps: NDArray[Any], paid: Floats, bill: "_Bi
 
 
 def _find_enough(needs: Floats, kinds: Codes) -> Floats:
-    """Of each job, what would have been enough for 95 % of its kind; not known where none of them is."""
+    """Return what would have been enough for 95 % of the jobs of each kind; ``nan`` if unknown for all of them."""
     order = np.lexsort((needs, kinds))
     known = np.bincount(kinds, weights=~np.isnan(needs)).astype(np.intp)
     begins = np.concatenate([[0], np.cumsum(np.bincount(kinds))[:-1]])
     places = begins + np.maximum(np.ceil(ENOUGH * known).astype(np.intp) - 1, 0)
-    return np.asarray(needs[order][places][kinds])  # unknown ones are sorted behind all others
+    return np.asarray(needs[order][places][kinds])  # unknown values are sorted last
 
 
 class _Bill:
-    """What jobs cost at a site, or the core-hours they had."""
+    """The prices of jobs at a site, or their core-hours."""
 
     def __init__(self, site: Site | None) -> None:
         self._site = site
@@ -190,6 +190,6 @@ def _sum_up(name: str, columns: Mapping[str, NDArray[Any]], costs: Mapping[str, 
 
 
 def _share(used: Floats, had: Floats) -> float | None:
-    """Of what those had of whom both is known."""
+    """Return the used share, over jobs for which both are known."""
     known = np.isfinite(used) & np.isfinite(had) & (had > 0)
     return float(used[known].sum() / had[known].sum()) if known.any() else None

@@ -1,7 +1,7 @@
-"""The program behind :mod:`foretell.measure.starter`; it runs on its own, and imports next to nothing to stay small.
+"""The helper program of :mod:`foretell.measure.starter`; it imports almost nothing, so that it stays small.
 
-A request is a dictionary in marshal's format after four bytes of length; so is an answer. Each run is a thread: it
-starts the command, says so, waits for its end, says so, and reaps it when asked; its pid stays its own till then.
+Requests and replies are dictionaries in marshal's format after four bytes of length. Each run is a thread: it starts
+the command, reports that, waits for its end, reports that, and reaps it on request; until then its pid is not reused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _writing = _thread.allocate_lock()
-_starting = _thread.allocate_lock()  # the working directory is the whole program's
+_starting = _thread.allocate_lock()  # the working directory belongs to the whole process
 _reaping: dict[int, _thread.LockType] = {}
 
 
@@ -27,7 +27,7 @@ def main(requests: int, answers: int) -> None:
     os.set_inheritable(answers, False)
     while True:
         size = _read(requests, 4)
-        request = marshal.loads(_read(requests, int.from_bytes(size, "little")))  # noqa: S302  # from whoever started us
+        request = marshal.loads(_read(requests, int.from_bytes(size, "little")))  # noqa: S302  # from our parent
         key = request["key"]
         if "reap" in request:
             _reaping.pop(key).release()
@@ -41,7 +41,7 @@ def _run(request: dict[str, Any], answers: int, may_reap: _thread.LockType) -> N
     key = request["key"]
     try:
         with _starting:
-            os.sched_setaffinity(0, request["cpus"])  # of this thread, and so of what it starts
+            os.sched_setaffinity(0, request["cpus"])  # of this thread, and so of the processes it starts
             os.chdir(request["directory"])
             started_s = time.perf_counter()
             pid = _spawn(request)
@@ -86,7 +86,7 @@ def _read(requests: int, size: int) -> bytes:
     while len(data) < size:
         part = os.read(requests, size - len(data))
         if not part:
-            os._exit(0)  # whoever asked has gone
+            os._exit(0)  # the parent has ended
         data += part
     return data
 

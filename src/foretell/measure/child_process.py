@@ -1,6 +1,6 @@
-"""A command started as if it had been started without us: same process group, input, output and signals.
+"""A command started in the same process group, with the same input, output and signals as this process.
 
-It imports next to nothing: the command does not wait for it, nor does the kernel count our memory as the command's.
+It imports almost nothing, so that the command starts at once and the kernel does not count our memory as the command's.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-_TYPED = (signal.SIGINT, signal.SIGQUIT)  # by keys: then all of the terminal's foreground have it already
+_TYPED = (signal.SIGINT, signal.SIGQUIT)  # from the keyboard: then all processes in the terminal's foreground get it
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Child:
-    """A command, started at once in that environment; from then on, signals this process gets are passed on to it.
+    """A command, started at once in that environment; signals to this process are then passed on to it.
 
     Raises:
         OSError: if it cannot be started.
-        ValueError: if its words cannot be passed to a process.
+        ValueError: if its arguments cannot be passed to a process.
     """
 
     def __init__(self, words: Sequence[str], *, environment: Mapping[str, str]) -> None:
         self.words = words
         self.exit_code: int | None = None
-        self.warned = False  # once a signal came: the end may be near
+        self.warned = False  # after a signal: the end may be near
         self.inherited_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: then nobody would be told of its end
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: then its end would not be reported
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # till there is somebody to pass them on to
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until there is a child to pass them on to
         try:
             self.started_s = time.perf_counter()
             self.pid = os.posix_spawnp(
@@ -53,7 +53,7 @@ class Child:
         _thread.start_new_thread(self._await_end, ())
 
     def follow(self, on_exit: Callable[[float], None]) -> Child:
-        """Have its end told, with the seconds it took; at once, if it has ended already."""
+        """Call back at its end with the seconds it took; at once, if it has ended."""
         with self._lock:
             self._on_exit = on_exit
             elapsed_s = self._elapsed_s
@@ -62,7 +62,7 @@ class Child:
         return self
 
     def reap(self) -> tuple[int, resource.struct_rusage]:
-        """Its exit code (negative: a signal's number), and what it and the children it waited for have used."""
+        """Return its exit code (negative: a signal), and the usage of it and the children it waited for."""
         _, status, spent = os.wait4(self.pid, 0)
         self.exit_code = os.waitstatus_to_exitcode(status)
         return self.exit_code, spent
@@ -76,7 +76,7 @@ class Child:
         try:
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         except ChildProcessError:
-            return  # reaped already, because nobody was there to be told
+            return  # reaped already, because there was no callback
         elapsed_s = time.perf_counter() - self.started_s
         with self._lock:
             self._elapsed_s = elapsed_s
@@ -86,7 +86,7 @@ class Child:
 
 
 def _is_typed_at() -> bool:
-    """Whether we are in the foreground of a terminal."""
+    """Return whether we are in the foreground of a terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:

@@ -1,9 +1,9 @@
-"""What a job consumes over time, looked at many times a second at almost no cost.
+"""Samples what a job consumes over time, many times a second at almost no cost.
 
-CPU time of a process, all its threads included, is one system call: the kernel's own clock of that process, in
-nanoseconds. Network counters are of the process's network namespace, read through a descriptor that stays open. New
-children are looked for as often as that costs next to nothing; what they used until they were found, and after they
-were last seen, is laid where it belongs.
+The CPU time of a process with all its threads is one system call: the kernel's clock of that process, in nanoseconds.
+Network counters are those of the process's network namespace, read through a descriptor that stays open. The search
+for new children is limited to a small share of a core; CPU time that they used before they were found, or after they
+were last read, is distributed over the interval in which it was used.
 """
 
 import os
@@ -25,19 +25,19 @@ from foretell.measure.gpus import Gpu, GpuLoad, find_gpus, find_used_gpus, read_
 from foretell.measure.procfs import TICKS_PER_S, find_children, find_stat
 
 INTERVAL_S = 0.02
-TICK_S = 0.004  # of most kernels: the CPU time of others that are running is brought up to date so often
-_SCAN_SHARE = 0.005  # of a core, for looking for new processes
-_LONGEST_SCAN_S = 0.5  # from one look to the next, whatever it costs
+TICK_S = 0.004  # of most kernels: so often the CPU time of other running processes is updated
+_SCAN_SHARE = 0.005  # share of a core for the search for new processes
+_LONGEST_SCAN_S = 0.5  # between two searches, whatever they cost
 _GPU_SCAN_S = 0.2
-_WHOLE_TICKS_S = 3 / TICKS_PER_S  # in which a tick of each kind is full, if others use a core
-_MUCH_TICKED = 0.05  # of all that was used: then it shows that parents are told of their children in ticks
+_WHOLE_TICKS_S = 3 / TICKS_PER_S  # in which a tick of each kind is counted, if other processes use a core
+_MUCH_TICKED = 0.05  # share of the used CPU time: above it, the ticks in which parents count their children matter
 _MOST_SAMPLES = 500_000
-_LITTLE = 0.01  # of what goes over the loopback: where the other interfaces move less, they move nothing of the job's
-_CLOCK_OF_PROCESS = 2  # CPUCLOCK_SCHED of Linux' include/linux/posix-timers.h: the scheduler's own count
+_LITTLE = 0.01  # share of the loopback's bytes: below it, the other interfaces carry nothing of the job
+_CLOCK_OF_PROCESS = 2  # CPUCLOCK_SCHED of Linux' include/linux/posix-timers.h: the count of the scheduler
 
 
 class Ending(Protocol):
-    """Told when to stop: an event of threading or multiprocessing."""
+    """An event of threading or multiprocessing that stops a sampler."""
 
     def wait(self, timeout: float | None = None) -> bool: ...
 
@@ -49,19 +49,19 @@ def sample(
     until: Ending | None = None,
     longest_s: float | None = None,
 ) -> Recorded:
-    """What these processes and their descendants consume, until told to stop or all of the former have ended.
+    """Return what these processes and their descendants consume, until stopped or all of the former have ended.
 
-    It samples in the thread that calls it; let it have one of its own, or a process. ``until`` is an event of
+    It samples in the calling thread, which should be a thread or process of its own. ``until`` is an event of
     :mod:`threading` or :mod:`multiprocessing`.
 
     Raises:
-        NotFoundError: if none of the processes is there.
+        NotFoundError: if none of the processes exists.
     """
     return ConsumptionSampler(pids, interval_s=interval_s).run(until or threading.Event(), longest_s=longest_s)
 
 
 class ConsumptionSampler:
-    """Samples processes and their descendants; ready as soon as it is made.
+    """Samples processes and their descendants; ready after construction.
 
     Raises:
         NotFoundError: if none of the processes is there.
@@ -81,7 +81,7 @@ class ConsumptionSampler:
         self._watch = LoadWatch.start(cpus or os.sched_getaffinity(0))
 
     def run(self, until: Ending, *, longest_s: float | None = None) -> Recorded:
-        """Sample until told to stop, until none of the first processes is left, or for so long."""
+        """Sample until stopped, until none of the first processes is left, or for so long."""
         own_s, started_s = time.thread_time(), time.perf_counter()
         before_s = self._processes.read_s()
         asked_s, most_s = longest_s or np.inf, _MOST_SAMPLES * self._interval_s
@@ -96,17 +96,17 @@ class ConsumptionSampler:
         return self._build(load, started_s=started_s, sampling_cpu_s=own_s)
 
     def _loop(self, until: Ending, *, started_s: float, longest_s: float) -> None:
-        next_scan_s, told, alive = 0.0, False, True
+        next_scan_s, stopped, alive = 0.0, False, True
         while True:
             now_s = time.perf_counter() - started_s
             if now_s >= next_scan_s:
                 alive, cost_s = self._rescan(now_s)
                 next_scan_s = now_s + min(cost_s / _SCAN_SHARE, _LONGEST_SCAN_S)
             self._take(now_s)
-            if told or not alive or now_s >= longest_s:
+            if stopped or not alive or now_s >= longest_s:
                 break
             spent_s = time.perf_counter() - started_s
-            told = until.wait(self._interval_s - spent_s % self._interval_s)
+            stopped = until.wait(self._interval_s - spent_s % self._interval_s)
         if len(self._samples.times_s) == 1:  # it ended at once
             self._take(time.perf_counter() - started_s)
 
@@ -118,7 +118,7 @@ class ConsumptionSampler:
         self._samples.add(now_s, cpu_s, self._network.read(), gpus)
 
     def _rescan(self, now_s: float) -> tuple[bool, float]:
-        """Look for new processes; whether any of the first is left, and the seconds that looking took."""
+        """Search for new processes; return whether any of the first is left, and the seconds of the search."""
         began_s = time.thread_time()
         alive = self._processes.rescan()
         self._network.follow(self._processes.clocks)
@@ -151,44 +151,44 @@ class ConsumptionSampler:
 
     def _list_warnings(self, *, over_loopback: bool) -> Iterator[PredictionWarning]:
         if self._full:
-            most = f"{_MOST_SAMPLES:,} samples, as many as are kept; a longer --interval reaches further"
+            most = f"{_MOST_SAMPLES:,} samples is the limit; use a longer --interval for longer jobs"
             seconds = _MOST_SAMPLES * self._interval_s
-            yield build_warning("truncated", f"Only the first {seconds:g} s were looked at: {most}.", seconds=seconds)
+            yield build_warning("truncated", f"Only the first {seconds:g} s were sampled: {most}.", seconds=seconds)
         if not self._network.known:
             yield build_warning(
                 "network-unknown",
-                "The network of these processes could not be looked at, because they are not yours or had ended: "
-                "what they sent and received is not known.",
+                "The network of these processes could not be read, because they are not yours or had ended: "
+                "sent and received bytes are unknown.",
             )
         if over_loopback:
             yield build_warning(
                 "network-loopback",
-                "Next to nothing but the loopback moved bytes: what is sent and received stayed on this machine, "
-                "and has no link.",
+                "Only the loopback moved a significant number of bytes: what is sent and received stayed on this "
+                "machine and did not use a network link.",
             )
         if self._network.shared:
             yield build_warning(
                 "network-shared",
-                "The network may be the machine's own: bytes of other processes on it are counted, too.",
+                "The network may be shared by the whole machine: bytes of other processes are included.",
             )
         if self._gpus and not self._samples.has_gpus:
             yield build_warning(
                 "gpu-unknown",
-                "GPUs were used, but their driver does not tell how busy they are: compute is of CPU cores.",
+                "GPUs were used, but their driver does not report how busy they are: compute is that of CPU cores.",
             )
         elif not self._samples.has_gpus:
             yield build_warning(
                 "no-gpu",
-                "No GPU was used: compute is of CPU cores, and nothing stands in for the GPU's memory interface.",
+                "No GPU was used: compute is that of CPU cores, and there is no GPU memory interface.",
             )
 
 
 @dataclass(slots=True)
 class _Processes:
-    """Some processes and their descendants, by the clock of the CPU time of each.
+    """Some processes and their descendants, with the CPU clock of each.
 
-    What those used that have ended is known as they were last seen, and from what parents were told that waited for
-    them: all of it, those included that were never seen, but in ticks.
+    The CPU time of ended processes is known from the last reading, and from parents that waited for them: the latter
+    includes processes that were never found, but is counted in ticks.
     """
 
     roots: tuple[int, ...]
@@ -196,26 +196,26 @@ class _Processes:
     seen: set[int] = field(default_factory=set)
     most: int = 0
     _last_ns: dict[int, int] = field(default_factory=dict)
-    _gone_s: float = 0.0  # of those that have ended
-    _ticked_s: float = 0.0  # of that, what only parents told
-    _before_ns: int = 0  # what all had used when we came
+    _gone_s: float = 0.0  # of ended processes
+    _ticked_s: float = 0.0  # the part of it that only parents report
+    _before_ns: int = 0  # used by all when sampling started
     _waited_before_s: float = 0.0
-    _scanned: bool = False  # since it was last read
-    _asked_s: float = field(default_factory=time.perf_counter)  # when parents were last asked
-    _told_s: float = field(default_factory=time.perf_counter)  # and when they last told something new
+    _scanned: bool = False  # since the clocks were last read
+    _read_at_s: float = field(default_factory=time.perf_counter)  # when parents were last read
+    _changed_s: float = field(default_factory=time.perf_counter)  # when parents last reported a change
     _late: list[tuple[float, float]] = field(default_factory=list)
 
     def read_s(self) -> float:
-        """CPU time of all of them since we came."""
+        """Return the CPU time of all processes since sampling started."""
         if self._read_clocks() or self._scanned:
             waited_s = self._read_waited_s()
-            self._read_clocks()  # again: of what ended meanwhile, nothing is counted twice
+            self._read_clocks()  # again, so that processes that ended meanwhile are not counted twice
             self._learn_waited(waited_s)
             self._scanned = False
         return (sum(self._last_ns.values()) - self._before_ns) / 1e9 + self._gone_s
 
     def _read_clocks(self) -> bool:
-        """Look at all of them; whether some have ended."""
+        """Read the clocks of all processes; return whether some have ended."""
         living = len(self.clocks)
         for pid, clock in list(self.clocks.items()):
             try:
@@ -232,24 +232,24 @@ class _Processes:
     def _learn_waited(self, waited_s: float) -> None:
         now_s = time.perf_counter()
         if waited_s > self._gone_s:
-            since_s = max(now_s - self._asked_s, _WHOLE_TICKS_S)
-            self._late.append((min(since_s, now_s - self._told_s), waited_s - self._gone_s))
+            since_s = max(now_s - self._read_at_s, _WHOLE_TICKS_S)
+            self._late.append((min(since_s, now_s - self._changed_s), waited_s - self._gone_s))
             self._ticked_s += waited_s - self._gone_s
-            self._gone_s, self._told_s = waited_s, now_s
-        self._asked_s = now_s
+            self._gone_s, self._changed_s = waited_s, now_s
+        self._read_at_s = now_s
 
     @property
     def ticked_share(self) -> float:
-        """Of what was used, what only parents told."""
+        """The share of used CPU time that only parents report."""
         return self._ticked_s / max(self.read_s(), 1e-9)
 
     def take_late(self) -> list[tuple[float, float]]:
-        """What was found since that was used before: in how many seconds until now, and how much."""
+        """Return CPU time found late: the number of seconds until now in which it was used, and its amount."""
         late, self._late = self._late, []
         return late
 
     def rescan(self) -> bool:
-        """Find those that were born since; whether any of the first ones lives."""
+        """Find new processes; return whether any of the first lives."""
         waiting, found = [*self.roots, *self.clocks], set[int]()
         while waiting:
             pid = waiting.pop()
@@ -280,7 +280,7 @@ class _Processes:
 
 
 def require_processes(pids: Collection[int]) -> None:
-    """See that each of them runs.
+    """Check that each process exists.
 
     Raises:
         NotFoundError: if one does not.
@@ -309,7 +309,7 @@ def _find_cpus(pid: int) -> set[int]:
 
 @dataclass(slots=True)
 class _Samples:
-    """Totals so far at each moment, as numbers in a row: hours of them fit."""
+    """Totals at each time, in compact arrays: hours of them fit in memory."""
 
     times_s: "array[float]" = field(default_factory=lambda: array("d"))
     _cpu_s: "array[float]" = field(default_factory=lambda: array("d"))
@@ -328,7 +328,7 @@ class _Samples:
             column.append(figure)
 
     def spread(self, cpu_s: float, *, since_s: float, until_s: float) -> None:
-        """Lay CPU time that was only found at the end of a stretch of time evenly over it."""
+        """Distribute CPU time that was found at the end of an interval evenly over it."""
         for place in range(len(self.times_s) - 1, -1, -1):
             if self.times_s[place] <= since_s:
                 break
@@ -351,7 +351,7 @@ class _Samples:
         return self._level(2)
 
     def choose_network(self) -> tuple[Series, Series, bool]:
-        """Sent, received, and whether that is of the loopback, because the others moved next to nothing."""
+        """Return sent, received, and whether these are of the loopback, because the others moved almost nothing."""
         moved = [column[-1] - column[0] for column in self._network]
         over_loopback = sum(moved[2:]) > 0 and sum(moved[:2]) < _LITTLE * sum(moved[2:])
         sent, received = self._network[2:] if over_loopback else self._network[:2]
@@ -362,7 +362,7 @@ class _Samples:
         return Series(times_s=times_s, values=np.maximum(np.diff(np.array(totals)), 0.0) / np.diff(times_s))
 
     def _level(self, column: int) -> Series | None:
-        """What was told at the end of each stretch of time is of that stretch."""
+        """Return levels: a value read at the end of an interval applies to it."""
         return (
             Series(times_s=np.array(self.times_s), values=np.array(self._gpus[column])[1:]) if self.has_gpus else None
         )

@@ -1,4 +1,4 @@
-"""Bytes that a process's network sends and receives, as the kernel counts them for its network namespace."""
+"""Counts bytes of network namespaces, and the load of other processes."""
 
 import contextlib
 import os
@@ -12,12 +12,12 @@ from foretell.measure.procfs import TICKS_PER_S, find_stat, find_text, pids
 
 _MOST_NAMED = 3
 _LEAST_NAMED = 0.02  # cores
-_LEAST_S = 0.2  # in which the kernel counts ticks enough to tell shares
+_LEAST_S = 0.2  # in which the kernel counts enough ticks for shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadWatch:
-    """How busy some CPUs, and each process, were when it was made."""
+    """How busy some CPUs, and each process, were at its construction."""
 
     cpus: frozenset[int]
     busy_s: float
@@ -32,9 +32,9 @@ class LoadWatch:
         return cls(cpus=frozenset(cpus), busy_s=busy_s, stolen_s=stolen_s, processes=seconds, at_s=time.perf_counter())
 
     def finish(self, *, job_cpu_s: float, job_pids: Collection[int]) -> Load:
-        """What others had of these CPUs since, on average; nothing where that is too short to tell.
+        """Return what other processes used of these CPUs since then, on average; ``None`` if the time is too short.
 
-        ``job_cpu_s`` is what the job used of them.
+        ``job_cpu_s`` is the job's own CPU time on them.
         """
         now = LoadWatch.start(self.cpus)
         seconds = now.at_s - self.at_s
@@ -57,7 +57,7 @@ class LoadWatch:
 
 
 def _read_busy(cpus: Collection[int]) -> tuple[float, float]:
-    """Seconds since boot for which these CPUs worked, and for which they were stolen."""
+    """Return the seconds since boot in which these CPUs worked, and in which they were stolen."""
     wanted = {f"cpu{cpu}".encode() for cpu in cpus}
     busy = stolen = 0
     for line in (find_text("/proc/stat") or b"").splitlines():
@@ -74,28 +74,28 @@ def _find_name(pid: int) -> str:
 
 
 _LARGEST, _HALF_A_PAGE = 1 << 16, 1 << 11
-_RECEIVED, _SENT = 0, 8  # places in a line of net/dev, after the interface's name
+_RECEIVED, _SENT = 0, 8  # columns of a line of net/dev, after the name of the interface
 _LOOPBACK = b"lo"
 _INTERFACES = Path("/sys/class/net")
-_FIRST = 1  # the process that is always there
-_HIDDEN = 0  # the number of a namespace that is not ours to know
+_FIRST = 1  # the process that always exists
+_HIDDEN = 0  # the id of a namespace that is not readable
 
-Counts = tuple[int, int, int, int]  # sent and received by all interfaces but the loopback, the same by it
+Counts = tuple[int, int, int, int]  # sent and received by all interfaces except the loopback, and by the loopback
 
 
 @dataclass(slots=True)
 class NetworkCounter:
-    """Reads the counters of the namespaces that some processes are in, from when each came there until it left."""
+    """Reads the counters of the namespaces of some processes, from when each entered until it left."""
 
-    _open: dict[int, "_Namespace"] = field(default_factory=dict)  # by its number
-    _counted: Counts = (0, 0, 0, 0)  # in namespaces that were left, less what others had counted when they were entered
+    _open: dict[int, "_Namespace"] = field(default_factory=dict)  # by id
+    _counted: Counts = (0, 0, 0, 0)  # in namespaces that were left, minus the counts when they were entered
     known: bool = False  # whether there is anything to read
-    shared: bool = False  # whether one may be the machine's own, in which everybody's bytes are counted
+    shared: bool = False  # whether one may be the machine's own, which counts the bytes of all processes
 
     def follow(self, pids: Iterable[int]) -> None:
-        """Read the namespaces that these processes are in now, and no others.
+        """Read only the namespaces that these processes are in now.
 
-        A process that has ended or is not ours to look at is passed over; where none is left, all stays as it is.
+        Processes that have ended or are not readable are skipped; if none is left, nothing changes.
         """
         now = dict(_find_namespaces(pids))
         hidden = len(now) > 1 and now.pop(_HIDDEN, None) is not None  # most likely one of the others
@@ -113,14 +113,14 @@ class NetworkCounter:
         self.shared = self.known and (machines == _HIDDEN or bool(seen))
 
     def _enter(self, number: int, *, pid: int) -> None:
-        with contextlib.suppress(OSError):  # it ended since
+        with contextlib.suppress(OSError):  # it has ended
             descriptor = os.open(f"/proc/{pid}/net/dev", os.O_RDONLY | os.O_CLOEXEC)
             parts = _find_parts() if number == _find_namespace(os.getpid()) else frozenset[bytes]()
             self._open[number] = _Namespace(descriptor=descriptor, parts=parts)
             self._counted = _add(self._counted, self._open[number].read(), sign=-1)
 
     def read(self) -> Counts:
-        """Bytes so far."""
+        """Return the bytes so far."""
         total = self._counted
         for namespace in self._open.values():
             total = _add(total, namespace.read())
@@ -144,7 +144,7 @@ class _Namespace:
         for line in self._read_all().splitlines()[2:]:
             name, _, text = line.partition(b":")
             fields = text.split()
-            if len(fields) <= _SENT:  # the rest of a line that grew by a digit since the page before it was read
+            if len(fields) <= _SENT:  # the rest of a line that grew by a digit since the previous page was read
                 continue
             if name.strip() == _LOOPBACK:
                 loop_received += int(fields[_RECEIVED])
@@ -155,7 +155,7 @@ class _Namespace:
         return sent, received, loop_sent, loop_received
 
     def _read_all(self) -> bytes:
-        """The kernel gives about a page at once, some thirty interfaces."""
+        """Read the whole file; the kernel returns about a page at once, some thirty interfaces."""
         text = more = os.pread(self.descriptor, _LARGEST, 0)
         while len(more) > _HALF_A_PAGE:
             more = os.pread(self.descriptor, _LARGEST, len(text))
@@ -172,26 +172,26 @@ def _add(counts: Counts, others: Counts, *, sign: int = 1) -> Counts:
 
 
 def _find_namespaces(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Namespaces by their numbers, each with a process in it."""
+    """Return namespaces by id, each with a process in it."""
     for pid in pids:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             yield _find_namespace(pid), pid
 
 
 def _find_namespace(pid: int) -> int:
-    """The number of a process's network namespace."""
+    """Return the id of a process's network namespace."""
     try:
         return Path(f"/proc/{pid}/ns/net").stat().st_ino
     except PermissionError:
         return _HIDDEN
     except FileNotFoundError:
-        if pid == _FIRST:  # it lives, but /proc may hide all that is not ours
+        if pid == _FIRST:  # it lives, but /proc may hide processes of others
             return _HIDDEN
         raise
 
 
 def _find_parts() -> frozenset[bytes]:
-    """Interfaces that are parts of others (of a bond or a bridge), which count the same bytes again."""
+    """Return interfaces that are parts of others (of a bond or a bridge), which count the same bytes again."""
     with contextlib.suppress(OSError):
         return frozenset(os.fsencode(each.name) for each in _INTERFACES.iterdir() if (each / "master").exists())
     return frozenset()

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: which there are, and how busy and full they are."""
+"""Lists NVIDIA GPUs and samples their utilisation and memory."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -20,7 +20,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """What a run's GPUs do at one moment: mean utilisation as a fraction, memory in use on all of them."""
+    """A sample of a run's GPUs: mean utilisation as a fraction, used memory of all of them."""
 
     utilisation: float
     memory_bytes: int
@@ -28,7 +28,7 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLoad:
-    """What some GPUs do: means of how busy they and their memory interfaces are, and all memory in use."""
+    """A sample of some GPUs: mean utilisation of them and of their memory interfaces, and all used memory."""
 
     utilisation: float
     interface: float
@@ -36,7 +36,7 @@ class GpuLoad:
 
 
 def find_gpus() -> tuple[Gpu, ...]:
-    """The GPUs that ``CUDA_VISIBLE_DEVICES`` leaves us; none where NVML does not load."""
+    """Return the GPUs in ``CUDA_VISIBLE_DEVICES``; none if NVML does not load."""
     gpus = _all_gpus()
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
@@ -51,7 +51,7 @@ def _names(word: str, index: int, gpu: Gpu) -> bool:
 
 @cache
 def _all_gpus() -> tuple[Gpu, ...]:
-    import pynvml  # slow to import, and asked for only where something is run
+    import pynvml  # slow to import, and only needed to run commands
 
     try:
         pynvml.nvmlInit()
@@ -66,11 +66,11 @@ def _describe(nvml: Any, index: int) -> Gpu:
 
 
 def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value  # older drivers' bindings give bytes
+    return value.decode() if isinstance(value, bytes) else value  # bindings of older drivers return bytes
 
 
 def sample_gpus(gpus: Sequence[Gpu], *, pids: Collection[int]) -> GpuSample | None:
-    """What these processes make of these GPUs, which are theirs alone; ``None`` if it cannot be told."""
+    """Return the usage of these GPUs, which only these processes use; ``None`` if unknown."""
     if not gpus:
         return None
     import pynvml
@@ -85,7 +85,7 @@ def sample_gpus(gpus: Sequence[Gpu], *, pids: Collection[int]) -> GpuSample | No
 
 
 def find_used_gpus(gpus: Sequence[Gpu], *, pids: Collection[int]) -> tuple[Gpu, ...]:
-    """Those on which these processes compute; all that anybody computes on, where NVML knows other pids than we do."""
+    """Return the GPUs on which these processes compute; all busy ones if NVML's pids differ from ours."""
     import pynvml
 
     try:
@@ -99,7 +99,7 @@ def find_used_gpus(gpus: Sequence[Gpu], *, pids: Collection[int]) -> tuple[Gpu, 
 
 
 def read_load(gpus: Sequence[Gpu], *, pids: Collection[int]) -> GpuLoad | None:
-    """What these processes make of these GPUs now; ``None`` if it cannot be told."""
+    """Return the current usage of these GPUs by these processes; ``None`` if unknown."""
     import pynvml
 
     try:
@@ -119,5 +119,5 @@ def _memory(nvml: Any, gpu: Gpu, pids: Collection[int]) -> int:
     mine = [process.usedGpuMemory for process in processes if process.pid in pids]
     if mine and None not in mine:
         return sum(mine)
-    # In a container NVML speaks of the host's pids; the GPU is ours alone, so all that is used on it is ours.
+    # In a container NVML reports the host's pids; the GPU is exclusive, so all of its used memory is ours.
     return int(nvml.nvmlDeviceGetMemoryInfo(gpu.handle).used) if processes else 0

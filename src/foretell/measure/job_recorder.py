@@ -1,4 +1,4 @@
-"""A probe that keeps what it sees of a job in the run's directory, while the job runs and when it has ended."""
+"""Records the usage of a job in its run directory, while it runs and when it has ended."""
 
 import contextlib
 import os
@@ -15,12 +15,12 @@ from foretell.measure.machine import detect_machine
 from foretell.measure.process_tree import TreeProbe
 
 _FIRST_RECORD_S, _LONGEST_BETWEEN_S = 1.0, 60.0
-_PATIENCE_S = 10.0  # with a node that does not say what it is, when the command has ended
-_BETWEEN = 0.25  # of the time it took so far: killed, a short job loses no more of its end than a long one
+_PATIENCE_S = 10.0  # for the description of the node, when the command has ended
+_BETWEEN = 0.25  # share of the elapsed time: a killed job loses no larger share of its end if it is short
 
 
 class JobRecorder(TreeProbe):
-    """Measures a command's process tree and keeps a :class:`Sample` of it in the run's directory."""
+    """Measures a command's process tree and writes a :class:`Sample` of it to the run's directory."""
 
     def __init__(self, child: Child) -> None:
         super().__init__(child.follow)
@@ -30,14 +30,14 @@ class JobRecorder(TreeProbe):
         self._next_s = _FIRST_RECORD_S
         self._warned = False
         self._machine = Machine()
-        self._asking = threading.Thread(target=self._ask, daemon=True)  # GPU drivers may take seconds to answer
+        self._asking = threading.Thread(target=self._ask, daemon=True)  # GPU drivers may take seconds to respond
 
     def _ask(self) -> None:
         self._gpus = find_gpus()
         self._machine = detect_machine()
 
     def record(self) -> None:
-        """Sample it to its end, and keep the last word on it.
+        """Sample the command to its end, and write the final record.
 
         Raises:
             OSError: if the record cannot be written.
@@ -51,7 +51,7 @@ class JobRecorder(TreeProbe):
 
     def _sample(self) -> None:
         super()._sample()
-        if self.memory_bytes:  # none is left of a process that has ended
+        if self.memory_bytes:  # no memory is left of a process that has ended
             self._memory.add(self.elapsed_s, self.memory_bytes)
         if self.gpu is not None:
             self._gpus_over_time.add(self.elapsed_s, self.gpu.utilisation, self.gpu.memory_bytes)
@@ -60,7 +60,7 @@ class JobRecorder(TreeProbe):
         if self.elapsed_s < self._next_s and self._child.warned == self._warned:
             return
         self._warned = self._child.warned
-        with contextlib.suppress(OSError):  # the last word may find room again
+        with contextlib.suppress(OSError):  # the disk may have space again at the end
             self._write(self.usage)
         self._next_s = self.elapsed_s + min(max(_BETWEEN * self.elapsed_s, _FIRST_RECORD_S), _LONGEST_BETWEEN_S)
 

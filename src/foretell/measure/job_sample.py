@@ -1,4 +1,4 @@
-"""What the sampler leaves of a job in its directory: what was used, on which machine, memory and GPUs over time."""
+"""The sample of a job in its run directory: usage, machine, memory and GPUs over time."""
 
 import json
 import os
@@ -18,7 +18,7 @@ Point = tuple[float, ...]
 
 @dataclass(slots=True)
 class Series:
-    """Values over time in so few points that they can be kept: each has the largest values of its stretch of time."""
+    """Values over time in a limited number of points; each has the largest values of its interval."""
 
     points: list[Point] = field(default_factory=list)
     _width_s: float = _FIRST_WIDTH_S
@@ -32,20 +32,20 @@ class Series:
                 self._merge(point)
 
     def _merge(self, point: Point) -> None:
-        if not self.points or self._stretch(self.points[-1]) != self._stretch(point):
+        if not self.points or self._interval(self.points[-1]) != self._interval(point):
             self.points.append(point)
             return
         last = self.points[-1]
         at_s = point[0] if point[1] > last[1] else last[0]
         self.points[-1] = (at_s, *map(max, last[1:], point[1:]))
 
-    def _stretch(self, point: Point) -> int:
+    def _interval(self, point: Point) -> int:
         return int(point[0] / self._width_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What the sampler saw of a job.
+    """What the sampler measured in a job.
 
     ``memory`` is seconds and bytes of the whole tree, ``gpus`` seconds, mean utilisation and bytes on all of them.
     """
@@ -58,7 +58,7 @@ class Sample:
 
 
 def write_sample(directory: Path, sample: Sample) -> None:
-    """Keep it in the run's directory, whole or not at all.
+    """Write the sample to the run's directory, atomically.
 
     Raises:
         OSError: if it cannot be written.
@@ -76,7 +76,7 @@ def write_sample(directory: Path, sample: Sample) -> None:
 
 
 def find_sample(directory: Path) -> Sample | None:
-    """What a sampler left in a run's directory; ``None`` if nothing that can be read."""
+    """Return the sample in a run's directory; ``None`` if there is none that can be read."""
     try:
         record = json.loads((directory / SAMPLE).read_text("utf-8"))
         return from_record(

@@ -1,4 +1,4 @@
-"""Facts of this machine and of the processes on it."""
+"""Facts about this machine and its processes."""
 
 import contextlib
 import hashlib
@@ -28,7 +28,7 @@ _LOAD_WINDOW_S = 0.5
 
 
 def detect_machine() -> Machine:
-    """What this process may use of the machine it is on; what cannot be found out stays unset. Never fails."""
+    """Return what this process may use of this machine; unknown facts stay unset. Never fails."""
     cpus = os.sched_getaffinity(0)
     gpus = find_gpus()
     return Machine(
@@ -51,12 +51,12 @@ def _find_figures(*, cores: int) -> dict[str, float]:
     bench = find_bench()
     figures = {} if bench is None else bench.figures
     if bench is not None and bench.cores != cores:
-        del figures["bench_cores_s"]  # it tells how those cores do side by side, not how others do
+        del figures["bench_cores_s"]  # it measures these cores together, not others
     return figures
 
 
 def find_bench() -> Bench | None:
-    """What was kept of this machine's bench; ``None`` if nothing usable was. Never fails."""
+    """Return the stored benchmark of this machine; ``None`` if there is no valid one. Never fails."""
     with contextlib.suppress(ValueError, TypeError, AttributeError, RuntimeError):  # RuntimeError: no home folder
         bench = from_record(Bench, json.loads(find_text(str(_bench_path())) or b"{}"))
         usable = all(math.isfinite(figure) and figure > 0 for figure in bench.figures.values())
@@ -65,7 +65,7 @@ def find_bench() -> Bench | None:
 
 
 def save_bench(bench: Bench) -> None:
-    """Keep this machine's bench for :func:`find_bench`, whole or not at all.
+    """Store this machine's benchmark for :func:`find_bench`, atomically.
 
     Raises:
         OutputError: if it cannot be written.
@@ -80,10 +80,10 @@ def save_bench(bench: Bench) -> None:
 
 
 def make_bench_folder() -> Path:
-    """The folder benches are kept in.
+    """Return the folder of benchmarks, which is created.
 
     Raises:
-        OutputError: if it cannot be made or written to.
+        OutputError: if it cannot be created or written to.
     """
     folder = _bench_path().parent
     try:
@@ -100,7 +100,7 @@ def _explain_unwritable(path: Path, exc: OSError) -> str:
 
 
 def _bench_path() -> Path:
-    """Named after what stays the same at each boot: several machines may share a home folder."""
+    """Return a path that depends on facts that stay the same after a reboot: machines may share a home folder."""
     facts = [socket.gethostname(), find_cpu_model(), os.cpu_count(), platform.machine()]
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     return _cache_folder() / "machines" / f"{name}.json"
@@ -113,7 +113,7 @@ def _cache_folder() -> Path:
 
 
 def find_cpu_model() -> str:
-    """The processor's name; empty if it cannot be found out."""
+    """Return the processor's name; empty if unknown."""
     for line in (find_text("/proc/cpuinfo") or b"").decode(errors="replace").splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "cpu model", "Model"):
@@ -129,7 +129,7 @@ def _cpu_mhz() -> float | None:
 
 
 def group_cpus(cpus: Collection[int]) -> list[tuple[int, ...]]:
-    """These CPUs by the physical core they are threads of."""
+    """Return these CPUs by physical core."""
     groups = {tuple(sorted(_siblings(cpu) & set(cpus))) for cpu in cpus}
     return sorted(groups)
 
@@ -147,9 +147,9 @@ def _parse_cpu_list(text: str) -> Iterator[int]:
 
 
 def current_load() -> float:
-    """Cores that others keep busy, of those this process may use; takes half a second.
+    """Return the cores that other processes use, of those this process may use; takes half a second.
 
-    Children of this process count as others: ask before they start.
+    Children of this process count as others, so call it before they start.
     """
     before, own_before, started = read_busy_s(), time.process_time(), time.perf_counter()
     time.sleep(_LOAD_WINDOW_S)
@@ -158,7 +158,7 @@ def current_load() -> float:
 
 
 def read_busy_s() -> float:
-    """Seconds since boot for which the CPUs this process may use were busy, or taken by another virtual machine."""
+    """Return the seconds since boot in which the CPUs this process may use were busy or stolen."""
     wanted = {f"cpu{cpu}".encode() for cpu in os.sched_getaffinity(0)}
     lines = (line.split() for line in (find_text("/proc/stat") or b"").splitlines())
     return sum(_busy_ticks(fields) for fields in lines if fields and fields[0] in wanted) / TICKS_PER_S
@@ -170,12 +170,12 @@ def _busy_ticks(fields: list[bytes]) -> int:
 
 
 def build_owner() -> Owner:
-    """This process, for others to tell later whether it still lives."""
+    """Return the identity of this process, by which others can check whether it is alive."""
     return _build_owner(os.getpid())
 
 
 @cache
-def _build_owner(pid: int) -> Owner:  # by pid, so that a forked child is somebody else
+def _build_owner(pid: int) -> Owner:  # by pid, so that a forked child has another identity
     stat = find_stat(pid)
     assert stat is not None
     return Owner(
@@ -188,7 +188,7 @@ def _boot_id() -> str:
 
 
 def is_alive(owner: Owner) -> bool | None:
-    """Whether that process still runs; ``None`` if it is on another host, where we cannot look."""
+    """Return whether that process is alive; ``None`` if it is on another host."""
     if owner.hostname != socket.gethostname():
         return None
     stat = find_stat(owner.pid)
@@ -201,10 +201,10 @@ def is_alive(owner: Owner) -> bool | None:
 
 
 def kill_leftovers(run_id: str, *, run_directory: str | Path | None = None) -> int:
-    """Kill every process an earlier start of this run left behind; how many there were.
+    """Kill every process that an earlier attempt of this run left; return how many there were.
 
-    They are known by their environment. Run ids are the same in every store, so name the run's directory where
-    another store on this machine may be at the same run.
+    They are recognized by their environment. Run ids are the same in every store, so pass the run's directory if
+    another store on this machine may make the same run.
     """
     marks = {os.fsencode(f"{RUN_ID}={run_id}")}
     if run_directory is not None:
@@ -213,10 +213,10 @@ def kill_leftovers(run_id: str, *, run_directory: str | Path | None = None) -> i
 
 
 def kill_abandoned(run_id: str, owner: Owner, *, without_lock: bool) -> int:
-    """Kill what an owner that has died left of this run; how many processes there were.
+    """Kill the processes that a dead owner left of this run; return how many there were.
 
-    A store may say of anybody that they have died. So processes are spared in whose own run folder a process that
-    lives holds the lock; and, unless ``without_lock``, those whose folder has no lock to tell.
+    A store may claim this of any process. So processes are spared if a live process holds the lock of their run
+    folder; and, unless ``without_lock``, if their folder has no lock.
     """
     marks = {os.fsencode(f"{RUN_ID}={run_id}"), os.fsencode(f"{OWNER}={owner.token}")}
 
@@ -235,7 +235,7 @@ def _is_folder_locked(environment: Collection[bytes]) -> bool | None:
 
 def _kill(marks: set[bytes], is_left: Callable[[Collection[bytes]], bool]) -> int:
     killed: set[int] = set()
-    while found := set(_find_marked(marks, is_left)) - killed:  # again, for those born while we looked
+    while found := set(_find_marked(marks, is_left)) - killed:  # again, for processes started meanwhile
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -251,5 +251,5 @@ def _find_marked(marks: set[bytes], is_left: Callable[[Collection[bytes]], bool]
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether it is this process or one it was started by: Foretell may itself be what a run runs."""
+    """Return whether it is this process or an ancestor: Foretell may itself be the command of a run."""
     return pid == os.getpid() or any(parent.pid == pid for parent in psutil.Process().parents())

@@ -1,4 +1,4 @@
-"""How long this machine takes for fixed work: on one core, on all of them, in memory and on disk."""
+"""Measures how long this machine takes for fixed work: on one core, on all cores, in memory and on disk."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ from foretell.measure.machine import find_cpu_model, read_busy_s
 
 _BLOCK_BYTES = 1 << 20
 _FEWEST_REPEATS = 3
-_BUSY_CORES = 0.3  # used by others, above which measurements suffer...
+_BUSY_CORES = 0.3  # used by other processes, above which measurements suffer...
 _BUSY_SHARE = 0.05  # ...but on a large node some of its cores may be
 _LARGEST_SPREAD = 0.1
 _NAMES = {"bench_core_s": "one core", "bench_cores_s": "all cores", "bench_memory_s": "memory"}
@@ -30,7 +30,7 @@ _NAMES = {"bench_core_s": "one core", "bench_cores_s": "all cores", "bench_memor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """How much is done in one repeat. Figures of other amounts than :data:`FULL_WORK` are only good for tests."""
+    """The amount of work in one repeat. Results of other amounts than :data:`FULL_WORK` are only useful for tests."""
 
     rounds: int
     array_bytes: int
@@ -43,11 +43,11 @@ FULL_WORK = Work(rounds=50, array_bytes=1 << 26, sweeps=30, file_bytes=1 << 25)
 
 
 def measure_bench(work: Work = FULL_WORK, *, repeats: int = 5) -> Bench:
-    """The medians of several repeats, each of all four kinds of work: what disturbs one repeat disturbs no median."""
+    """Return the medians of several repeats of all four kinds of work; a disturbed repeat does not change them."""
     cores = len(os.sched_getaffinity(0))
     tasks = _build_tasks(work, cores=cores)
     for task in tasks.values():
-        task()  # clocks rise, libraries load, memory is touched
+        task()  # warm-up: clock rates rise, libraries load, memory is touched
     busy_s, own_s, started = read_busy_s(), time.process_time(), time.perf_counter()
     rows = [{name: task() for name, task in tasks.items()} for _ in range(repeats)]
     others_s = (read_busy_s() - busy_s) - (time.process_time() - own_s)
@@ -75,7 +75,7 @@ def measure_bench(work: Work = FULL_WORK, *, repeats: int = 5) -> Bench:
 
 
 def compute_spread(values: Sequence[float]) -> float:
-    """How far the middle half of the values lies apart, as a share of their median."""
+    """Return the interquartile range of the values as a share of their median."""
     low, median, high = np.percentile(values, [25, 50, 75])
     return float((high - low) / median)
 
@@ -83,17 +83,17 @@ def compute_spread(values: Sequence[float]) -> float:
 def list_bench_warnings(
     *, busy_cores: float, cores: int, spread: Mapping[str, float], repeats: int
 ) -> tuple[PredictionWarning, ...]:
-    """Why the figures should not be used. Disks vary by nature; their spread is shown, but is no reason."""
+    """Return why the results should not be used. The spread of disks is usual and only shown."""
     found = []
     if busy_cores > max(_BUSY_CORES, _BUSY_SHARE * cores):
-        text = f"others kept {busy_cores:.1f} of {cores} cores busy"
+        text = f"other processes used {busy_cores:.1f} of {cores} cores"
         found.append(build_warning("busy-machine", text, busy_cores=busy_cores, cores=cores))
     if repeats < _FEWEST_REPEATS:
-        text = f"from {repeats} repeats nobody can tell how they spread; make {_FEWEST_REPEATS} or more"
+        text = f"{repeats} repeats are too few to measure their spread; use {_FEWEST_REPEATS} or more"
         found.append(build_warning("few-repeats", text, repeats=repeats, needed=_FEWEST_REPEATS))
     found += [
         build_warning(
-            "unsteady-repeats", f"the repeats on {words} lie {spread[name]:.0%} apart", figure=name, spread=spread[name]
+            "unsteady-repeats", f"the repeats on {words} differ by {spread[name]:.0%}", figure=name, spread=spread[name]
         )
         for name, words in _NAMES.items()
         if spread[name] > _LARGEST_SPREAD
@@ -102,7 +102,7 @@ def list_bench_warnings(
 
 
 def _describe_software() -> str:
-    """What does the work beside the machine."""
+    """Return the versions of the software that does the work."""
     versions = {"Python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__}
     return ", ".join(f"{name} {version}" for name, version in (versions | {"zlib": zlib.ZLIB_RUNTIME_VERSION}).items())
 
@@ -124,7 +124,7 @@ def _time(task: Callable[[], None]) -> float:
 
 
 def _time_side_by_side(task: Callable[[], None], count: int) -> float:
-    """Until all have ended. Threads will do: every part of the work is long, and lets go of Python's lock."""
+    """Return the seconds until all have ended. Threads suffice: every part of the work is long and releases the GIL."""
     with ThreadPoolExecutor(count) as pool:
         started = time.perf_counter()
         for done in [pool.submit(task) for _ in range(count)]:
@@ -133,10 +133,10 @@ def _time_side_by_side(task: Callable[[], None], count: int) -> float:
 
 
 class _Compute:
-    """A mix in about equal parts: Fourier transforms, running sums, searches, compression, hashing.
+    """A mix in about equal parts: Fourier transforms, cumulative sums, searches, compression, hashing.
 
-    None of it is done by what some processors have special instructions for and others lack (matrix products, SHA),
-    nor by a library that starts threads of its own. Each call takes about a millisecond, in memory it has already.
+    It does not use work for which some processors have special instructions and others do not (matrix products, SHA),
+    nor libraries that start their own threads. Each call takes about a millisecond, in memory that is allocated before.
     """
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class _Memory:
 
 
 def _time_disk(size: int) -> float:
-    """To write a file to the disk of the temporary folder and to read it back; ``nan`` if that cannot be done."""
+    """Return the seconds to write and read a file in the temporary folder; ``nan`` if that fails."""
     block = np.random.default_rng(0).bytes(_BLOCK_BYTES)
     try:
         with tempfile.TemporaryFile(buffering=0) as file:

@@ -1,4 +1,4 @@
-"""Numbers a run reports of its own parts: from the lines it prints, or from a JSON file it writes."""
+"""Reads numbers that a run reports about its phases, from the lines it prints or from a JSON file."""
 
 import json
 import math
@@ -11,13 +11,13 @@ from typing import Any
 
 from foretell.core.app import Combine, Phase
 
-_LONGEST_LINE = 1 << 16  # what has no line breaks is read in pieces: logs can be gigabytes
+_LONGEST_LINE = 1 << 16  # text without line breaks is read in pieces, because logs can have gigabytes
 
 
 def read_phases(
     phases: Sequence[Phase], *, run_directory: Path, output: Path
 ) -> tuple[dict[str, float], tuple[str, ...]]:
-    """The number of each phase that could be read, and a plain sentence for each that could not."""
+    """Return the number of each phase that could be read, and a message for each that could not."""
     tallies = [_Tally(phase) for phase in phases]
     _read_lines([tally for tally in tallies if tally.phase.pattern is not None], output=output)
     for tally in tallies:
@@ -30,7 +30,7 @@ def read_phases(
 
 @dataclass(slots=True)
 class _Tally:
-    """The matches of one phase so far, combined as they come."""
+    """The matches of one phase so far, combined as they are read."""
 
     phase: Phase
     count: int = 0
@@ -50,7 +50,7 @@ class _Tally:
             return
         number = _to_number(found)
         if number is None:
-            self.complaint = f"{reprlib.repr(found)} in {place} is no finite number"
+            self.complaint = f"{reprlib.repr(found)} in {place} is not a finite number"
             return
         self.first = number if self.count == 1 else self.first
         self.last = number
@@ -100,7 +100,7 @@ def _compile(tally: _Tally) -> re.Pattern[str] | None:
     try:
         return re.compile(tally.phase.pattern)
     except (re.error, RecursionError, OverflowError) as exc:
-        tally.complaint = f"{tally.phase.pattern!r} is no regular expression: {exc}"
+        tally.complaint = f"{tally.phase.pattern!r} is not a regular expression: {exc}"
         return None
 
 

@@ -1,9 +1,9 @@
-"""What a whole process tree uses, from its start to its end, at almost no cost.
+"""Measures the usage of a whole process tree, at almost no cost.
 
-Exact where the kernel counts for us: when the first process has ended and before it is reaped, its I/O; on reaping it,
-CPU time, context switches and the largest process, all including every descendant that somebody waited for. What the
-kernel does not add up is sampled: memory of the whole tree at one moment (resident set sizes added, as Slurm does),
-CPU time of descendants nobody waits for, GPUs.
+Values that the kernel counts are exact: I/O, read after the first process has ended and before it is reaped; CPU time,
+context switches and the largest process, read on reaping; all including every descendant that was waited for. The rest
+is sampled: memory of the whole tree at one moment (the sum of resident set sizes, as Slurm does), CPU time of
+descendants that are not waited for, GPUs.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from foretell.measure.starter import Command, get_starter
 
 __all__ = ["Command", "CpuTotal", "Ending", "Limits", "Measurement", "ProcessProbe", "TreeProbe"]
 
-_CPU_SHARE = 0.0045  # of a core, for sampling one tree; the first millisecond is free, so that short runs are seen
+_CPU_SHARE = 0.0045  # share of a core for sampling; the first millisecond is free, so that short runs are sampled
 _FREE_CPU_S = 0.001
 _SHORTEST_PAUSE_S, _EARLY_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.02, 1.0
 _LONGEST_PAUSE_WITH_LIMIT_S = 0.1
@@ -42,7 +42,7 @@ class Ending(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When to end it. Past its time it is asked to end, then made to; past its memory it is killed."""
+    """Over the time limit, a process tree is terminated, then killed; over the memory limit, it is killed."""
 
     time_s: float | None = None
     memory_bytes: int | None = None
@@ -51,7 +51,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What came of a process: a negative exit code is a signal's number, ``sampling_s`` the CPU time it took us."""
+    """The usage of a process; a negative exit code is a signal, ``sampling_s`` the CPU time of the sampler."""
 
     usage: Usage
     exit_code: int
@@ -61,7 +61,7 @@ class Measurement:
 
 @dataclass(slots=True)
 class CpuTotal:
-    """CPU time of all processes that report to it, so that theirs can be told from that of others."""
+    """CPU time of all processes that are measured, to distinguish it from that of others."""
 
     total_s: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -72,9 +72,9 @@ class CpuTotal:
 
 
 class Process(Protocol):
-    """A process that was started, a zombie until it is reaped.
+    """A started process, a zombie until it is reaped.
 
-    ``started_s`` is by ``time.perf_counter``; the kernel counts ``inherited_bytes`` as its memory whatever it does.
+    ``started_s`` is by ``time.perf_counter``; the kernel counts ``inherited_bytes`` as its memory in any case.
     """
 
     @property
@@ -90,9 +90,9 @@ class Process(Protocol):
 
 
 class TreeProbe:
-    """Measures the process tree of what ``start`` gives; it neither limits nor ends anything.
+    """Measures the process tree of what ``start`` returns; it neither limits nor ends it.
 
-    ``start`` is given what to call with the seconds the process took, when it has ended.
+    ``start`` gets a function to call with the seconds that the process took, when it has ended.
     """
 
     def __init__(
@@ -114,22 +114,22 @@ class TreeProbe:
 
     @property
     def elapsed_s(self) -> float:
-        """For how long it runs now."""
+        """How long it has been running."""
         return time.perf_counter() - self._process.started_s
 
     @property
     def memory_bytes(self) -> int:
-        """What the tree held when it was looked at last."""
+        """Memory of the tree at the last sample."""
         return self._tree.resident_bytes
 
     @property
     def gpu(self) -> GpuSample | None:
-        """What the tree's GPUs did when they were looked at last."""
+        """GPU usage of the tree at the last sample."""
         return self._gpu.last
 
     @property
     def usage(self) -> Usage:
-        """What is known of it while it runs."""
+        """The usage so far."""
         return self._build_usage(
             elapsed_s=self.elapsed_s, cpu_s=self._tree.cpu_s, peak_memory_bytes=self._tree.peak_bytes or None
         )
@@ -140,7 +140,7 @@ class TreeProbe:
         while not self._exited.wait(self._pause_s()):
             self._sample()
             self._after_sample()
-            spent_s = time.thread_time() - started_s  # waking up included, which costs as much as looking
+            spent_s = time.thread_time() - started_s  # including waking up, which costs as much as a sample
             self._last_sampling_s, self._sampling_s = spent_s - self._sampling_s, spent_s
         self._sample()
         self._after_end()
@@ -151,10 +151,10 @@ class TreeProbe:
         self._exited.set()
 
     def _after_sample(self) -> None:
-        """What else is to be done each time it was looked at."""
+        """Called after each sample."""
 
     def _after_end(self) -> None:
-        """What is to be done before its pid can mean another process."""
+        """Called before the pid can be reused."""
 
     def _pause_s(self) -> float:
         elapsed_s = self.elapsed_s
@@ -209,13 +209,13 @@ class TreeProbe:
 
 
 class ProcessProbe(TreeProbe):
-    """Starts a command in a session of its own, measures its process tree, and holds it to its limits.
+    """Starts a command in its own session, measures its process tree, and enforces its limits.
 
     When the first process has ended, whatever is left of its group is killed.
 
     Raises:
         OSError: if the command cannot be started.
-        ValueError: if its words or environment cannot be passed to a process.
+        ValueError: if its arguments or environment cannot be passed to a process.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class ProcessProbe(TreeProbe):
         super().__init__(partial(get_starter().start, command), gpus=gpus, cpu_total=cpu_total)
 
     def kill(self) -> None:
-        """Kill the process and its group; may be called from any thread, at any time."""
+        """Kill the process and its group; thread-safe, at any time."""
         self._signal(signal.SIGKILL)
 
     def _after_sample(self) -> None:
@@ -277,7 +277,7 @@ class ProcessProbe(TreeProbe):
 
 
 class _Tree:
-    """A process and its descendants, also those that lost their parent since we first saw them."""
+    """A process and its descendants, also those that lost their parent since they were found."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -296,7 +296,7 @@ class _Tree:
         self.resident_bytes = sum(stat.resident_bytes for stat in stats.values())
         self.peak_bytes = max(self.peak_bytes, self.resident_bytes)
         self.cpu_s = max(self.cpu_s, sum(stat.cpu_s for stat in stats.values()))
-        if stats and self.peak_bytes <= inherited_bytes:  # beyond it, the kernel's last word is exact, and free
+        if stats and self.peak_bytes <= inherited_bytes:  # beyond it, the kernel's final count is exact and free
             largest = max(stats, key=lambda pid: stats[pid].resident_bytes)
             self.peak_bytes = max(self.peak_bytes, find_high_water_bytes(largest) or 0)
 
@@ -328,7 +328,7 @@ class _Tree:
 
 @dataclass(slots=True)
 class _GpuTotals:
-    """Samples of GPUs added up, each weighing as long as it stood."""
+    """Samples of GPUs, weighted by their duration."""
 
     peak_bytes: int | None = None
     last: GpuSample | None = None

@@ -1,4 +1,4 @@
-"""Reads of Linux' /proc, in as few system calls as possible: the sampler lives on these."""
+"""Reads Linux' /proc in as few system calls as possible, because samplers call it often."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _LARGEST = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What /proc/PID/stat says; ``cpu_s`` includes children that were waited for, ``started_s`` counts from boot."""
+    """Fields of /proc/PID/stat; ``cpu_s`` includes children that were waited for, ``started_s`` counts from boot."""
 
     cpu_s: float
     own_cpu_s: float
@@ -21,16 +21,16 @@ class Stat:
 
     @property
     def waited_cpu_s(self) -> float:
-        """Of the children alone."""
+        """CPU time of the children alone."""
         return self.cpu_s - self.own_cpu_s
 
 
 def find_stat(pid: int) -> Stat | None:
-    """``None`` if there is no such process."""
+    """Return the state of a process; ``None`` if there is none."""
     text = find_text(f"/proc/{pid}/stat")
     if not text:
         return None
-    fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold anything
+    fields = text[text.rindex(b")") + 2 :].split()  # the name before it may contain anything
     return Stat(
         cpu_s=sum(map(int, fields[11:15])) / TICKS_PER_S,
         own_cpu_s=sum(map(int, fields[11:13])) / TICKS_PER_S,
@@ -41,7 +41,7 @@ def find_stat(pid: int) -> Stat | None:
 
 
 def find_high_water_bytes(pid: int) -> int | None:
-    """The most memory this program (since its exec) has had resident, exact to the kernel's own counting."""
+    """Return the largest resident memory of this program (since its exec), as counted by the kernel."""
     for line in (find_text(f"/proc/{pid}/status") or b"").splitlines():
         if line.startswith(b"VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -49,17 +49,17 @@ def find_high_water_bytes(pid: int) -> int | None:
 
 
 def find_io(pid: int) -> tuple[int, int] | None:
-    """Bytes read and written so far by a process and the children it has waited for.
+    """Return the bytes read and written so far by a process and the children it has waited for.
 
-    ``rchar`` and ``wchar``, that is what the program asked for: unlike the bytes that reached a disk, they are the
-    same whether or not the page cache was warm.
+    ``rchar`` and ``wchar``, the bytes of the program's calls: unlike bytes of the disk, they do not depend on the
+    page cache.
     """
     counts = dict(line.split(b":") for line in (find_text(f"/proc/{pid}/io") or b"").splitlines())
     return (int(counts[b"rchar"]), int(counts[b"wchar"])) if counts else None
 
 
 def find_children(pid: int) -> list[int] | None:
-    """The children of all threads of a process; ``None`` if it is gone, or the kernel does not list them."""
+    """Return the children of all threads of a process; ``None`` if it has ended, or the kernel does not list them."""
     children: list[int] = []
     listed = False
     for thread in _numbers(f"/proc/{pid}/task"):
@@ -71,12 +71,12 @@ def find_children(pid: int) -> list[int] | None:
 
 
 def pids() -> Iterator[int]:
-    """Every process there is."""
+    """Return all processes."""
     return _numbers("/proc")
 
 
 def find_text(path: str) -> bytes | None:
-    """The file's content; ``None`` if it is not there or not for us."""
+    """Return a file's content; ``None`` if it does not exist or is not readable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a sampler saw, as text: to be kept in a file, or handed from one node to another."""
+"""Samples as text, to store in a file or send to another node."""
 
 import json
 from typing import Any
@@ -9,12 +9,12 @@ from foretell.core.cycles import Resource, Series
 from foretell.core.observation import Load, Recorded
 from foretell.core.serialization import from_record, read_warnings, to_record
 
-_DIGITS = 7  # that a rate is kept with
+_DIGITS = 7  # of a stored rate
 _PLAIN = ("started_s", "interval_s", "processes", "gpus", "grain_s", "sampling_cpu_s")
 
 
 def build_recorded_record(recorded: Recorded) -> dict[str, Any]:
-    """Plain data; times are kept once, in microseconds: all series have the same."""
+    """Return JSON data; times are stored once, in microseconds, because all series have the same."""
     memory = recorded.gpu_memory
     return {
         **{name: to_record(getattr(recorded, name)) for name in _PLAIN},
@@ -28,15 +28,15 @@ def build_recorded_record(recorded: Recorded) -> dict[str, Any]:
 
 
 def render_recorded(recorded: Recorded) -> str:
-    """One line of text."""
+    """Return one line of text."""
     return json.dumps(build_recorded_record(recorded), separators=(",", ":"))
 
 
 def parse_recorded(text: str) -> Recorded:
-    """What was seen.
+    """Return the samples.
 
     Raises:
-        ValueError, TypeError, LookupError: if the text says something else.
+        ValueError, TypeError, LookupError: if the text is not valid.
     """
     record = json.loads(text)
     times_s = np.array(record["times_s"], dtype=float)

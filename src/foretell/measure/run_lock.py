@@ -1,4 +1,4 @@
-"""Who makes a run in a folder: the process that holds the lock in it. The kernel frees it when that ends, however."""
+"""Locks the folder of a run for the process that makes it. The kernel frees the lock when that process ends."""
 
 import errno
 import fcntl
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOCK = ".lock"
-_LOOKED_AT_S = 0.5  # whoever looks at a lock holds it for a moment
+_LOOKED_AT_S = 0.5  # a check of a lock holds it for a moment
 _PAUSE_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class RunLock:
-    """Held until :meth:`free`, or the end of this process; on a file system without locks, by name only."""
+    """A lock held until :meth:`free` or the end of this process; without effect on a file system without locks."""
 
     descriptor: int
-    is_new: bool  # nobody has made a run in this folder before
+    is_new: bool  # no run was made in this folder before
 
     def free(self) -> None:
-        """Leave the folder to others."""
+        """Release the folder."""
         os.close(self.descriptor)
 
 
 def take_run_lock(directory: Path) -> RunLock | None:
-    """The lock of a run's folder; ``None`` if a process that lives has it.
+    """Lock the folder of a run; return ``None`` if another process has it.
 
     Raises:
         OSError: if its file cannot be made.
@@ -41,7 +41,7 @@ def take_run_lock(directory: Path) -> RunLock | None:
 
 
 def is_run_locked(directory: Path) -> bool | None:
-    """Whether a process that lives makes a run in a folder; ``None`` if there is no lock that tells it."""
+    """Return whether a live process makes a run in a folder; ``None`` if there is no lock."""
     try:
         descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -60,7 +60,7 @@ def _open_lock(path: Path) -> tuple[int, bool]:
         return os.open(path, flags), False
     except OSError as exc:
         if exc.errno == errno.ELOOP:
-            path.unlink()  # a link goes, what it points to stays
+            path.unlink()  # removes a link, not its target
         elif exc.errno != errno.ENOENT:
             raise
     return os.open(path, flags | os.O_CREAT, 0o600), True

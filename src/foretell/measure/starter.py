@@ -1,7 +1,7 @@
-"""Starts processes through a small program, so that what the kernel says of them is theirs alone.
+"""Starts processes through a small helper program, so that their memory is measured exactly.
 
-The kernel counts a parent's memory as its child's (``ru_maxrss``) until the child's exec. Ours is large; the starter's
-is a few megabytes. So the exact peak of a run's largest process is known at its end, however short it was.
+The kernel counts a parent's memory as its child's (``ru_maxrss``) until the child's exec. Ours is large; the helper's
+is a few megabytes. So the exact peak of a run's largest process is known, also for very short runs.
 """
 
 import atexit
@@ -31,7 +31,7 @@ _starters: "dict[int, Starter]" = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A process to start: words, where, with what, on which CPUs (``None``: any)."""
+    """A process to start: arguments, folder, environment, CPUs (``None``: any)."""
 
     argv: Sequence[str]
     directory: Path
@@ -42,7 +42,7 @@ class Command:
 
 
 class Started:
-    """A process that was started; it stays a zombie until :meth:`reap`, so its pid cannot mean another one."""
+    """A started process; it stays a zombie until :meth:`reap`, so that its pid is not reused."""
 
     def __init__(self, starter: "Starter", key: int, on_exit: Callable[[float], None]) -> None:
         self.pid = 0
@@ -63,18 +63,18 @@ class Started:
         try:
             return self._answers.get(timeout=_PATIENCE_S)
         except queue.Empty:
-            raise OSError(errno.ETIMEDOUT, "the process that starts runs does not answer") from None
+            raise OSError(errno.ETIMEDOUT, "the process that starts runs does not respond") from None
 
     def await_start(self) -> None:
         answer = self._next_answer()
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["file"])
         self.pid = answer["pid"]
-        self.started_s = time.perf_counter()  # a little late, so that no limit comes too soon
+        self.started_s = time.perf_counter()  # a little late, so that no limit is applied too early
         self.inherited_bytes = find_high_water_bytes(self._starter.pid) or 0
 
     def reap(self) -> tuple[int, resource.struct_rusage]:
-        """Its exit code (negative: a signal's number), and what it and the children it waited for have used."""
+        """Return its exit code (negative: a signal), and the usage of it and the children it waited for."""
         self._starter.send({"key": self._key, "reap": True})
         answer = self._next_answer()
         if "errno" in answer:
@@ -83,7 +83,7 @@ class Started:
 
 
 class Starter:
-    """The small program, and those waiting for what it says."""
+    """The helper program, and the processes that wait for its messages."""
 
     def __init__(self) -> None:
         requests, self._requests = os.pipe()
@@ -94,7 +94,7 @@ class Starter:
             pass_fds=(requests, answers),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # so that Ctrl-C is ours to handle
+            start_new_session=True,  # so that Ctrl-C does not reach it
         )
         os.close(requests)
         os.close(answers)
@@ -107,27 +107,27 @@ class Starter:
 
     @property
     def alive(self) -> bool:
-        """Whether it answers; its pipe closes a little before the system says that it has ended."""
+        """Whether it responds; its pipe closes a little before the system reports its end."""
         return not self._ended and self._process.poll() is None
 
     def close(self) -> None:
-        """Let the program end, if it is ours and not that of the process we were forked from."""
+        """End the program, if it belongs to this process and not to the one we were forked from."""
         if _starters.get(os.getpid()) is self:
-            self._process.kill()  # closing its pipe is not enough: a forked child of ours may hold a copy
+            self._process.kill()  # closing its pipe is not enough: a forked child may hold a copy
             self._process.wait()
 
     def start(self, command: Command, on_exit: Callable[[float], None]) -> Started:
-        """Start a command in a session of its own; ``on_exit`` gets the seconds it took, when it has ended.
+        """Start a command in its own session; ``on_exit`` gets the seconds it took.
 
         Raises:
             OSError: if it cannot be started.
-            ValueError: if its words or environment cannot be passed to a process.
+            ValueError: if its arguments or environment cannot be passed to a process.
         """
         request = _build_request(command)
         key = next(self._keys)
         started = Started(self, key, on_exit)
         with self._lock:
-            if self._ended:  # nobody would ever answer
+            if self._ended:  # there would be no reply
                 raise OSError(errno.ECHILD, "the process that starts runs has ended")
             self._waiting[key] = started
         self.send({"key": key, **request})
@@ -142,7 +142,7 @@ class Starter:
     def _listen(self) -> None:
         with open(self._answers, "rb", closefd=False) as pipe:
             while size := pipe.read(4):
-                answer = marshal.loads(pipe.read(int.from_bytes(size, "little")))  # noqa: S302  # our own program's
+                answer = marshal.loads(pipe.read(int.from_bytes(size, "little")))  # noqa: S302  # from our own program
                 with self._lock:
                     ended = "errno" in answer or "status" in answer
                     started = self._waiting.pop(answer["key"]) if ended else self._waiting[answer["key"]]
@@ -150,7 +150,7 @@ class Starter:
         with self._lock:
             self._ended = True
             waiting = list(self._waiting.values())
-        for started in waiting:  # it was killed: nobody is left to wait for the runs
+        for started in waiting:  # it was killed: no process waits for the runs any more
             started.take({"errno": 10, "file": None})
             started.take({"elapsed_s": 0.0})
 
@@ -165,7 +165,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def get_starter() -> Starter:
-    """This process's starter, a new one if it was killed; a forked child has its own."""
+    """Return this process's starter, a new one if it was killed; a forked child has its own."""
     with _getting:
         known = _starters.get(os.getpid())
         if known is None or not known.alive:
@@ -177,7 +177,7 @@ def get_starter() -> Starter:
 def _build_request(command: Command) -> dict[str, Any]:
     environment = dict(command.environment)
     if any("\0" in text for text in (*command.argv, *environment, *environment.values())):
-        raise ValueError("a word or a variable holds a NUL character")
+        raise ValueError("an argument or a variable contains a NUL character")
     return {
         "argv": [os.fsencode(word) for word in command.argv],
         "program": os.fsencode(_find_program(command.argv[0], environment.get("PATH"))),

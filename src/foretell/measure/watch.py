@@ -1,4 +1,4 @@
-"""Commands and processes looked at while they run: what they consume over time, and what came of them."""
+"""Samples commands and processes while they run."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ _STDOUT, _STDERR = 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """What was seen, and what was used in all; an exit code only of a command (negative: a signal's number)."""
+    """The samples, and the total usage; an exit code only for a command (negative: a signal)."""
 
     recorded: Recorded
     usage: Usage
@@ -35,17 +35,17 @@ def watch_command(
     longest_s: float | None = None,
     keep_stdout: bool = True,
 ) -> Watched:
-    """Run a command as if it ran without us, and look at it for so long; it goes on to its end in any case.
+    """Run a command unchanged and sample it for so long; it continues to its end in any case.
 
-    Its environment is ours, without what is Foretell's own. What it prints goes where ours goes; where ours is to be
-    read by a program (not ``keep_stdout``), to where we complain. Signals that we get are passed on to it.
+    It has our environment without Foretell's own variables. Its output goes to our stdout; or, without
+    ``keep_stdout``, to stderr, if a program reads our stdout. Signals to this process are passed on to it.
 
     Raises:
         RunnerError: if it cannot be started.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise RunnerError("commands are started from the main thread only; start it yourself and name its process")
-    find_gpus()  # drivers may take seconds to answer, which the command need not wait for
+        raise RunnerError("commands can be started from the main thread only; start it yourself and pass its process")
+    find_gpus()  # before the command starts, because drivers may take seconds to respond
     with _restored_signals(), _redirected(keep_stdout=keep_stdout) as restore:
         child = _start(words)
         restore()
@@ -58,7 +58,7 @@ def watch_command(
         child.follow(note_end)
         try:
             recorded = ConsumptionSampler([child.pid], interval_s=interval_s).run(ended, longest_s=longest_s)
-        finally:  # whatever becomes of looking, the command is not left alone
+        finally:  # even if sampling fails, the command must be waited for
             ended.wait()
             exit_code, spent = child.reap()
     largest_bytes = spent.ru_maxrss * 1024
@@ -75,7 +75,7 @@ def watch_command(
 def watch_processes(
     pids: Collection[int], *, interval_s: float = INTERVAL_S, longest_s: float | None = None
 ) -> Watched:
-    """Look at processes and their descendants until they end, for so long, or until Ctrl-C.
+    """Sample processes and their descendants until they end, for so long, or until Ctrl-C.
 
     Raises:
         NotFoundError: if none of them is there.
@@ -89,7 +89,7 @@ def watch_processes(
 
 
 def build_usage(recorded: Recorded) -> Usage:
-    """What was used while it was looked at."""
+    """Return the total usage of the sampled time."""
     memory = recorded.gpu_memory
     busy = recorded.gpu_busy
     return Usage(
@@ -105,8 +105,8 @@ def _start(words: Sequence[str]) -> Child:
         return Child(words, environment=build_environment(inherited=OF_A_RUN))
     except FileNotFoundError:
         raise RunnerError(
-            f"{words[0]!r} was not found; is it installed, and in a folder that PATH names? "
-            f"A program of this folder is ./{os.path.basename(words[0])}"  # noqa: PTH119
+            f"{words[0]!r} was not found; is it installed, and in a folder of PATH? "
+            f"A program in this folder is ./{os.path.basename(words[0])}"  # noqa: PTH119
         ) from None
     except (OSError, ValueError) as exc:
         said = getattr(exc, "strerror", None) or str(exc)
@@ -128,7 +128,7 @@ def _restored_signals() -> Iterator[None]:
 
 @contextmanager
 def _redirected(*, keep_stdout: bool) -> Iterator[Callable[[], None]]:
-    """With what is started now printing where we complain; what is given ends that."""
+    """Redirect the output of processes started now to stderr, until the returned function is called."""
     if keep_stdout:
         yield lambda: None
         return
