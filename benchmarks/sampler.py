@@ -21,7 +21,7 @@ from pathlib import Path
 
 from foretell.core.run import Launch, RunSpec
 from foretell.core.run_environment import RUN_DIRECTORY
-from foretell.measure.job_sample import find_sample
+from foretell.measure.job_recorder import find_sample
 from foretell.schedulers.local import LocalRunner
 
 _TURNS = 7

@@ -16,8 +16,7 @@ from foretell.core.run_environment import RUN_DIRECTORY, SAMPLE
 from foretell.measure import job_recorder as recorder
 from foretell.measure.child_process import Child
 from foretell.measure.gpus import GpuSample
-from foretell.measure.job_recorder import JobRecorder
-from foretell.measure.job_sample import Sample, Series, find_sample, write_sample
+from foretell.measure.job_recorder import JobRecorder, Sample, Series, find_sample, write_sample
 
 MEGABYTE = 2**20
 PYTHON = (sys.executable, "-I", "-S", "-c")

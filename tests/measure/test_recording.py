@@ -6,7 +6,7 @@ import pytest
 from foretell.core.cycles import Resource, Series
 from foretell.core.observation import Load, Recorded
 from foretell.core.warning import build_warning
-from foretell.measure.recording import parse_recorded, render_recorded
+from foretell.measure.watch import parse_recorded, render_recorded
 
 TIMES_S = np.array([0.0, 0.02, 0.041])
 

@@ -20,8 +20,7 @@ from foretell.core.warning import PredictionWarning, build_warning, experimental
 from foretell.core.work_folder import FOLDER, keep_file, make_kept_folder
 from foretell.measure.consumption_sampler import INTERVAL_S, TICK_S, require_processes
 from foretell.measure.machine import detect_machine
-from foretell.measure.recording import build_recorded_record
-from foretell.measure.watch import Watched, watch_command, watch_processes
+from foretell.measure.watch import Watched, build_recorded_record, watch_command, watch_processes
 from foretell.observations.cycles import search_cycle
 from foretell.schedulers.slurm.observe_job import watch_job
 from foretell.stores.opening import StoreLike, using_store

@@ -10,7 +10,7 @@ from tests.slurm.fixtures import Slurm
 from foretell.core.app import Submission
 from foretell.core.batch import Job
 from foretell.core.run import Allocation, Launch, Machine, Run, RunSpec, State, Usage
-from foretell.measure.job_sample import Sample, write_sample
+from foretell.measure.job_recorder import Sample, write_sample
 from foretell.schedulers.slurm.cluster import NodeGroup
 from foretell.schedulers.slurm.finished_runs import Task, build_run
 from foretell.schedulers.slurm.runner import SlurmRunner

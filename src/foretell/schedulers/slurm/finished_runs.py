@@ -10,7 +10,7 @@ from typing import TypeVar
 from foretell.core.app import Phase
 from foretell.core.batch import Job
 from foretell.core.run import Launch, Machine, Run, RunSpec, State, Usage
-from foretell.measure.job_sample import Sample, find_sample
+from foretell.measure.job_recorder import Sample, find_sample
 from foretell.schedulers.run_files import (
     STDERR,
     STDOUT,

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from foretell.core.errors import ForetellError, SchedulerError
 from foretell.measure.consumption_sampler import INTERVAL_S
 from foretell.measure.procfs import find_children
-from foretell.measure.recording import parse_recorded, render_recorded
-from foretell.measure.watch import Watched, build_usage, watch_processes
+from foretell.measure.watch import Watched, build_usage, parse_recorded, render_recorded, watch_processes
 from foretell.schedulers.slurm.commands import call
 
 _NODE = "SLURMD_NODENAME"  # several nodes may share one machine, which only this distinguishes
