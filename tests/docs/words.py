@@ -58,6 +58,7 @@ class WordList:
     review: tuple[Rule, ...]
     names: Mapping[str, str]
     exemptions: tuple[Exemption, ...]
+    pending: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,7 @@ def read_word_list(path: Path = LIST) -> WordList:
             Exemption(pattern=re.compile(entry["phrase"]), files=entry.get("files", "*"))
             for entry in entries.get("allow", ())
         ),
+        pending=tuple(entries.get("pending", ())),
     )
 
 
@@ -95,7 +97,7 @@ def _build_rules(entries: Iterable[Mapping[str, Any]]) -> Iterator[Rule]:
 def _compile(words: str) -> re.Pattern[str]:
     """Return the pattern of whole words in sentences, ``snake_case`` and ``CamelCase`` names."""
     spaced = words.replace(" ", _GAP)
-    return re.compile(rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:{spaced})(?![a-z])")
+    return re.compile(rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:{spaced})(?![a-z]|(?<=[A-Z])[A-Z])")
 
 
 def find_words(text: str, *, path: str, rules: Sequence[Rule], exemptions: Iterable[Exemption] = ()) -> list[Finding]:
