@@ -40,7 +40,7 @@ def show_json(record: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Say something beside the result."""
+    """Print a note on standard error, next to the result."""
     open_console(stderr=True).print(clean_text(text), markup=False, style="dim")
 
 
@@ -138,7 +138,7 @@ class Display:
     def __init__(self) -> None:
         from rich.live import Live
 
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
         self._console = open_console(stderr=True)
         self._live = (
             Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
@@ -160,9 +160,9 @@ class Display:
             self._live.update(render_progress(progress))
         if progress.last is not None and (self._live is None or progress.last.state != "completed"):
             self._console.print(render_outcome(progress.last))
-        if progress.note and _kind(progress.note) not in self._told:
+        if progress.note and _kind(progress.note) not in self._noted:
             self._console.print(f"Note: {clean_text(progress.note)}", style="yellow", markup=False)
-            self._told.add(_kind(progress.note))
+            self._noted.add(_kind(progress.note))
 
 
 def _kind(note: str) -> str:

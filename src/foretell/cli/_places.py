@@ -42,7 +42,7 @@ def _check_here(path: Path) -> None:
 
 
 def _check_above(path: Path) -> None:
-    """The file of a folder that nobody named: only its owner and root may be able to change or replace it.
+    """A file found in a parent folder: only its owner and root may be able to change or replace it.
 
     So it stays what was checked until it is read. A folder with the sticky bit, such as /tmp, is anybody's.
     """

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 @click.option("--retry-failed", is_flag=True, help="Make failed runs again, too.")
 @click.option("--jobs", type=click.IntRange(min=1), help="At most so many runs at once; default: what the cores allow.")
 @click.option(
-    "--adaptive", is_flag=True, help="Make what tells most for its time first, and end when it no longer pays."
+    "--adaptive",
+    is_flag=True,
+    help="First make runs that narrow intervals most for their time; end when more do not pay.",
 )
 @click.option("--until", help="Adaptive, and end when predictions are this sure on average, for example 10%.")
 @click.option("--runner", help="Where to run: local or slurm; default: as the app file says, or local.")

@@ -29,7 +29,7 @@ history = Group("history", help="Learn from a cluster's own accounting, and show
 @until_option
 @click.option("--user", multiple=True, help="Jobs of this user; repeatable. Default: yours.")
 @click.option("--all-users", is_flag=True, help="Jobs of all users you may see.")
-@click.option("--cluster", help="The cluster asked, or that of files that do not tell.")
+@click.option("--cluster", help="The cluster to ask, or that of files that do not name one.")
 @rules_option
 @store_option
 @json_option

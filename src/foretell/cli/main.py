@@ -98,7 +98,7 @@ COMMANDS = {
         "Read a training step from a model's code, measure it here, predict it for a device.",
     ),
     "device": Entry(
-        "foretell.cli.device_commands", "Show the devices whose training steps can be told, and learn your own."
+        "foretell.cli.device_commands", "Show the devices whose training steps can be predicted, and learn your own."
     ),
     "consumption": Entry(
         "foretell.cli.consumption_commands",

@@ -83,7 +83,7 @@ def discover_site(
         show_json({"file": str(path), "site": build_site_record(site)})
         return
     show([render_site(site)])
-    _tell_what_next(site, path, found=output is None)
+    _note_next_steps(site, path, found=output is None)
 
 
 def _check_name(name: str) -> None:
@@ -95,7 +95,7 @@ def _check_name(name: str) -> None:
         raise SpecError("options", [Mistake(place="--name", found=repr(name), expected=expected)])
 
 
-def _tell_what_next(site: "Site", path: Path, *, found: bool) -> None:
+def _note_next_steps(site: "Site", path: Path, *, found: bool) -> None:
     from foretell.advice.site_discovery import list_unknown_memory
     from foretell.advice.sites import list_sites as list_shipped_sites
 
