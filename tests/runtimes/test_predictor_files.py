@@ -23,6 +23,8 @@ from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.predictor_files import KIND, dump_models, dump_predictor, load_models, read_predictor
 from foretell.runtimes.regressors import RunRegressor
 
+pytestmark = pytest.mark.slow
+
 OLD_FORMAT = Path(__file__).parent / "data" / "model_of_version_0_1.skops"
 REMEDY = "it is rebuilt on request: run 'foretell build demo'"
 

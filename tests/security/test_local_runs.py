@@ -9,6 +9,8 @@ import pytest
 from tests.contracts.runners import wait_for
 from tests.security.conftest import User, Users
 
+pytestmark = pytest.mark.slow
+
 _APP = """
 name: demo
 shell: |

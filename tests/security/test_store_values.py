@@ -10,6 +10,8 @@ from tests.conftest import Outcome
 from foretell.core.errors import StoreError
 from foretell.stores import RunReader, open_reader, open_store
 
+pytestmark = pytest.mark.slow
+
 _ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS name, x AS description FROM c"
 _ESCAPE = "char(27) || ']0;owned' || char(7)"
 

@@ -17,6 +17,8 @@ from foretell.core.workload import Operator, StepPhase, Workload
 from foretell.steps._base import StepModel
 from foretell.steps.baselines import OperatorRegressionModel, PaleoModel, RooflineModel, TotalsModel
 
+pytestmark = pytest.mark.slow
+
 SPEED, BANDWIDTH, LAUNCH = 4e12, 2e11, 5e-6
 MODELS = [
     RooflineModel(),
