@@ -93,7 +93,7 @@ class NotEnoughRunsError(ForetellError):
     """Too few runs to fit a model."""
 
     def __init__(self, app: str, *, have: int, need: int, to_borrow: int | None = None) -> None:
-        """``to_borrow`` are enough where it may still be tried to borrow from another app."""
+        """``to_borrow``: so many are enough for a transfer from a similar app."""
         less = f", or 'foretell build --borrow', which needs only {to_borrow} where a similar app is in the store"
         super().__init__(
             f"{app!r} has {have} finished configurations; {need} are needed. "
