@@ -30,9 +30,9 @@ def bench() -> Bench:
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
-    ("warnings", "kept"), [((), True), ((build_warning("busy-machine", "others kept 1.2 of 2 cores busy"),), False)]
+    ("warnings", "kept"), [((), True), ((build_warning("busy-machine", "other processes used 1.2 of 2 cores"),), False)]
 )
-def test_only_a_bench_without_warnings_is_kept(
+def test_only_a_benchmark_without_warnings_is_stored(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, warnings: tuple[PredictionWarning, ...], kept: bool
 ) -> None:
     monkeypatch.setattr(bench_module, "measure_bench", lambda work, repeats: replace(bench, warnings=warnings))
@@ -40,7 +40,7 @@ def test_only_a_bench_without_warnings_is_kept(
     assert (describe_machine()[1] is not None) is kept
 
 
-def test_nothing_is_measured_that_cannot_be_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_measured_if_it_cannot_be_stored(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.write_text("a file")
     monkeypatch.setattr(bench_module, "measure_bench", lambda work, repeats: pytest.fail("it was measured"))
     with pytest.raises(OutputError):
@@ -53,7 +53,7 @@ def test_no_repeats_are_refused() -> None:
 
 
 @pytest.mark.usefixtures("cache")
-def test_this_machine_as_a_site_asks_with_its_bench(bench: Bench) -> None:
+def test_predictions_for_this_machine_use_its_benchmark(bench: Bench) -> None:
     save_bench(bench)
     machine, known = describe_machine()
     assert known == bench
@@ -61,5 +61,5 @@ def test_this_machine_as_a_site_asks_with_its_bench(bench: Bench) -> None:
     assert bench.figures.items() <= advice.machine_of(node).extra.items()
 
 
-def test_a_node_type_without_a_bench_asks_without() -> None:
+def test_predictions_for_a_node_type_without_a_benchmark() -> None:
     assert advice.machine_of(NodeType(name="n", partition="n", cores=1, memory_bytes=1)).extra == {}

@@ -1,4 +1,4 @@
-"""A job's resources over time; what it should see is made by small programs of known ways."""
+"""Samples small programs with known consumption."""
 
 import os
 import resource
@@ -17,9 +17,7 @@ import pytest
 
 from foretell.core.cycles import Resource, Series
 from foretell.core.errors import NotFoundError
-from foretell.measure import consumption_sampler as consumption
-from foretell.measure import counters as load_module
-from foretell.measure import counters as network
+from foretell.measure import consumption_sampler, counters
 from foretell.measure.consumption_sampler import sample
 from foretell.measure.counters import LoadWatch, NetworkCounter
 
@@ -57,7 +55,7 @@ def area(series: Series) -> float:
     return float(series.values @ np.diff(series.times_s))
 
 
-def test_cpu_time_of_a_process_is_all_there_and_it_ends_with_it() -> None:
+def test_all_cpu_time_of_a_process_is_measured_until_it_ends() -> None:
     with running(*python(COMPUTE.format(seconds=0.4))) as process:
         recorded = sample([process.pid], interval_s=0.01)
         process.wait()
@@ -68,17 +66,17 @@ def test_cpu_time_of_a_process_is_all_there_and_it_ends_with_it() -> None:
     assert recorded.sampling_cpu_s < recorded.elapsed_s
 
 
-def test_descendants_count() -> None:
+def test_descendants_are_included() -> None:
     child = COMPUTE.format(seconds=0.3)
     code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-I', '-S', '-c', {child!r}])"
     with running(*python(code)) as process:
         recorded = sample([process.pid])
     assert recorded.processes == 2
-    assert area(recorded.cpu) > 0.1  # the child is looked for every now and then
+    assert area(recorded.cpu) > 0.1  # new children are searched for now and then
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.05, 0.2])
-def test_children_that_come_and_go_count_when_they_use_something(seconds: float) -> None:
+def test_cpu_time_of_short_children_is_placed_where_it_was_used(seconds: float) -> None:
     child = COMPUTE.format(seconds=seconds)
     run = f"subprocess.run([sys.executable, '-I', '-S', '-c', {child!r}])"
     loop = f"import subprocess, sys\nfor _ in range({int(1 / seconds)}): {run}"
@@ -88,33 +86,35 @@ def test_children_that_come_and_go_count_when_they_use_something(seconds: float)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert area(recorded.cpu) == pytest.approx(used_s, rel=0.15)
-    assert np.quantile(recorded.cpu.values, 0.95) < 2  # one at a time, and what was found late lies where it was used
+    assert (
+        np.quantile(recorded.cpu.values, 0.95) < 2
+    )  # one at a time, and usage that was found late is placed where it was used
 
 
-def test_it_ends_when_told_or_after_a_time() -> None:
+def test_it_ends_when_stopped_or_after_a_time() -> None:
     until = threading.Event()
     threading.Timer(0.15, until.set).start()
     with running("sleep", "100") as process:
-        told = sample([process.pid], until=until)
+        stopped = sample([process.pid], until=until)
         timed = sample([process.pid], longest_s=0.1)
-    assert told.elapsed_s < 10
+    assert stopped.elapsed_s < 10
     assert 0.1 <= timed.elapsed_s < 10
-    assert not told.cpu.values.any()
+    assert not stopped.cpu.values.any()
 
 
-def test_what_was_used_before_does_not_count() -> None:
+def test_earlier_usage_is_not_included() -> None:
     recorded = sample([os.getpid()], longest_s=0.1)
     assert recorded.cpu.values[0] < 5
 
 
-def test_a_process_that_is_not_there_is_named() -> None:
+def test_a_missing_process_is_named() -> None:
     with pytest.raises(NotFoundError, match=f"no process named '{2**22 + 5}'"):
         sample([2**22 + 5])
 
 
 @contextmanager
-def running_apart(code: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A Python program in a network of its own, which has got there."""
+def running_in_own_network(code: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python program that runs in its own network namespace."""
     up = "import subprocess\nsubprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)\n"
     with running("unshare", "--net", sys.executable, "-c", up + code) as process:
         wait_for_own_network(process.pid)
@@ -128,15 +128,15 @@ def wait_for_own_network(pid: int) -> None:
 
 
 def talk(bytes_: int) -> None:
-    """Send something over this machine's own loopback."""
+    """Send something over the loopback of this machine."""
     with socket.socket(type=socket.SOCK_DGRAM) as receiver, socket.socket(type=socket.SOCK_DGRAM) as sender:
         receiver.bind(("127.0.0.1", 0))
         sender.sendto(bytes(bytes_), receiver.getsockname())
 
 
 @pytest.mark.usefixtures("network_namespaces")
-def test_bytes_are_of_the_processes_own_network() -> None:
-    with running_apart(TALK) as process:
+def test_bytes_are_those_of_the_process_network() -> None:
+    with running_in_own_network(TALK) as process:
         recorded = sample([process.pid])
     sent, received = (area(recorded.series[each]) for each in (Resource.TRANSMIT, Resource.RECEIVE))
     assert sent == received
@@ -178,9 +178,9 @@ def test_every_interface_of_many_is_counted() -> None:
         assert all(f"t{number}:".encode() in text for number in range(1, 101))
 
 
-def test_a_process_not_ours_to_know_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_process_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     other = os.getppid()
-    monkeypatch.setattr(network, "_find_namespace", lambda pid: 0 if pid == other else 7)
+    monkeypatch.setattr(counters, "_find_namespace", lambda pid: 0 if pid == other else 7)
     with closing(NetworkCounter()) as counter:
         counter.follow([os.getpid(), other])
         assert list(counter._open) == [7]
@@ -189,7 +189,7 @@ def test_a_process_not_ours_to_know_is_not_counted_again(monkeypatch: pytest.Mon
         assert counter.shared
 
 
-def test_networks_stay_when_all_have_ended() -> None:
+def test_counts_are_kept_after_all_processes_ended() -> None:
     with closing(NetworkCounter()) as counter:
         counter.follow([os.getpid()])
         counter.follow([2**22 + 5])
@@ -198,55 +198,55 @@ def test_networks_stay_when_all_have_ended() -> None:
         assert counter.read()[2] >= 5000
 
 
-def test_the_machines_network_is_everybodys() -> None:
+def test_the_network_of_the_machine_is_shared() -> None:
     with closing(NetworkCounter()) as counter:
         counter.follow([1, 2**22 + 5])  # the second has ended
         assert counter.shared == counter.known
         assert len(counter.read()) == 4
 
 
-@pytest.mark.parametrize(("first", "shared"), [(7, True), (0, True), (8, False)])  # 0: not ours to know
-def test_a_network_that_may_be_the_machines_is_everybodys(
+@pytest.mark.parametrize(("first", "shared"), [(7, True), (0, True), (8, False)])  # 0: not readable
+def test_a_network_that_may_be_that_of_the_machine_is_shared(
     first: int, shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network, "_find_namespace", lambda pid: first if pid == 1 else 7)
+    monkeypatch.setattr(counters, "_find_namespace", lambda pid: first if pid == 1 else 7)
     with closing(NetworkCounter()) as counter:
         counter.follow([os.getpid()])
     assert counter.shared == shared
 
 
-def test_samples_that_are_too_many_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumption, "_MOST_SAMPLES", 5)
+def test_too_many_samples_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumption_sampler, "_MOST_SAMPLES", 5)
     recorded = sample([os.getpid()], interval_s=0.01)
     assert any("first 0.05 s" in warning.text for warning in recorded.warnings)
     timed = sample([os.getpid()], interval_s=0.01, longest_s=0.02)
     assert not any("first" in warning.text for warning in timed.warnings)
 
 
-def test_the_machines_loopback_is_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loopback_of_the_machine_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = iter(range(0, 10**9, 10**6))
     monkeypatch.setattr(NetworkCounter, "read", lambda _: (0, 0, count := next(moved), count))
-    monkeypatch.setattr(network, "_find_namespace", lambda pid: 7)
+    monkeypatch.setattr(counters, "_find_namespace", lambda pid: 7)
     recorded = sample([os.getpid()], longest_s=0.1)
     assert any("loopback" in warning.text for warning in recorded.warnings)
     assert any("bytes of other processes" in warning.text for warning in recorded.warnings)
 
 
-def test_the_first_process_may_be_hidden_and_others_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hidden_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_nothing(_: Path) -> os.stat_result:
         raise FileNotFoundError
 
     monkeypatch.setattr(Path, "stat", find_nothing)
-    assert network._find_namespace(1) == 0
+    assert counters._find_namespace(1) == 0
     with pytest.raises(FileNotFoundError):
-        network._find_namespace(2)
+        counters._find_namespace(2)
 
 
-def test_load_of_others_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_module, "_MOST_NAMED", 10_000)  # there may be others that use more
+def test_load_of_other_processes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "_MOST_NAMED", 10_000)  # other processes may use more
     with running(*python(COMPUTE.format(seconds=100))) as other:
         watch = LoadWatch.start(os.sched_getaffinity(0))
-        while time.clock_gettime((~other.pid << 3) | 2) < 0.4:  # of its own clock, however busy the machine is
+        while time.clock_gettime((~other.pid << 3) | 2) < 0.4:  # of its own clock, on a machine with any load
             time.sleep(0.05)
         load = watch.finish(job_cpu_s=0.0, job_pids=set())
         as_job = watch.finish(job_cpu_s=0.0, job_pids={other.pid})
@@ -255,18 +255,18 @@ def test_load_of_others_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(f"({other.pid})" in name for name in as_job.by)
 
 
-def test_a_moment_tells_nothing_of_others() -> None:
+def test_short_samples_have_no_load_of_others() -> None:
     with running(*python(COMPUTE.format(seconds=100))):
         load = LoadWatch.start({0}).finish(job_cpu_s=0.0, job_pids=set())
     assert (load.others, load.stolen, load.by, load.disturbs) == (0, 0, {}, False)
 
 
-def test_compute_is_of_gpus_where_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compute_is_that_of_used_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = SimpleNamespace(uuid="GPU-1", name="T4", handle=0)
     load = SimpleNamespace(utilisation=0.8, interface=0.3, memory_bytes=5)
-    monkeypatch.setattr(consumption, "find_gpus", lambda: (gpu,))
-    monkeypatch.setattr(consumption, "find_used_gpus", lambda gpus, *, pids: gpus)
-    monkeypatch.setattr(consumption, "read_load", lambda gpus, *, pids: load)
+    monkeypatch.setattr(consumption_sampler, "find_gpus", lambda: (gpu,))
+    monkeypatch.setattr(consumption_sampler, "find_used_gpus", lambda gpus, *, pids: gpus)
+    monkeypatch.setattr(consumption_sampler, "read_load", lambda gpus, *, pids: load)
     recorded = sample([os.getpid()], longest_s=0.1)
     assert recorded.gpus == 1
     assert set(recorded.series[Resource.COMPUTE].values) == {0.8}
@@ -276,12 +276,12 @@ def test_compute_is_of_gpus_where_they_are_used(monkeypatch: pytest.MonkeyPatch)
     assert not any("No GPU" in warning.text for warning in recorded.warnings)
 
 
-def test_gpus_that_do_not_tell_how_busy_they_are_are_no_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_without_utilisation_are_not_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = SimpleNamespace(uuid="GPU-1", name="MIG", handle=0)
-    monkeypatch.setattr(consumption, "find_gpus", lambda: (gpu,))
-    monkeypatch.setattr(consumption, "find_used_gpus", lambda gpus, *, pids: gpus)
-    monkeypatch.setattr(consumption, "read_load", lambda gpus, *, pids: None)
+    monkeypatch.setattr(consumption_sampler, "find_gpus", lambda: (gpu,))
+    monkeypatch.setattr(consumption_sampler, "find_used_gpus", lambda gpus, *, pids: gpus)
+    monkeypatch.setattr(consumption_sampler, "read_load", lambda gpus, *, pids: None)
     recorded = sample([os.getpid()], longest_s=0.1)
     assert recorded.gpus == 0
-    assert any("does not tell how busy" in warning.text for warning in recorded.warnings)
+    assert any("does not report how busy" in warning.text for warning in recorded.warnings)
     assert not any("No GPU" in warning.text for warning in recorded.warnings)

@@ -1,4 +1,4 @@
-"""What others do with the CPUs while a job is looked at."""
+"""The load of other processes while a job is sampled."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ input()
 """
 
 
-def test_cpu_time_is_of_who_used_it_and_not_of_who_waited() -> None:
+def test_cpu_time_belongs_to_the_process_that_used_it() -> None:
     words = (sys.executable, "-I", "-S", "-c", PARENT)
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None

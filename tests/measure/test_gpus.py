@@ -1,4 +1,4 @@
-"""GPUs through NVML; a stand-in for the library, because most machines that run this have none."""
+"""GPUs through NVML; the library is replaced, because most machines have no GPU."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ def test_without_a_driver_there_are_none(use_nvml: Callable[..., None]) -> None:
     ("visible", "expected"),
     [(None, [0, 1]), ("", []), ("1", [1]), ("1,0", [0, 1]), ("GPU-0", [0]), ("GPU-9", []), ("-1", [])],
 )
-def test_only_visible_ones_are_ours(
+def test_only_visible_gpus_are_listed(
     use_nvml: Callable[..., None], monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: Any
 ) -> None:
     use_nvml()
@@ -75,7 +75,7 @@ def test_sample_counts_only_our_processes(use_nvml: Callable[..., None]) -> None
     assert find_gpus()[0].name == "Tesla V100"
 
 
-def test_unknown_pids_mean_all_memory_in_use(use_nvml: Callable[..., None]) -> None:
+def test_unknown_pids_give_all_used_memory(use_nvml: Callable[..., None]) -> None:
     use_nvml()
     assert sample_gpus(find_gpus(), pids={99}).memory_bytes == 10000
 
@@ -95,7 +95,7 @@ def test_used_gpus_are_those_our_processes_compute_on(use_nvml: Callable[..., No
     assert find_used_gpus(find_gpus(), pids={99}) == ()
 
 
-def test_in_a_container_used_gpus_are_those_of_processes_nobody_knows(use_nvml: Callable[..., None]) -> None:
+def test_in_a_container_used_gpus_are_those_of_unknown_processes(use_nvml: Callable[..., None]) -> None:
     use_nvml(nvmlDeviceGetComputeRunningProcesses=list_users(gpu0=[], gpu1=[2**22 + 5]))  # beyond the largest pid
     assert [gpu.handle for gpu in find_used_gpus(find_gpus(), pids={99})] == [1]
 
@@ -107,7 +107,7 @@ def test_load_has_the_memory_interface_too(use_nvml: Callable[..., None]) -> Non
     assert load.memory_bytes == 200
 
 
-def test_gpus_that_do_not_answer_are_unused(use_nvml: Callable[..., None]) -> None:
+def test_gpus_that_do_not_respond_are_unused(use_nvml: Callable[..., None]) -> None:
     use_nvml(nvmlDeviceGetUtilizationRates=fail, nvmlDeviceGetComputeRunningProcesses=fail)
     assert find_used_gpus(find_gpus(), pids={7}) == ()
     assert read_load(find_gpus(), pids={7}) is None

@@ -1,4 +1,4 @@
-"""The sampler, around real commands: as if it were not there, but for the record it leaves."""
+"""Runs real commands with the sampler: they behave as without it, and leave a record."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
         environment = os.environ | {RUN_DIRECTORY: str(tmp_path)} | options.pop("environment", {})
         words = (sys.executable, "-m", "foretell.measure.job_sampler", *words)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        # In a session of its own, no terminal sends signals to all of us.
+        # In its own session, so that a terminal sends no signals to it.
         return subprocess.Popen(words, env=environment, text=True, start_new_session=True, **pipes)
 
     return start
@@ -66,7 +66,7 @@ def keep_handlers() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def test_what_the_command_is_given_and_gives(
+def test_input_output_and_environment_of_the_command(
     run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "a folder"
@@ -87,7 +87,7 @@ def test_exit_codes(
 
 
 @pytest.mark.parametrize(("word", "code", "saying"), [("no-such-command", 127, "PATH"), ("/", 126, "cannot be run")])
-def test_what_cannot_be_run(
+def test_commands_that_cannot_be_run(
     run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, word: str, code: int, saying: str
 ) -> None:
     done = run(word)
@@ -104,9 +104,7 @@ def test_help(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     assert "Example: python -m foretell.measure.job_sampler" in done.stderr
 
 
-def test_output_goes_on_where_it_was_and_in_order(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_output_is_appended_in_order(run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     log = tmp_path / "stdout.log"
     log.write_text("before\n")
     with log.open("a") as file:
@@ -148,8 +146,8 @@ def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "here\n")
 
 
-def test_what_ends_the_group_ends_the_command_in_it(tmp_path: Path) -> None:
-    """As ``timeout`` does in a task's script, when it is told to or when the time has come."""
+def test_ending_the_group_ends_the_command(tmp_path: Path) -> None:
+    """As ``timeout`` does in a task's script, on a signal or after its time."""
     code = "sleep 600 & echo $!; wait"
     words = ("timeout", "600", sys.executable, "-m", "foretell.measure.job_sampler", "sh", "-c", code)
     environment = os.environ | {RUN_DIRECTORY: str(tmp_path)}
@@ -168,7 +166,7 @@ def _await_end(pid: int) -> None:
         time.sleep(0.01)
 
 
-def test_memory_over_time_has_a_hump(run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+def test_memory_over_time(run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     run(*PYTHON, HUMP, cwd=tmp_path)
     sample = find_sample(tmp_path)
     moments, sizes = zip(*sample.memory, strict=True)
@@ -180,7 +178,7 @@ def test_memory_over_time_has_a_hump(run: Callable[..., subprocess.CompletedProc
     assert sample.usage.peak_memory_bytes >= max(sizes)
 
 
-def test_children_count(run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+def test_children_are_included(run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     code = (
         "def work():\n    x = b'1' * (80 << 20)\n    while time.process_time() < 0.4: pass\n    time.sleep(0.6)\n"
         "fork(work); fork(work); os.wait(); os.wait()"
@@ -191,7 +189,7 @@ def test_children_count(run: Callable[..., subprocess.CompletedProcess[str]], tm
     assert 160 * MEGABYTE <= max(size for _, size in sample.memory) < 260 * MEGABYTE
 
 
-def test_the_node_and_our_own_cost_are_told(
+def test_the_node_and_the_cost_of_sampling_are_recorded(
     run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     run("true")
@@ -207,14 +205,14 @@ def test_a_command_shorter_than_our_start_is_timed(keep_handlers: None) -> None:
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     time.sleep(0.3)
     late_s = time.perf_counter() - child.started_s
-    told: list[float] = []
-    child.follow(told.append)
+    printed: list[float] = []
+    child.follow(printed.append)
     child.reap()
-    assert 0 < told[0] < late_s
+    assert 0 < printed[0] < late_s
 
 
 @pytest.mark.parametrize("victim", ["child", "sampler"])
-def test_what_is_killed_leaves_a_record(
+def test_a_killed_command_leaves_a_record(
     start: Callable[..., subprocess.Popen[str]], tmp_path: Path, victim: str
 ) -> None:
     with start("sh", "-c", "echo $$; exec sleep 600", stderr=subprocess.DEVNULL) as process:
@@ -233,7 +231,7 @@ def test_what_is_killed_leaves_a_record(
     assert sample.memory
 
 
-def test_a_record_of_the_attempt_before_is_not_taken_for_this_one(
+def test_the_record_of_an_earlier_attempt_is_removed(
     start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     (tmp_path / SAMPLE).write_text("{}")
@@ -245,16 +243,16 @@ def test_a_record_of_the_attempt_before_is_not_taken_for_this_one(
         process.terminate()
 
 
-def test_without_a_place_for_the_record_the_command_runs_all_the_same(
+def test_the_command_runs_without_a_writable_folder(
     run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     done = run("sh", "-c", "echo here; exit 5", environment={RUN_DIRECTORY: str(tmp_path / "absent")})
     assert (done.returncode, done.stdout) == (5, "here\n")
-    assert done.stderr.startswith("foretell sampler: there is no record of what 'sh' used: No such file")
+    assert done.stderr.startswith("foretell sampler: the usage of 'sh' was not recorded: No such file")
 
 
 def test_the_command_does_not_wait_for_our_imports() -> None:
-    """Nor is it counted as its memory what they take."""
+    """And their memory is not counted as the command's."""
     code = "import sys, foretell.measure.job_sampler as _; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     slow = {"psutil", "subprocess", "dataclasses", "json", "pynvml", "numpy", "pandas", "sqlalchemy", "click", "rich"}
@@ -268,7 +266,7 @@ def test_the_sampler_as_a_whole_imports_nothing_heavy() -> None:
 
 
 def test_gpus_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_handlers: None) -> None:
-    """No GPU here: only what is kept of what they say is tested."""
+    """Without a GPU: only the record of samples is tested."""
     monkeypatch.setenv(RUN_DIRECTORY, str(tmp_path))
     monkeypatch.setattr(recorder, "find_gpus", lambda: ["a GPU"])
     monkeypatch.setattr(
@@ -291,7 +289,7 @@ def test_series_stay_short_and_keep_their_peaks() -> None:
     assert moments == sorted(moments)
 
 
-def test_few_points_are_kept_as_they_are() -> None:
+def test_few_points_are_not_merged() -> None:
     series = Series()
     points = [(0.1 * count, count) for count in range(150)]
     for point in points:
@@ -299,7 +297,7 @@ def test_few_points_are_kept_as_they_are() -> None:
     assert series.points == points
 
 
-def test_records_are_read_back_as_they_were(
+def test_records_survive_writing_and_reading(
     run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     run("true")
@@ -311,7 +309,7 @@ def test_records_are_read_back_as_they_were(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"usage": {}, "memory": [], "gpus": []}', "null"])
-def test_what_is_no_record_is_none(tmp_path: Path, text: str) -> None:
+def test_an_invalid_record_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / SAMPLE).write_text(text)
     assert find_sample(tmp_path) is None
 

@@ -1,4 +1,4 @@
-"""Facts of the machine, checked against what else the system says."""
+"""Facts about the machine, compared with other sources of the system."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ def test_machine_without_a_proc_still_has_facts(monkeypatch: pytest.MonkeyPatch)
     assert detect_machine().cores == len(os.sched_getaffinity(0))
 
 
-def test_load_sees_others() -> None:
+def test_load_includes_other_processes() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as burner:
         time.sleep(0.1)
         load = current_load()
@@ -99,18 +99,18 @@ class TestOwner:
         assert is_alive(owner) is False
 
 
-RUN = uuid.uuid4().hex  # whoever else tests on this machine has another
+RUN = uuid.uuid4().hex  # other tests on this machine have other ids
 
 
 class TestLeftovers:
     def start(self, run_id: str, directory: str | Path = "/somewhere") -> subprocess.Popen[bytes]:
         environment = os.environ | {"FORETELL_RUN_ID": run_id, "FORETELL_RUN_DIR": str(directory)}
         process = subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
-        while not Path(f"/proc/{process.pid}/environ").read_bytes():  # for a moment after it began
+        while not Path(f"/proc/{process.pid}/environ").read_bytes():  # for a moment after its start
             time.sleep(0.001)
         return process
 
-    def test_only_those_of_the_run_are_killed(self) -> None:
+    def test_only_processes_of_the_run_are_killed(self) -> None:
         mine, other = self.start(f"{RUN}-a-1"), self.start(f"{RUN}-a-10")
         assert kill_leftovers(f"{RUN}-a-1") == 1
         assert mine.wait(10) == -9
@@ -119,7 +119,7 @@ class TestLeftovers:
         other.wait(10)
         assert kill_leftovers(f"{RUN}-a-1") == 0
 
-    def test_those_of_another_folder_are_spared(self, tmp_path: Path) -> None:
+    def test_processes_of_another_folder_are_spared(self, tmp_path: Path) -> None:
         mine, other = self.start(f"{RUN}-b", tmp_path), self.start(f"{RUN}-b", tmp_path / "other")
         assert kill_leftovers(f"{RUN}-b", run_directory=tmp_path) == 1
         assert mine.wait(10) == -9
@@ -127,7 +127,7 @@ class TestLeftovers:
         other.kill()
         other.wait(10)
 
-    def test_never_ourselves(self) -> None:
+    def test_our_own_processes_are_spared(self) -> None:
         code = "from foretell.measure.machine import kill_leftovers; print(kill_leftovers('test-c'))"
         environment = os.environ | {"FORETELL_RUN_ID": "test-c"}
         answer = subprocess.run(

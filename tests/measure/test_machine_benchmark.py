@@ -1,4 +1,4 @@
-"""Fixed work on this machine; amounts are tiny, and only what must hold at any speed is checked."""
+"""Fixed work on this machine; amounts are tiny, and only what holds at any speed is checked."""
 
 import dataclasses
 import json
@@ -46,11 +46,11 @@ class TestMeasuring:
     def test_the_composite_is_the_geometric_mean_of_core_and_memory(self, bench: Bench) -> None:
         assert bench.bench_s == pytest.approx(math.sqrt(bench.bench_core_s * bench.bench_memory_s))
 
-    def test_figures_carry_their_version(self, bench: Bench) -> None:
+    def test_results_have_a_version(self, bench: Bench) -> None:
         assert bench.figures["bench_version"] == BENCH_VERSION
 
-    def test_medians_forget_one_disturbed_repeat(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        seconds = iter([9.0, 1.0, 8.0, 1.0, 1.0, 1.0])  # the first warms up
+    def test_medians_ignore_one_disturbed_repeat(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seconds = iter([9.0, 1.0, 8.0, 1.0, 1.0, 1.0])  # the first is a warm-up
         monkeypatch.setattr(bench_module, "_build_tasks", lambda work, cores: _build_fake_tasks(seconds))
         found = measure_bench(TINY, repeats=5)
         assert found.bench_core_s == 1.0
@@ -62,7 +62,7 @@ class TestMeasuring:
         bench_module._Compute().run(3)
         assert calls == [1 << 17] * 3
 
-    def test_without_room_on_disk_the_rest_is_still_measured(
+    def test_without_disk_space_the_rest_is_still_measured(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
@@ -77,21 +77,21 @@ def _build_fake_tasks(core_seconds: Iterator[float]) -> dict[str, Callable[[], f
 
 
 class TestWarnings:
-    def test_a_quiet_machine_leaves_none(self) -> None:
+    def test_an_idle_machine_gives_no_warning(self) -> None:
         assert list_bench_warnings(busy_cores=0.1, cores=4, spread=QUIET, repeats=5) == ()
 
-    def test_load_of_others_is_one(self) -> None:
+    def test_load_of_others_gives_a_warning(self) -> None:
         (warning,) = list_bench_warnings(busy_cores=1.25, cores=4, spread=QUIET, repeats=5)
-        assert warning.text == "others kept 1.2 of 4 cores busy"
+        assert warning.text == "other processes used 1.2 of 4 cores"
 
-    def test_a_large_node_bears_more_load(self) -> None:
+    def test_a_large_node_may_have_more_load(self) -> None:
         assert list_bench_warnings(busy_cores=1.25, cores=64, spread=QUIET, repeats=5) == ()
 
     @pytest.mark.parametrize(("name", "warnings"), [("bench_core_s", 1), ("bench_memory_s", 1), ("bench_disk_s", 0)])
-    def test_repeats_apart_are_one_except_on_disk(self, name: str, warnings: int) -> None:
+    def test_unsteady_repeats_give_a_warning_except_on_disk(self, name: str, warnings: int) -> None:
         assert len(list_bench_warnings(busy_cores=0.0, cores=4, spread={**QUIET, name: 0.3}, repeats=5)) == warnings
 
-    def test_few_repeats_are_one(self) -> None:
+    def test_few_repeats_give_a_warning(self) -> None:
         assert "3 or more" in list_bench_warnings(busy_cores=0.0, cores=4, spread=QUIET, repeats=2)[0].text
 
     @given(st.lists(st.floats(0.1, 10), min_size=1), st.floats(0.01, 100))
@@ -100,17 +100,17 @@ class TestWarnings:
 
 
 @pytest.mark.usefixtures("cache")
-class TestKeeping:
-    def test_without_a_bench_the_machine_is_as_before(self) -> None:
+class TestStoredBenchmark:
+    def test_without_a_benchmark_the_machine_is_unchanged(self) -> None:
         assert find_bench() is None
         assert set(detect_machine().extra) == {"physical_cores", "architecture"}
 
-    def test_what_was_kept_is_found_and_among_the_facts(self, bench: Bench) -> None:
+    def test_a_stored_benchmark_is_found_and_part_of_the_facts(self, bench: Bench) -> None:
         save_bench(bench)
         assert find_bench() == bench
         assert bench.figures.items() <= detect_machine().extra.items()
 
-    def test_all_cores_counts_only_for_as_many(self, bench: Bench) -> None:
+    def test_the_result_of_all_cores_applies_to_the_same_number_of_cores(self, bench: Bench) -> None:
         save_bench(dataclasses.replace(bench, cores=bench.cores + 1))
         assert {*bench.figures} - {*detect_machine().extra} == {"bench_cores_s"}
 
@@ -139,13 +139,13 @@ class TestKeeping:
         path.write_text(text, "latin-1")
         assert find_bench() is None
 
-    def test_a_place_that_cannot_be_written_is_named_with_a_way_out(self, bench: Bench, cache: Path) -> None:
+    def test_an_unwritable_folder_is_named_with_a_remedy(self, bench: Bench, cache: Path) -> None:
         cache.write_text("a file")
         with pytest.raises(OutputError, match="FORETELL_CACHE"):
             save_bench(bench)
 
 
-def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bench: Bench) -> None:
+def test_the_user_can_choose_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bench: Bench) -> None:
     monkeypatch.delenv("FORETELL_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     save_bench(bench)

@@ -1,4 +1,4 @@
-"""The probe, against processes whose use is known beforehand."""
+"""Measures processes with known usage."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def test_cpu_of_children_that_were_waited_for(measure_python: Callable[..., Usag
     assert measure_python(FORK + code).cpu_s >= 0.6
 
 
-def test_cpu_of_children_nobody_waits_for(measure_python: Callable[..., Usage]) -> None:
+def test_cpu_of_children_that_are_not_waited_for(measure_python: Callable[..., Usage]) -> None:
     code = "def burn():\n    while time.process_time() < 0.3: pass\n    time.sleep(9)\nfork(burn)\ntime.sleep(1)"
     assert measure_python(FORK + code).cpu_s >= 0.25
 
@@ -108,13 +108,13 @@ def test_runs_of_a_few_milliseconds_are_measured(start: Callable[..., ProcessPro
     assert usage.peak_memory_bytes is None or usage.peak_memory_bytes < 20 * MEGABYTE
 
 
-def test_time_limit_asks_first(start: Callable[..., ProcessProbe], tmp_path: Path) -> None:
+def test_time_limit_terminates_first(start: Callable[..., ProcessProbe], tmp_path: Path) -> None:
     measurement = start("sh", "-c", "trap 'echo bye; exit 7' TERM; sleep 60 & wait", limits=Limits(time_s=0.3)).wait()
     assert (measurement.ending, measurement.exit_code) == (Ending.TIME_LIMIT, 7)
     assert (tmp_path / "out").read_text() == "bye\n"
 
 
-def test_time_limit_then_insists(start: Callable[..., ProcessProbe]) -> None:
+def test_time_limit_then_kills(start: Callable[..., ProcessProbe]) -> None:
     limits = Limits(time_s=0.3, grace_s=0.3)
     measurement = start("sh", "-c", "trap '' TERM; while :; do sleep 0.1; done", limits=limits).wait()
     assert (measurement.ending, measurement.exit_code) == (Ending.TIME_LIMIT, -signal.SIGKILL)
@@ -134,7 +134,9 @@ def test_memory_limit_counts_the_tree(start: Callable[..., ProcessProbe]) -> Non
     assert measurement.usage.peak_memory_bytes > 100 * MEGABYTE
 
 
-def test_what_is_left_of_the_group_dies_with_the_first(start: Callable[..., ProcessProbe], tmp_path: Path) -> None:
+def test_the_rest_of_the_group_is_killed_after_the_first_process(
+    start: Callable[..., ProcessProbe], tmp_path: Path
+) -> None:
     start("sh", "-c", "sleep 600 & echo $!").wait()
     pid = int((tmp_path / "out").read_text())
     until = time.monotonic() + 10
@@ -142,18 +144,18 @@ def test_what_is_left_of_the_group_dies_with_the_first(start: Callable[..., Proc
         assert time.monotonic() < until
 
 
-def test_kill_after_the_end_hits_nobody(start: Callable[..., ProcessProbe]) -> None:
+def test_kill_after_the_end_does_nothing(start: Callable[..., ProcessProbe]) -> None:
     probe = start("true")
     probe.wait()
     probe.kill()
 
 
-def test_sampling_keeps_to_its_budget(start: Callable[..., ProcessProbe]) -> None:
+def test_sampling_stays_within_its_budget(start: Callable[..., ProcessProbe]) -> None:
     measurement = start("sh", "-c", "for i in $(seq 40); do sleep 1.2 & done; wait").wait()
     assert measurement.sampling_s < 0.06, "a large tree is to be looked at less often, not at a higher cost"
 
 
-def test_ledger_knows_what_all_used(start: Callable[..., ProcessProbe]) -> None:
+def test_the_cpu_total_includes_all_processes(start: Callable[..., ProcessProbe]) -> None:
     cpu_total = CpuTotal()
     measurements = [start("sh", "-c", "seq 100000 > /dev/null", cpu_total=cpu_total).wait() for _ in range(2)]
     assert cpu_total.total_s == pytest.approx(sum(measurement.usage.cpu_s or 0.0 for measurement in measurements))
@@ -167,10 +169,10 @@ def test_children_are_found_where_the_kernel_does_not_list_them(
     assert measure_python(FORK + code).peak_memory_bytes >= 150 * MEGABYTE
 
 
-def test_gpu_samples_weigh_as_long_as_they_stood(
+def test_gpu_samples_are_weighted_by_duration(
     start: Callable[..., ProcessProbe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No GPU here: only the adding up is tested."""
+    """Without a GPU: only the weighted sum is tested."""
     monkeypatch.setattr(process_module, "sample_gpus", lambda gpus, pids: GpuSample(utilisation=0.5, memory_bytes=7))
     usage = start("sleep", "0.2", gpus=["a GPU"]).wait().usage
     assert usage.gpu_utilisation == pytest.approx(0.5)
@@ -178,7 +180,7 @@ def test_gpu_samples_weigh_as_long_as_they_stood(
 
 
 @pytest.mark.parametrize("words", [("no-such-command",), ("/",), ("a\0b",)])
-def test_what_cannot_start_raises_what_the_system_says(
+def test_a_command_that_cannot_start_raises_the_error_of_the_system(
     start: Callable[..., ProcessProbe], words: tuple[str, ...]
 ) -> None:
     with pytest.raises((OSError, ValueError)):
@@ -186,7 +188,7 @@ def test_what_cannot_start_raises_what_the_system_says(
 
 
 def test_memory_of_the_shortest_run_of_a_large_parent_is_exact(tmp_path: Path) -> None:
-    """Neither too little (too short to be sampled) nor too much (the parent's)."""
+    """Neither too little (too short to be sampled) nor too much (that of the parent)."""
     code = f"""
 import os, sys
 from pathlib import Path
@@ -201,7 +203,7 @@ print(*(ProcessProbe(command).wait().usage.peak_memory_bytes for _ in range(5)))
     assert all(50 * MEGABYTE < int(peak) < 70 * MEGABYTE for peak in answer.stdout.split())
 
 
-def test_runs_do_not_outlive_a_killed_starter_unnoticed(start: Callable[..., ProcessProbe]) -> None:
+def test_runs_of_a_killed_starter_are_reported(start: Callable[..., ProcessProbe]) -> None:
     probe = start("sleep", "30")
     os.kill(get_starter().pid, signal.SIGKILL)
     with pytest.raises(OSError):

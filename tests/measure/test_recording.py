@@ -26,7 +26,7 @@ def build_recorded() -> Recorded:
     )
 
 
-def test_what_was_seen_survives_being_text() -> None:
+def test_samples_survive_writing_and_reading() -> None:
     recorded = build_recorded()
     again = parse_recorded(render_recorded(recorded))
     assert "\n" not in render_recorded(recorded)
@@ -37,7 +37,7 @@ def test_what_was_seen_survives_being_text() -> None:
     assert again.gpu_memory is None
 
 
-def test_memory_of_gpus_is_kept() -> None:
+def test_memory_of_gpus_is_stored() -> None:
     recorded = build_recorded()
     again = parse_recorded(render_recorded(replace(recorded, gpus=1, gpu_memory=recorded.cpu)))
     assert again.gpu_memory is not None

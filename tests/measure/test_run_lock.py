@@ -1,4 +1,4 @@
-"""The lock in a run's folder tells whether a process makes the run."""
+"""The lock in a run's folder shows whether a process makes the run."""
 
 import errno
 import fcntl
@@ -16,8 +16,8 @@ from foretell.measure.machine import build_owner, kill_abandoned
 from foretell.measure.run_lock import LOCK, is_run_locked, take_run_lock
 
 
-def test_one_has_it_at_a_time(tmp_path: Path) -> None:
-    assert is_run_locked(tmp_path) is None  # nobody was there
+def test_one_process_has_it_at_a_time(tmp_path: Path) -> None:
+    assert is_run_locked(tmp_path) is None  # no process was there
     lock = take_run_lock(tmp_path)
     assert lock is not None
     assert lock.is_new
@@ -46,11 +46,11 @@ print("taken", flush=True); input()
         assert is_run_locked(tmp_path) is True
         process.kill()
         process.wait()
-        assert is_run_locked(tmp_path) is False  # what it started does not have it
+        assert is_run_locked(tmp_path) is False  # its children do not hold it
         os.killpg(process.pid, 9)
 
 
-def test_who_looks_at_it_does_not_keep_others_from_it(tmp_path: Path) -> None:
+def test_checking_it_does_not_block_others(tmp_path: Path) -> None:
     (tmp_path / LOCK).touch()
     ended = threading.Event()
 
@@ -72,7 +72,7 @@ def test_who_looks_at_it_does_not_keep_others_from_it(tmp_path: Path) -> None:
             thread.join()
 
 
-def test_a_link_in_its_place_goes(tmp_path: Path) -> None:
+def test_a_link_in_its_place_is_removed(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("years of work")
     (tmp_path / LOCK).symlink_to(target)
@@ -94,7 +94,7 @@ class TestWithoutLocks:
 
         monkeypatch.setattr(fcntl, "flock", refuse)
 
-    def test_runs_are_made_all_the_same(self, tmp_path: Path) -> None:
+    def test_runs_are_made_without_locks(self, tmp_path: Path) -> None:
         lock = take_run_lock(tmp_path)
         assert lock is not None
         assert is_run_locked(tmp_path) is None
@@ -103,7 +103,7 @@ class TestWithoutLocks:
 
 @pytest.mark.parametrize("state", ["held", "free", "none"])
 @pytest.mark.parametrize("without_lock", [True, False])
-def test_only_what_nobody_makes_any_more_is_killed(tmp_path: Path, state: str, without_lock: bool) -> None:
+def test_only_abandoned_runs_are_killed(tmp_path: Path, state: str, without_lock: bool) -> None:
     owner = replace(build_owner(), token=f"test-{os.getpid()}")
     marks = {"FORETELL_RUN_ID": "r", "FORETELL_OWNER": owner.token, "FORETELL_RUN_DIR": str(tmp_path)}
     lock = take_run_lock(tmp_path) if state != "none" else None

@@ -46,9 +46,9 @@ def test_bench(bench: Bench, to_text: ToText, check_golden: Golden) -> None:
 
 def test_a_disturbed_bench_says_why_and_what_to_do(bench: Bench, to_text: ToText) -> None:
     text = to_text(
-        render_bench(replace(bench, warnings=(build_warning("busy-machine", "others kept 3.1 of 16 cores busy"),)))
+        render_bench(replace(bench, warnings=(build_warning("busy-machine", "other processes used 3.1 of 16 cores"),)))
     )
-    assert "others kept 3.1 of 16 cores busy" in text
+    assert "other processes used 3.1 of 16 cores" in text
     assert "Not kept: measure again" in text
 
 
