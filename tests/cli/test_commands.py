@@ -38,7 +38,7 @@ def test_init_says_what_of_the_command_does_not_follow_resources(tmp_path: Path,
     assert note.startswith("'-N 2' and '-n 64' stay")
 
 
-def test_init_replaces_nothing_unasked(tmp_path: Path, foretell: Callable[..., Any]) -> None:
+def test_init_replaces_nothing_without_force(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     (tmp_path / "foretell.yaml").write_text("mine")
     outcome = foretell("init", "--command", "true", folder=tmp_path)
     assert outcome.code == 1
@@ -110,7 +110,7 @@ def test_a_configuration_that_only_failed_has_a_warning(run: Run, command: str) 
     assert said in " ".join(re.sub("[│╮╯]", " ", run(command, "--set", "n=5").out).split())
 
 
-def test_generate_tells_what_it_did(built: Path) -> None:
+def test_generate_reports_its_runs(built: Path) -> None:
     result = json.loads((built / "generate.json").read_text())
     assert result.keys() >= {"app", "completed", "failed", "recovered", "elapsed_s", "failures", "stopped"}
     assert (result["completed"], result["failed"]) == (9, 2)
@@ -161,7 +161,7 @@ def test_completed_runs_that_lack_something_are_counted_and_shown(tmp_path: Path
     assert "phase 'cnt': the output was cut to 64 KB; raise 'log_limit'" in " ".join(shown.out.split())
 
 
-def test_failed_runs_do_not_teach_and_timed_out_ones_are_longer_than(built: Path) -> None:
+def test_failed_runs_are_not_fitted_and_timed_out_ones_are_longer_than(built: Path) -> None:
     card = json.loads((built / "build.json").read_text())
     assert card.keys() >= {"app", "policy", "judgements", "uses_custom", "warnings", "columns", "plots"}
     judgement = card["judgements"]["elapsed_s"]
@@ -305,10 +305,10 @@ def test_verify_keeps_its_run(run: Run) -> None:
     assert run("runs", "show", outcome.record["run"]["id"], "--json").record == outcome.record["run"]
     again = run("verify", "--set", "n=22", "--json")
     assert again.record["run"]["repetition"] == 1
-    told = "the model was built before 2 runs came in; 'foretell build tiny' learns from them"
-    assert told in [warning["text"] for warning in run("predict", "--set", "n=22", "--json").record[0]["warnings"]]
+    text = "the model was built before 2 runs came in; 'foretell build tiny' learns from them"
+    assert text in [warning["text"] for warning in run("predict", "--set", "n=22", "--json").record[0]["warnings"]]
     picked = run("recommend", "--set", "n=22", "--json").record["picked"]
-    assert told in [warning["text"] for warning in picked["prediction"]["warnings"]]
+    assert text in [warning["text"] for warning in picked["prediction"]["warnings"]]
 
 
 def test_verify_of_a_run_that_fails(run: Run) -> None:

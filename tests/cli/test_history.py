@@ -67,7 +67,7 @@ def test_the_same_jobs_packed_or_in_a_longer_file_are_known(folder: Path, forete
     assert (again["jobs"], again["read_before"]) == (0, 2 * JOBS + 5)
 
 
-def test_a_packed_file_that_is_cut_off_is_told_and_keeps_what_was_read(
+def test_a_packed_file_that_is_cut_off_is_reported_and_keeps_what_was_read(
     folder: Path, foretell: Callable[..., Any]
 ) -> None:
     packed = gzip.compress(build_text(3000).encode())
@@ -77,7 +77,7 @@ def test_a_packed_file_that_is_cut_off_is_told_and_keeps_what_was_read(
     assert "jobs.gz: cannot be read to its end" in outcome.err
 
 
-def test_killed_in_the_middle_it_goes_on_where_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_in_the_middle_it_resumes_where_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction for each block; the third one fails, as if we were killed there."""
     monkeypatch.setattr("foretell.history.api._BATCH", 1)
     monkeypatch.setattr("foretell.history.accounting_sources.BLOCK", 2000)
@@ -99,7 +99,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(folder: Path, monkeypatch:
     assert (result.jobs, result.changed, result.lines) == (JOBS - kept, JOBS - kept, 2 * (JOBS - kept))
 
 
-def test_lines_that_were_not_understood_are_told_and_read_again_next_time(
+def test_lines_that_were_not_understood_are_reported_and_read_again_next_time(
     folder: Path, foretell: Callable[..., Any]
 ) -> None:
     with (folder / "jobs.txt").open("a") as file:
@@ -108,17 +108,17 @@ def test_lines_that_were_not_understood_are_told_and_read_again_next_time(
         )
     outcome = foretell("history", "import", "jobs.txt", folder=folder)
     assert outcome.code == 0
-    told = " ".join(outcome.out.split())
+    text = " ".join(outcome.out.split())
     assert (
         f"1 line was left out: Slurm's state 'LOST' is unknown; please report it; the first: line {2 * JOBS + 2}"
-        in told
+        in text
     )
     again = foretell("history", "import", "jobs.txt", "--json", folder=folder).record
     assert (again["jobs"], again["changed"], len(again["complaints"])) == (JOBS + 1, 0, 1)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["import", "none.txt"], "no file named 'none.txt'"),
         (["import", "foretell.txt"], "does not name JobID"),
@@ -129,12 +129,12 @@ def test_lines_that_were_not_understood_are_told_and_read_again_next_time(
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_message(
-    folder: Path, foretell: Callable[..., Any], words: list[str], told: str
+    folder: Path, foretell: Callable[..., Any], words: list[str], message: str
 ) -> None:
     (folder / "foretell.txt").write_text("a|b\n1|2\n")
     outcome = foretell("history", *words, folder=folder)
     assert (outcome.code, outcome.out) == (1, "")
-    assert told in outcome.err
+    assert message in outcome.err
 
 
 def test_rules_group_anew_and_hold_for_later_imports(folder: Path, foretell: Callable[..., Any]) -> None:
@@ -169,7 +169,7 @@ def test_an_application_of_the_history_can_be_built_and_asked(folder: Path, fore
     assert answer["peak_memory_bytes"]["value"] == pytest.approx(62_000 * 1024, rel=0.05)
 
 
-def test_jobs_that_only_differ_by_what_nobody_knows_still_teach(folder: Path, foretell: Callable[..., Any]) -> None:
+def test_jobs_that_only_differ_by_unknown_facts_are_still_fitted(folder: Path, foretell: Callable[..., Any]) -> None:
     names = "JobID|State|User|JobName|ElapsedRaw\n"
     draw = random.Random(1)
     rows = [f"{number}|COMPLETED|bob|post|{draw.randint(80, 120)}\n" for number in range(1, 31)]
@@ -269,13 +269,13 @@ def test_a_model_older_than_later_jobs_says_so_in_text_and_json(folder: Path, fo
     (folder / "more.txt").write_text(build_text(JOBS + 40))
     added = foretell("history", "import", "more.txt", "--json", folder=folder).record["changed"]
     failed = sum(number % 9 == 0 for number in range(100 + JOBS, 100 + JOBS + 40))
-    told = f"{added - failed} jobs of the cluster's history came in; 'foretell build ada.train_run' learns from them"
-    assert told in foretell("predict", *asked, "--json", folder=folder).record[0]["warnings"][0]["text"]
-    assert told in " ".join(foretell("predict", *asked, folder=folder).out.replace("│", " ").split())
+    text = f"{added - failed} jobs of the cluster's history came in; 'foretell build ada.train_run' learns from them"
+    assert text in foretell("predict", *asked, "--json", folder=folder).record[0]["warnings"][0]["text"]
+    assert text in " ".join(foretell("predict", *asked, folder=folder).out.replace("│", " ").split())
     offers = ["recommend", "ada.train_run", "--set", "epochs=60", "--site", "osc"]
     picked = foretell(*offers, "--json", folder=folder).record["picked"]
-    assert told in picked["prediction"]["warnings"][0]["text"]
-    assert told in " ".join(foretell(*offers, folder=folder).out.split())
+    assert text in picked["prediction"]["warnings"][0]["text"]
+    assert text in " ".join(foretell(*offers, folder=folder).out.split())
     foretell("build", "ada.train_run", folder=folder)
     assert foretell("predict", *asked, "--json", folder=folder).record[0]["warnings"] == []
 

@@ -85,7 +85,7 @@ def test_what_was_measured_is_found_again(predict: Callable[[pd.DataFrame], list
     assert np.median(errors) < 0.1
 
 
-def test_columns_in_another_order_and_others_beside(predict: Callable[[pd.DataFrame], list[Any]]) -> None:
+def test_columns_in_another_order_and_additional_ones(predict: Callable[[pd.DataFrame], list[Any]]) -> None:
     frame = build_history()
     expected = predict(frame)
     shuffled = frame[sorted(frame.columns, reverse=True)].assign(comment="new", **{"": 1})

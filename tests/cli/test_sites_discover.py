@@ -65,7 +65,7 @@ def test_limits_come_along(discover: Callable[..., Any]) -> None:
     assert nodes["whole"]["whole_node"]
 
 
-def test_a_file_is_never_replaced_unasked(discover: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_is_never_replaced_without_force(discover: Callable[..., Any], tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text("# prices I looked up\n")
     refused = discover("discover", "--output", str(mine))
@@ -95,12 +95,12 @@ def test_names_no_site_can_have(discover: Callable[..., Any], tmp_path: Path, na
     assert not (tmp_path / "config").exists()
 
 
-def test_the_name_of_a_shipped_site_is_told(discover: Callable[..., Any]) -> None:
+def test_the_name_of_a_shipped_site_is_reported(discover: Callable[..., Any]) -> None:
     assert "takes the place of the site pitzer" in discover("discover", "--name", "pitzer").err
 
 
 @pytest.mark.parametrize("version", ["22.05"], indirect=True)
-def test_memory_to_be_filled_in_is_told(discover: Callable[..., Any], tmp_path: Path) -> None:
+def test_memory_to_be_filled_in_is_reported(discover: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "programs/sinfo").write_text("#!/bin/sh\necho 'owens|4|56|2:28:1|1|idle|(null)|(null)'\n")
     assert "Fill in the memory of owens" in discover("discover").err
 
@@ -123,7 +123,7 @@ def test_on_a_real_cluster(tmp_path: Path, foretell: Callable[..., Any]) -> None
 
 
 @pytest.mark.parametrize("version", ["22.05"], indirect=True)
-def test_missing_prices_are_told_until_they_are_filled_in(discover: Callable[..., Any], tmp_path: Path) -> None:
+def test_missing_prices_are_reported_until_they_are_filled_in(discover: Callable[..., Any], tmp_path: Path) -> None:
     assert "No prices are filled in" in discover("discover").out
     path = tmp_path / "config/foretell/sites/osctest.toml"
     text = path.read_text()

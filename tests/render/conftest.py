@@ -1,4 +1,4 @@
-"""One campaign, told in fixed values: what every report is made from."""
+"""One campaign in fixed values, from which every report is made."""
 
 import io
 import math

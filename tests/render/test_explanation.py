@@ -134,7 +134,7 @@ def test_usual_run_says_so(explanation: Explanation, to_text: ToText) -> None:
 
 @settings(max_examples=20)
 @given(text=st.text(st.characters(), max_size=8), number=st.floats())
-def test_anything_can_be_told(text: str, number: float, explanation: Explanation, to_text: ToText) -> None:
+def test_anything_can_be_shown(text: str, number: float, explanation: Explanation, to_text: ToText) -> None:
     odd = replace(DATASET, name=text, value=text, least=text, effect=number)
     estimate = Estimate(value=number, low=number, high=number, level=0.9)
     time = replace(explanation.elapsed_s, drivers=(odd,), estimate=estimate)

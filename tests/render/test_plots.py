@@ -31,7 +31,7 @@ def test_axes_speak_of_minutes_and_megabytes(judgement: Judgement) -> None:
     assert all(label.endswith((" B", " KB")) for label in _tick_labels(sizes, "x"))
 
 
-def test_error_is_told_in_the_corner(judgement: Judgement) -> None:
+def test_error_is_shown_in_the_corner(judgement: Judgement) -> None:
     figure = draw_predicted_measured(replace(judgement, pairs=((100, 110), (100, 120), (100, 200))), title="Time")
     assert figure.axes[0].texts[0].get_text() == "median error 20.0 %\n2 of 3 within 25 %"
 
@@ -47,7 +47,7 @@ def test_same_figure_same_bytes(recommendation: Recommendation, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", ["plot.pdf", "plot", "missing/plot.png", "plot.png/plot.png"])
-def test_unwritable_plots_are_told(judgement: Judgement, tmp_path: Path, name: str) -> None:
+def test_unwritable_plots_are_reported(judgement: Judgement, tmp_path: Path, name: str) -> None:
     (tmp_path / "plot.png").touch()
     with pytest.raises(OutputError, match=r"\.png|choose another folder"):
         save_figure(draw_predicted_measured(judgement, title="Time"), tmp_path / name)

@@ -130,7 +130,7 @@ def test_a_plan_for_a_cluster_names_the_partition(plan: Plan, to_text: ToText) -
     assert "at once" not in text.splitlines()[0]
 
 
-def test_what_was_handed_over_is_told(result: CampaignResult, to_text: ToText) -> None:
+def test_submitted_runs_are_reported(result: CampaignResult, to_text: ToText) -> None:
     handed = replace(result, completed=0, failed=0, failures=(), submitted=200, held_back=50, jobs=("4711", ""))
     text = to_text(render_campaign_result(handed))
     assert "fcnet: 200 runs submitted" in text
@@ -138,6 +138,6 @@ def test_what_was_handed_over_is_told(result: CampaignResult, to_text: ToText) -
     assert "50 runs could not be submitted yet" in text
 
 
-def test_progress_tells_the_queued_from_the_running(progress: Progress, to_text: ToText) -> None:
+def test_progress_distinguishes_the_queued_from_the_running(progress: Progress, to_text: ToText) -> None:
     waiting = replace(progress, queued=len(progress.running))
     assert f"0 running, {len(progress.running)} queued" in to_text(render_progress(waiting))

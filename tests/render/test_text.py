@@ -102,7 +102,7 @@ def test_local_runs_that_were_stopped_are_not_said_to_be_with_slurm(result: Camp
     assert "Slurm" not in to_text(render_campaign_result(stopped))
 
 
-def test_what_others_and_the_budget_leave_is_told(result: CampaignResult, to_text: ToText) -> None:
+def test_what_others_and_the_budget_leave_is_reported(result: CampaignResult, to_text: ToText) -> None:
     text = to_text(
         render_campaign_result(
             replace(result, running_elsewhere=2, elsewhere_completed=3, elsewhere_failed=1, left=7, left_s=90.0)
@@ -133,7 +133,7 @@ def test_what_should_be_known_of_a_completed_run_is_shown(runs: list[Run], to_te
     assert "Note" not in to_text(render_run(runs[-2]))
 
 
-def test_disturbed_runs_are_told(result: CampaignResult, to_text: ToText) -> None:
+def test_disturbed_runs_are_reported(result: CampaignResult, to_text: ToText) -> None:
     text = to_text(render_campaign_result(replace(result, disturbed=2, repeated=1)), 200)
     assert "1 run measured again because other processes had used this machine." in text
     assert "2 runs measured while other processes used this machine" in text
@@ -147,8 +147,8 @@ def test_a_plan_says_what_cannot_run(plan: Plan, to_text: ToText) -> None:
     assert "1 run: it requests 49 cores; a node has 48" in one
 
 
-def test_stopped_campaign_says_how_to_go_on(result: CampaignResult, to_text: ToText) -> None:
-    stopped = replace(result, stopped="interrupted; run the same command again to go on")
+def test_stopped_campaign_says_how_to_resume(result: CampaignResult, to_text: ToText) -> None:
+    stopped = replace(result, stopped="interrupted; run the same command again to resume")
     assert "Stopped: interrupted; run the same command again" in to_text(render_campaign_result(stopped))
 
 

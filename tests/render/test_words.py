@@ -9,7 +9,7 @@ from foretell.core.prediction import Estimate
 from foretell.render.phrases import ELAPSED, MEMORY, describe_expectation, render_range
 
 
-def test_the_error_between_measured_values_is_told_where_it_is_known(judgement: Judgement) -> None:
+def test_the_error_between_measured_values_is_reported_where_it_is_known(judgement: Judgement) -> None:
     unknown = replace(judgement, between=None)
     known = replace(judgement, between=replace(judgement.expected, median_ape=4.2, mape=90_000.0))
     assert "between" not in describe_expectation(unknown)

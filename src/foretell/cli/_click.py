@@ -91,14 +91,14 @@ class Group(click.Group):
 
 
 class Entry(NamedTuple):
-    """A command that is not imported yet: the module that has it under its name, and its short help."""
+    """A command that is not imported yet: the module that defines it under its name, and its summary."""
 
     module: str
     summary: str
 
 
 class LazyGroup(Group):
-    """A group that knows its commands' names and short helps, and imports only the one that is asked for."""
+    """A group that knows its commands' names and summaries, and imports only the command that runs."""
 
     def __init__(self, *names: Any, table: Mapping[str, Entry], **settings: Any) -> None:
         super().__init__(*names, **settings)

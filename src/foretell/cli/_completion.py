@@ -14,14 +14,14 @@ _ZSH_LINE = "fpath+=~/.zfunc; autoload -Uz compinit; compinit"
 
 
 def show_completion(ctx: click.Context, _param: click.Parameter, asked: Any) -> None:
-    """Print the script that makes the user's shell complete our commands, and end."""
+    """Print the completion script for the user's shell, and exit."""
     if asked and not ctx.resilient_parsing:
         click.echo(_build_script(ctx, _find_shell()))
         ctx.exit()
 
 
 def install_completion(ctx: click.Context, _param: click.Parameter, asked: Any) -> None:
-    """Write that script where the user's shell finds it, and end."""
+    """Install the completion script where the user's shell finds it, and exit."""
     if asked and not ctx.resilient_parsing:
         shell = _find_shell()
         path = _install(shell, _build_script(ctx, shell))

@@ -23,7 +23,7 @@ _CLUSTERS = "clusters"  # Slurm is asked about this one: no abbreviation may hid
 _AN_OPTION = "NAME=VALUE with the long name of an option of sbatch, for example qos=long; NAME alone for a flag"
 
 app_argument = argument(
-    "app", required=False, metavar="[APP]", help="An app's name, or its file; default: the foretell.yaml here."
+    "app", required=False, metavar="[APP]", help="The app's name or file; default: the nearest foretell.yaml."
 )
 store_option = click.option("--store", metavar="URL", help="The store: a file or a database URL. [env: FORETELL_STORE]")
 unused_store_option = click.option("--store", metavar="URL", hidden=True)
@@ -31,15 +31,15 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the configuration; repeat for each."
 )
-level_option = click.option("--level", default="90%", help="How sure the interval should be.")
-site_option = click.option("--site", default="local", help="Where it should run; 'foretell sites list' names them.")
+level_option = click.option("--level", default="90%", help="Probability that the interval contains the true value.")
+site_option = click.option("--site", default="local", help="The site to run on; 'foretell sites list' lists them.")
 site_file_option = click.option(
     "--site-file",
     multiple=True,
     type=PATH,
-    help="A site file of your own; repeatable. [env: FORETELL_SITES]",
+    help="Your own site file; repeatable. [env: FORETELL_SITES]",
 )
-max_time_option = click.option("--max-time", help="The most time it may take.")
+max_time_option = click.option("--max-time", help="Limit of the time, for example 2h.")
 prefer_option = click.option(
     "--prefer",
     default="auto",
@@ -47,32 +47,28 @@ prefer_option = click.option(
 )
 risk_option = click.option(
     "--risk",
-    help="The chance that the first request is too small, in time or memory, such as 5%; default: at most 10%.",
+    help="Probability that the first request is too small, in time or memory, such as 5%; default: at most 10%.",
 )
 retry_cost_option = click.option(
     "--retry-cost",
     type=click.FloatRange(min=0),
-    help="What a failed try costs in addition to its request, in multiples of the prediction; default: 1.",
+    help="Cost of a failed attempt in addition to its request, in multiples of the prediction; default: 1.",
 )
 extrapolate_option = click.option(
     "--extrapolate",
     is_flag=True,
-    help="Also consider more than 4 times the cores, GPUs or nodes of the runs, and other architectures.",
+    help="Also offer more than 4 times the cores, GPUs or nodes of the runs, and other architectures.",
 )
 partition_option = click.option(
-    "--partition", help="The partition of the cluster; default: the app file's, or the cluster's own."
+    "--partition", help="The Slurm partition; default: that of the app file, or of the cluster."
 )
-account_option = click.option(
-    "--account", envvar="SBATCH_ACCOUNT", show_envvar=True, help="The account that pays for the jobs."
-)
+account_option = click.option("--account", envvar="SBATCH_ACCOUNT", show_envvar=True, help="The account to charge.")
 sbatch_option = click.option(
-    "--option", multiple=True, metavar="NAME=VALUE", help="A further option of sbatch, such as qos=long; repeatable."
+    "--option", multiple=True, metavar="NAME=VALUE", help="Another option of sbatch, such as qos=long; repeatable."
 )
-sample_option = click.option(
-    "--sample", is_flag=True, help="Sample memory over time and GPUs inside the jobs, in addition to accounting."
-)
+sample_option = click.option("--sample", is_flag=True, help="Also sample memory and GPUs inside the jobs, over time.")
 force_option = click.option(
-    "--force", is_flag=True, help="Replace the file even if Foretell did not write it, or it was edited since."
+    "--force", is_flag=True, help="Replace the file even if Foretell did not write it, or it was edited."
 )
 
 
@@ -82,8 +78,8 @@ def rows_option(default: int, help: str = "Lines of the table to show.") -> Deco
 
 
 resource_options = combine(
-    click.option("--cores", type=click.IntRange(min=1), help="Cores a node; default: as in most runs."),
-    click.option("--gpus", type=click.IntRange(min=0), help="GPUs a node; default: as in most runs."),
+    click.option("--cores", type=click.IntRange(min=1), help="Cores per node; default: as in most runs."),
+    click.option("--gpus", type=click.IntRange(min=0), help="GPUs per node; default: as in most runs."),
     click.option("--nodes", type=click.IntRange(min=1), help="Nodes; default: as in most runs."),
 )
 
@@ -95,7 +91,7 @@ def build_resources(cores: int | None, gpus: int | None, nodes: int | None) -> d
 
 
 batch_option = click.option(
-    "--batch", type=click.IntRange(min=1), help="The first size of every input; default: as in the inputs."
+    "--batch", type=click.IntRange(min=1), help="The first dimension of every input; default: as in --input."
 )
 model_options = combine(
     argument(
@@ -117,13 +113,13 @@ model_options = combine(
 )
 training_options = combine(
     click.option(
-        "--loss", default="auto", help="cross_entropy, mse, sum, own, or auto: the model's own where it has one."
+        "--loss", default="auto", help="cross_entropy, mse, sum, own, or auto: the model's own loss if it has one."
     ),
     click.option("--optimizer", default="sgd", help="sgd (with momentum), adam or adamw."),
-    click.option("--implementation", default="for-loop", help="The optimizer's: for-loop, foreach or fused."),
+    click.option("--implementation", default="for-loop", help="Of the optimizer: for-loop, foreach or fused."),
     click.option("--precision", default="float32", help="float32, mixed bf16 or fp16, pure-bf16 or pure-fp16."),
     click.option("--accumulation", type=click.IntRange(min=1), default=1, help="Batches before each update."),
-    click.option("--checkpointing", is_flag=True, help="Compute activations again in the backward phase."),
+    click.option("--checkpointing", is_flag=True, help="Recompute activations in the backward phase."),
 )
 
 
@@ -137,7 +133,7 @@ def build_step_options(**training: Any) -> "StepOptions":
 def build_submission(
     *, partition: str | None, account: str | None, options: Iterable[str] | None, sample: bool = False
 ) -> "Submission":
-    """How runs are handed to Slurm.
+    """How runs are submitted to Slurm.
 
     Raises:
         SpecError: with every option that is none, or not to be given so.
@@ -184,7 +180,7 @@ def parse_settings(settings: Iterable[str] | None) -> dict[str, str]:
 
 
 def _list_repeated(option: str, names: Iterable[str]) -> list[Mistake]:
-    """Names that an option was given more than once: which of the values was meant is anybody's guess."""
+    """Names that an option was given more than once, with different values perhaps."""
     return [
         Mistake(place=option, found=f"{name!r} {times} times", expected="each name once")
         for name, times in Counter(names).items()

@@ -40,7 +40,7 @@ def show_json(record: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note on standard error, next to the result."""
+    """Print a note to stderr."""
     open_console(stderr=True).print(clean_text(text), markup=False, style="dim")
 
 
@@ -50,7 +50,7 @@ def say(text: str) -> None:
 
 
 def clean_text(text: object) -> str:
-    """Text whose names and values may come from anywhere: what would control the terminal is spelled out."""
+    """Text whose names and values may come from anywhere: characters that control the terminal are escaped."""
     from foretell.render.phrases import clean_line
 
     return "\n".join(clean_line(line) for line in str(text).split("\n"))
@@ -78,7 +78,7 @@ def compute_with_one_thread() -> None:
 
 
 def can_plot() -> bool:
-    """Whether what draws is installed."""
+    """Whether the library for plots is installed."""
     return find_spec("matplotlib") is not None
 
 
@@ -86,7 +86,7 @@ def check_plotting(what: str = "a plot") -> None:
     """Refuse early, before there is anything to draw.
 
     Raises:
-        MissingExtraError: if what draws is not installed.
+        MissingExtraError: if the library for plots is not installed.
     """
     if not can_plot() or find_spec("jinja2") is None:
         raise MissingExtraError(f"{what} needs: pip install 'foretell[plots]'")
@@ -97,7 +97,7 @@ def check_plot(path: Path | None) -> None:
 
     Raises:
         OutputError: if its name ends otherwise, or is that of a folder.
-        MissingExtraError: if what draws is not installed.
+        MissingExtraError: if the library for plots is not installed.
     """
     if path is None:
         return
@@ -166,7 +166,7 @@ class Display:
 
 
 def _kind(note: str) -> str:
-    """What is said, whatever its numbers: once is enough."""
+    """A note without its numbers: each kind is printed once."""
     return re.sub(r"\d+", "", note)
 
 
@@ -192,7 +192,7 @@ def write_generated(path: Path, text: str, *, force: bool = False) -> None:
 
 
 def _is_replaceable(path: Path) -> bool:
-    """Whether nothing of the user's is lost: no file, an empty one, a device, or one of ours as we wrote it."""
+    """Whether nothing of the user's is lost: no file, an empty one, a device, or one of ours that nobody edited."""
     if not path.is_file():
         return True
     try:

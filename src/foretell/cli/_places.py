@@ -32,7 +32,7 @@ def find_app_file(start: Path | None = None) -> Path | None:
 
 
 def _check_here(path: Path) -> None:
-    """The file of a folder that the user went to: nobody else may have left it there."""
+    """The file of the current folder: nobody else may have left it there."""
     file, folder = path.stat(), path.parent.stat()
     if file.st_mode & stat.S_IWOTH:
         mistake = Mistake(place="file", found="one that anybody can write", expected=f"chmod o-w {path}")
@@ -42,7 +42,7 @@ def _check_here(path: Path) -> None:
 
 
 def _check_above(path: Path) -> None:
-    """A file found in a parent folder: only its owner and root may be able to change or replace it.
+    """The file of a folder above, which the user did not name: only its owner and root may be able to change it.
 
     So it stays what was checked until it is read. A folder with the sticky bit, such as /tmp, is anybody's.
     """
@@ -76,7 +76,7 @@ def _name_user(number: int) -> str:
 
 
 def find_app(argument: str | None) -> str:
-    """What names the app: a file for the app described here, else the argument as a name in the store.
+    """The app's file if it describes the app of that name, else the name of an app in the store.
 
     Raises:
         NotFoundError: if nothing was named and there is no app file.
@@ -95,7 +95,7 @@ def find_app(argument: str | None) -> str:
 
 
 def find_store(explicit: str | None, app: str | None = None) -> str:
-    """The store's address: as said, from the environment, or in the work folder of the app file."""
+    """The store's address: as given, from the environment, or in the work folder of the app file."""
     said = explicit or os.environ.get("FORETELL_STORE")
     if said:
         return said
@@ -117,13 +117,13 @@ def find_kept_folder() -> Path:
 
 
 def note_unused_store(explicit: str | None) -> None:
-    """Say of commands that open no store that ``--store`` changes nothing; it once chose where they keep files."""
+    """Note that ``--store`` has no effect where no store is opened; earlier versions stored files next to it."""
     if explicit is not None:
-        note(f"--store is not used here: what is learned is in {find_kept_folder()}.")
+        note(f"--store is not used here: fitted models are in {find_kept_folder()}.")
 
 
 def find_site_files(explicit: Iterable[Path] | None) -> list[Path]:
-    """The user's site files: in the configuration folder, from the environment, and as said."""
+    """The user's site files: in the configuration folder, from the environment, and as given."""
     listed = [Path(part) for part in os.environ.get("FORETELL_SITES", "").split(os.pathsep) if part]
     return [*sorted(find_site_folder().glob("*.toml")), *listed, *(explicit or ())]
 

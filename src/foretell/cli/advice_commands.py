@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 @site_option
 @site_file_option
 @max_time_option
-@click.option("--max-cost", help="The most it may cost.")
+@click.option("--max-cost", help="Limit of the cost.")
 @prefer_option
-@click.option("--account", help="The account to charge, for the script.")
+@click.option("--account", help="The account to charge, in the script.")
 @click.option("--output", type=PATH, help="The job script; default: job.sbatch, or job.sh for local.")
 @force_option
-@click.option("--rows", type=click.IntRange(min=1), default=12, help="Offers to show.")
+@click.option("--rows", type=click.IntRange(min=1), default=12, help="Number of offers to show.")
 @level_option
 @risk_option
 @retry_cost_option
@@ -87,7 +87,7 @@ def recommend(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Rank what a site offers for a configuration, pick, and write the job script."""
+    """Rank the allocations of a site for a configuration, and write the job script of the best."""
     compute_with_one_thread()
     from foretell.advice import api as api_advice
     from foretell.advice import policy as advisor_policy
@@ -129,7 +129,7 @@ def recommend(
 
 
 def _write(path: Path, script: str, *, force: bool) -> OutputError | None:
-    """Why the script was not written, if so; the recommendation is worth printing all the same."""
+    """Why the script was not written, if so; the recommendation is printed anyway."""
     try:
         write_generated(path, script, force=force)
     except OutputError as exc:
@@ -151,14 +151,14 @@ _FEW = 3  # offers shown above a script
 @site_option
 @site_file_option
 @max_time_option
-@click.option("--max-cost", help="The most it may cost, all attempts together.")
+@click.option("--max-cost", help="Limit of the cost of all attempts together.")
 @prefer_option
-@click.option("--time", help="Ask for this time at first, not for what is recommended.")
-@click.option("--memory", help="Ask for this memory at first, for example 4GB.")
+@click.option("--time", help="Request this time first, instead of the recommended one.")
+@click.option("--memory", help="Request this memory first, for example 4GB.")
 @click.option(
     "--on-limit",
     default="least-cost",
-    help="Where a request was too small: least-cost (the next that costs least), double, or stop.",
+    help="After a request that was too small: least-cost (the next of least expected cost), double, or stop.",
 )
 @account_option
 @sbatch_option
@@ -190,7 +190,7 @@ def run(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Recommend a request, submit it, wait; ask for more of what ran out, and store what happened."""
+    """Recommend a request, submit it and wait; request more of what ran out, and store the run."""
     from foretell.advice import execution as api_execution
     from foretell.advice import site_lookup as api_places
     from foretell.advice.render import build_execution_record, render_execution
@@ -253,7 +253,7 @@ def _announce(recommendation: "Recommendation", asked: "Allocation") -> None:
 @command(examples=["foretell verify --set epochs=40 --set batch_size=64"])
 @app_argument
 @set_option
-@click.option("--cores", type=click.IntRange(min=1), help="Cores; default: as most runs.")
+@click.option("--cores", type=click.IntRange(min=1), help="Cores; default: as in most runs.")
 @store_option
 @json_option
 def verify(
@@ -263,7 +263,7 @@ def verify(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Run one configuration here, and hold the prediction against what was measured. The run is stored."""
+    """Run one configuration here, and compare the prediction with the measured run, which is stored."""
     from foretell.advice import verification as api
     from foretell.advice.render import build_verification_record, render_verification
 
@@ -281,9 +281,9 @@ def verify(
 @command(examples=["foretell report myapp --site osc --set epochs=100 --output report.html"])
 @app_argument
 @set_option
-@click.option("--site", default="local", help="Whose offers to show.")
+@click.option("--site", default="local", help="The site whose offers are shown.")
 @site_file_option
-@click.option("--output", type=PATH, help="Default: APP-report.html.")
+@click.option("--output", type=PATH, help="The page to write; default: APP-report.html.")
 @force_option
 @store_option
 @json_option
@@ -297,9 +297,9 @@ def report(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Put leaderboard, plots, offers and runs into one HTML page that needs no internet.
+    """Write one HTML page with the models, plots, offers and runs of an app; it needs no internet.
 
-    Without --set the offers are for the full-scale configuration that was run last.
+    Without --set, the offers are for the full-scale configuration of the newest run.
     """
     check_plotting("the report page")
     from foretell.advice import site_lookup as api_places

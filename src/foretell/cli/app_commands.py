@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 @command(examples=["foretell init --command 'python train.py --epochs 100 --batch-size 64'"])
-@click.option("--command", help="The command as you would type it at full scale.")
-@click.option("--name", help="The app's name; default: the script's.")
-@click.option("--directory", type=PATH, default=Path(), help="Where to write foretell.yaml.")
+@click.option("--command", help="The command, as you would type it at full scale.")
+@click.option("--name", help="The app's name; default: that of the script.")
+@click.option("--directory", type=PATH, default=Path(), help="The folder for foretell.yaml.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @json_option
 def init(
@@ -51,7 +51,7 @@ def init(
         note(f"Note: {one}.")
     if typed.shell:
         note("Note: this needs a shell (a pipe, a variable, or input from a file), so it is written as shell.")
-    note("Next: look it over, then 'foretell check' and 'foretell generate --dry-run'.")
+    note("Next: check it, then run 'foretell check' and 'foretell generate --dry-run'.")
 
 
 def _ask() -> str:
@@ -81,7 +81,7 @@ def check(
     file: Path | None,
     as_json: bool,
 ) -> None:
-    """Name every mistake in an app file, each with its line; count its runs, and those that cannot be made here."""
+    """Report all mistakes in an app file, each with its line, and count its runs."""
     from foretell.apps.app_check import check_app
     from foretell.apps.app_file import load_app
 
@@ -103,7 +103,7 @@ def check(
     runs = f"{found.scaled_down_runs:,} scaled-down and {found.full_scale_runs:,} full-scale runs{excluded}"
     say(f"{path}: app {app.name!r} is fine; {runs}.")
     for warning in _list_warnings(found):
-        note(f"But {warning}")
+        note(f"Warning: {warning}")
 
 
 def _list_warnings(found: "AppCheck") -> Iterator[str]:

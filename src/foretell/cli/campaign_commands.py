@@ -35,31 +35,31 @@ if TYPE_CHECKING:
     ]
 )
 @app_argument
-@click.option("--budget", help="Make only runs that fit this time, for example 10m.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and stop.")
-@click.option("--retry-failed", is_flag=True, help="Make failed runs again, too.")
-@click.option("--jobs", type=click.IntRange(min=1), help="At most so many runs at once; default: what the cores allow.")
+@click.option("--budget", help="Make only runs that fit into this time, for example 10m.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, and stop.")
+@click.option("--retry-failed", is_flag=True, help="Also repeat failed runs.")
 @click.option(
-    "--adaptive",
-    is_flag=True,
-    help="First make runs that narrow intervals most for their time; end when more do not pay.",
+    "--jobs", type=click.IntRange(min=1), help="Maximum number of runs at a time; default: as many as the cores allow."
 )
-@click.option("--until", help="Adaptive, and end when predictions are this sure on average, for example 10%.")
-@click.option("--runner", help="Where to run: local or slurm; default: as the app file says, or local.")
+@click.option(
+    "--adaptive", is_flag=True, help="Make the most informative runs first, and stop when more no longer pay."
+)
+@click.option("--until", help="Adaptive, and stop when intervals are this narrow on average, for example 10%.")
+@click.option("--runner", help="local or slurm; default: as in the app file, or local.")
 @partition_option
 @account_option
 @sbatch_option
 @sample_option
 @click.option(
-    "--wait", is_flag=True, help="Stay until all runs have ended, those with Slurm or of other processes included."
+    "--wait", is_flag=True, help="Wait until all runs have ended, also those in Slurm and of other processes."
 )
-@click.option("--keep-runs", is_flag=True, help="The program has changed, but its stored runs still count.")
-@click.option("--start-over", is_flag=True, help="Set the stored runs aside: the program is another one now.")
+@click.option("--keep-runs", is_flag=True, help="Keep using the stored runs although the program has changed.")
+@click.option("--start-over", is_flag=True, help="Set the stored runs aside, because the program has changed.")
 @click.option(
     "--wait-quiet",
     default="1m",
     envvar="FORETELL_WAIT_QUIET",
-    help="Wait up to so long until others leave this machine alone, and repeat runs they disturbed; or no.",
+    help="Wait up to this time for an idle machine, and repeat disturbed runs; or no.",
 )
 @store_option
 @json_option
@@ -83,7 +83,7 @@ def generate(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Make the runs of an app file that are not stored yet, and measure them."""
+    """Make and measure the runs of an app file that are not stored yet."""
     from foretell.campaigns import api
     from foretell.campaigns.render import build_plan_record, build_result_record, render_campaign_result, render_plan
     from foretell.core.units import parse_duration, parse_share
@@ -138,7 +138,7 @@ def status(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Show how an app's runs stand, those handed to Slurm included, and store what has ended."""
+    """Show the state of an app's runs, also those in Slurm, and store finished ones."""
     from foretell.campaigns import api
     from foretell.campaigns.render import render_status
 
@@ -159,7 +159,7 @@ def cancel(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Cancel what Slurm has of an app's runs; what has ended is stored, the rest can be made again."""
+    """Cancel an app's runs in Slurm; finished ones are stored, the others can be made again."""
     from foretell.campaigns import api
     from foretell.campaigns.render import render_cancellation
 

@@ -100,7 +100,7 @@ machine = Group("machine", help="Show this machine, and measure how fast it is."
 
 
 @machine.command("bench", examples=["foretell machine bench --json > node.json"])
-@click.option("--repeats", type=click.IntRange(min=1), default=5, help="How often to measure; the median counts.")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, help="Number of measurements; the median is used.")
 @click.option("--output", type=PATH, help="Also write the figures to this file, as JSON.")
 @json_option
 def bench_machine(
@@ -108,7 +108,7 @@ def bench_machine(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure how long this machine takes for fixed work, to carry runs from one machine to another."""
+    """Measure how long this machine takes for fixed work, to compare runs of different machines."""
     from foretell.measure import api
     from foretell.render.machine_facts import render_bench
     from foretell.render.records import render_json
@@ -129,7 +129,7 @@ def bench_machine(
 def show_machine(
     as_json: bool,
 ) -> None:
-    """Show this machine as runs made here will remember it, with its bench if one was kept."""
+    """Show the facts that are stored with runs made here, and the benchmark if there is one."""
     from foretell.measure import api
     from foretell.render.machine_facts import build_machine_record, render_machine
 

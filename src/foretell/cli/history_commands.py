@@ -10,26 +10,29 @@ from foretell.cli._options import PATH, json_option, parse_optional, rows_option
 from foretell.cli._output import check_plot, note, open_console, show, show_json, write_plot
 from foretell.cli._places import find_site_files, find_store
 
-since_option = click.option("--since", metavar="DATE", help="From this day on, such as 2025-01-31.")
-until_option = click.option("--until", metavar="DATE", help="Until before this day.")
+since_option = click.option("--since", metavar="DATE", help="From this day on, for example 2025-01-31.")
+until_option = click.option("--until", metavar="DATE", help="Before this day.")
 rules_option = click.option(
     "--rules", type=PATH, metavar="FILE", help="Rules that group jobs into applications (TOML)."
 )
 
-history = Group("history", help="Learn from a cluster's own accounting, and show what requests wasted.")
+history = Group("history", help="Import past jobs from a cluster's accounting, and report what requests wasted.")
 
 
 @history.command(
     "import", examples=["foretell history import --since 2025-01-01", "foretell history import jobs.txt.gz"]
 )
 @argument(
-    "files", nargs=-1, metavar="[FILE]...", help="Saved 'sacct --parsable2' texts, - for stdin; default: ask sacct."
+    "files",
+    nargs=-1,
+    metavar="[FILE]...",
+    help="Saved output of 'sacct --parsable2', - for stdin; default: call sacct.",
 )
 @since_option
 @until_option
-@click.option("--user", multiple=True, help="Jobs of this user; repeatable. Default: yours.")
+@click.option("--user", multiple=True, help="Jobs of this user; repeatable; default: you.")
 @click.option("--all-users", is_flag=True, help="Jobs of all users you may see.")
-@click.option("--cluster", help="The cluster to ask, or that of files that do not name one.")
+@click.option("--cluster", help="The cluster to query, or of files that do not name one.")
 @rules_option
 @store_option
 @json_option
@@ -44,7 +47,7 @@ def import_history(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Read past jobs from accounting. Reading them again changes nothing; what was read is not read again."""
+    """Import past jobs from accounting. Importing a job twice changes nothing."""
     from foretell.history import api
     from foretell.history.render import render_history_import
     from foretell.render.tables import build_line
@@ -78,7 +81,7 @@ def group_history(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Group all jobs anew by rules, which later imports follow; without any, by names and commands alone."""
+    """Group all jobs again by rules, which later imports use; without rules, by names and commands."""
     from foretell.history import api
     from foretell.history.render import render_history_apps
     from foretell.render.tables import build_line
@@ -102,7 +105,7 @@ def list_apps(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """List the applications that past jobs are grouped into; 'foretell build' takes their names."""
+    """List the applications of past jobs; 'foretell build' accepts their names."""
     from foretell.history import api
     from foretell.history.render import render_history_apps
 
@@ -114,16 +117,16 @@ def list_apps(
 
 
 @history.command("report", examples=["foretell history report --by app --site osc --plot waste.png"])
-@click.option("--by", default="user", help="What each line is of: user, account, app or partition.")
+@click.option("--by", default="user", help="One line per user, account, app or partition.")
 @click.option("--user", help="Only jobs of this user.")
 @click.option("--account", help="Only jobs of this account.")
 @click.option("--app", "app_name", help="Only jobs of this application.")
 @since_option
 @until_option
-@click.option("--site", help="The site whose prices count; default: core-hours.")
+@click.option("--site", help="The site whose prices are used; default: core-hours.")
 @site_file_option
 @rows_option(20)
-@click.option("--plot", type=PATH, metavar="FILE", help="Draw it, as .png or .svg.")
+@click.option("--plot", type=PATH, metavar="FILE", help="Plot it, as .png or .svg.")
 @store_option
 @json_option
 def report(
@@ -140,7 +143,7 @@ def report(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Show what past jobs requested against what they used, what it cost, and what less would have cost."""
+    """Compare what past jobs requested with what they used, and what smaller requests would have cost."""
     from foretell.advice import site_lookup as api_places
     from foretell.history import api as api_history
     from foretell.history.render import render_waste

@@ -41,46 +41,47 @@ def _set_verbosity(ctx: click.Context, _param: click.Parameter, times: int) -> N
     ctx.call_on_close(lambda: ours.removeHandler(handler))
 
 
-# Each command's module and short help, so that --help and completion import none of them; a test compares the texts.
+# The module and summary of each command: --help imports none of them. A test compares the texts.
 COMMANDS = {
     "init": Entry("foretell.cli.app_commands", "Write a commented foretell.yaml for a command."),
     "check": Entry(
         "foretell.cli.app_commands",
-        "Name every mistake in an app file, each with its line; count its runs, and those that cannot be made here.",
+        "Report all mistakes in an app file, each with its line, and count its runs.",
     ),
     "generate": Entry(
-        "foretell.cli.campaign_commands", "Make the runs of an app file that are not stored yet, and measure them."
+        "foretell.cli.campaign_commands", "Make and measure the runs of an app file that are not stored yet."
     ),
     "status": Entry(
         "foretell.cli.campaign_commands",
-        "Show how an app's runs stand, those handed to Slurm included, and store what has ended.",
+        "Show the state of an app's runs, also those in Slurm, and store finished ones.",
     ),
     "cancel": Entry(
         "foretell.cli.campaign_commands",
-        "Cancel what Slurm has of an app's runs; what has ended is stored, the rest can be made again.",
+        "Cancel an app's runs in Slurm; finished ones are stored, the others can be made again.",
     ),
-    "build": Entry("foretell.cli.runtime_commands", "Fit and judge models on the stored runs; keep the best."),
+    "build": Entry("foretell.cli.runtime_commands", "Fit and compare models on the stored runs, and store the best."),
     "predict": Entry(
         "foretell.cli.runtime_commands",
-        "Say how long a configuration would take and how much memory, without running anything.",
+        "Predict the time and memory of a configuration, without running it.",
     ),
     "explain": Entry(
-        "foretell.cli.runtime_commands", "Say what drives a prediction, and where its uncertainty comes from."
+        "foretell.cli.runtime_commands", "Explain what a prediction depends on, and where its uncertainty comes from."
     ),
     "recommend": Entry(
-        "foretell.cli.advice_commands", "Rank what a site offers for a configuration, pick, and write the job script."
+        "foretell.cli.advice_commands",
+        "Rank the allocations of a site for a configuration, and write the job script of the best.",
     ),
     "run": Entry(
         "foretell.cli.advice_commands",
-        "Recommend a request, submit it, wait; ask for more of what ran out, and store what happened.",
+        "Recommend a request, submit it and wait; request more of what ran out, and store the run.",
     ),
     "verify": Entry(
         "foretell.cli.advice_commands",
-        "Run one configuration here, and hold the prediction against what was measured. The run is stored.",
+        "Run one configuration here, and compare the prediction with the measured run, which is stored.",
     ),
     "report": Entry(
         "foretell.cli.advice_commands",
-        "Put leaderboard, plots, offers and runs into one HTML page that needs no internet.",
+        "Write one HTML page with the models, plots, offers and runs of an app; it needs no internet.",
     ),
     "observe": Entry(
         "foretell.cli.observe_command",
@@ -88,17 +89,18 @@ COMMANDS = {
     ),
     "runs": Entry("foretell.cli.runs_commands", "List, show, export, import and delete stored runs."),
     "history": Entry(
-        "foretell.cli.history_commands", "Learn from a cluster's own accounting, and show what requests wasted."
+        "foretell.cli.history_commands",
+        "Import past jobs from a cluster's accounting, and report what requests wasted.",
     ),
-    "sites": Entry("foretell.cli.sites_commands", "List, show and discover the sites jobs can be placed on."),
-    "store": Entry("foretell.cli.runs_commands", "Make a store for yourself, or for a group."),
+    "sites": Entry("foretell.cli.sites_commands", "List, show and discover the sites where jobs can run."),
+    "store": Entry("foretell.cli.runs_commands", "Create a store for yourself or for a group."),
     "machine": Entry("foretell.cli.device_commands", "Show this machine, and measure how fast it is."),
     "workload": Entry(
         "foretell.cli.workload_commands",
-        "Read a training step from a model's code, measure it here, predict it for a device.",
+        "Read a training step from the code of a model, measure it here, predict it for a device.",
     ),
     "device": Entry(
-        "foretell.cli.device_commands", "Show the devices whose training steps can be predicted, and learn your own."
+        "foretell.cli.device_commands", "List the devices whose training steps can be predicted, and learn your own."
     ),
     "consumption": Entry(
         "foretell.cli.consumption_commands",
@@ -129,7 +131,7 @@ COMMANDS = {
     show_default=False,
     expose_value=False,
     callback=_set_verbosity,
-    help="Log what is done to stderr; -vv also every call of a program.",
+    help="Log to stderr; -vv also logs each program that is called.",
 )
 @click.option(
     "--install-completion",
@@ -152,7 +154,7 @@ def app() -> None:
 
 
 def main() -> None:
-    """Run the command line; what a user can cause ends in one clear message and exit code 1, never a traceback."""
+    """Run the command line; errors that a user can cause end in one message and exit code 1, without a traceback."""
     warnings.simplefilter("ignore", ExperimentalWarning)  # it is for programs that call these functions
     try:
         sys.exit(app.main(prog_name="foretell", standalone_mode=False))

@@ -20,9 +20,9 @@ _FEW = 20  # runs in a table
 
 state_option = click.option("--state", multiple=True, help="Only runs in this state; repeatable.")
 failed_option = click.option(
-    "--failed", is_flag=True, help="Only runs that did not complete: failed, stopped at a limit, cancelled."
+    "--failed", is_flag=True, help="Only runs that failed, reached a limit, or were cancelled."
 )
-set_aside_option = click.option("--set-aside", is_flag=True, help="The runs that 'generate --start-over' set aside.")
+set_aside_option = click.option("--set-aside", is_flag=True, help="Runs that 'generate --start-over' set aside.")
 
 runs = Group("runs", help="List, show, export, import and delete stored runs.")
 
@@ -63,7 +63,7 @@ def list_runs(
 
 
 @runs.command("show", examples=["foretell runs show 3f2a"])
-@argument("run_id", help="A run's id, or how it begins.")
+@argument("run_id", help="The run's id, or its first characters.")
 @store_option
 @json_option
 def show_run(
@@ -71,7 +71,7 @@ def show_run(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Show one run with all that was measured, and the end of its log."""
+    """Show one run with all measurements and the end of its log."""
     from foretell.apps.render import build_run_record, render_run
     from foretell.stores.opening import reading_store
 
@@ -85,7 +85,7 @@ def show_run(
 
 @runs.command("export", examples=["foretell runs export myapp --output runs.csv"])
 @app_argument
-@click.option("--output", type=PATH, help="A .csv or .parquet file; default: CSV here.")
+@click.option("--output", type=PATH, help="A .csv or .parquet file; default: CSV to stdout.")
 @state_option
 @set_aside_option
 @store_option
@@ -98,7 +98,7 @@ def export_runs(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Write stored runs as a table."""
+    """Export stored runs as a table."""
     from foretell.apps import api
     from foretell.apps.render import build_run_record, build_runs_table
     from foretell.core.table_files import render_csv, save_table
@@ -122,15 +122,15 @@ def export_runs(
     "import",
     examples=["foretell runs import past.csv --app dnn --elapsed walltime_s --scale run_type --drop job_id"],
 )
-@argument("source", type=PATH, help="A CSV, TSV or Parquet file, a run a row.")
-@click.option("--app", "name", required=True, help="The app the runs are of; it need not exist.")
-@click.option("--elapsed", required=True, help="The column of the time a run took.")
-@click.option("--memory", help="The column of its peak memory.")
-@click.option("--scale", help="The column that says SD or FS; default: all are full scale.")
-@click.option("--state", help="The column of its state; default: all completed.")
-@click.option("--drop", multiple=True, help="A column to leave out; repeatable.")
-@click.option("--elapsed-unit", default="1s", help="What 1 means in the time column: 1s, 1ms, 1m, 1h.")
-@click.option("--memory-unit", default="1B", help="What 1 means in the memory column: 1B, 1KB, 1MB, 1GB.")
+@argument("source", type=PATH, help="A CSV, TSV or Parquet file with one run per row.")
+@click.option("--app", "name", required=True, help="The app of the runs; it is created if necessary.")
+@click.option("--elapsed", required=True, help="The column with the elapsed time.")
+@click.option("--memory", help="The column with the peak memory.")
+@click.option("--scale", help="The column with SD or FS; default: all are full scale.")
+@click.option("--state", help="The column with the state; default: all completed.")
+@click.option("--drop", multiple=True, help="A column to ignore; repeatable.")
+@click.option("--elapsed-unit", default="1s", help="Unit of the time column: 1s, 1ms, 1m or 1h.")
+@click.option("--memory-unit", default="1B", help="Unit of the memory column: 1B, 1KB, 1MB or 1GB.")
 @store_option
 @json_option
 def import_runs(
@@ -146,7 +146,7 @@ def import_runs(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Store runs from a table. Columns cores, gpus and nodes are resources; every other one is a parameter."""
+    """Import runs from a table. Columns cores, gpus and nodes are resources; all others are parameters."""
     from foretell.apps import api as api_exchange
     from foretell.apps.imported_runs import Columns
     from foretell.apps.render import render_import
@@ -169,12 +169,12 @@ def import_runs(
 
 
 @runs.command("delete", examples=["foretell runs delete 3f2a 91c0", "foretell runs delete --app myapp --failed"])
-@argument("run_ids", nargs=-1, metavar="[RUN]...", help="Ids of runs, or how they begin.")
-@click.option("--app", "name", help="All runs of this app instead.")
+@argument("run_ids", nargs=-1, metavar="[RUN]...", help="Ids of runs, or their first characters.")
+@click.option("--app", "name", help="Runs of this app, instead of ids.")
 @state_option
 @failed_option
 @set_aside_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
 @json_option
 def delete_runs(
@@ -187,7 +187,7 @@ def delete_runs(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Forget stored runs: those named, or those of an app, all or some of them. Runs under way stay."""
+    """Delete stored runs, by id or of an app. Running ones are kept."""
     from foretell.apps import api
     from foretell.stores.opening import using_store
 
@@ -206,15 +206,15 @@ def delete_runs(
             runs = api.list_runs(app_name, store=opened, states=states, set_aside=set_aside).runs
         going = [run for run in runs if run.state.final]
         if going and not yes:
-            click.confirm(f"Forget {_count(going)}?", abort=True)
+            click.confirm(f"Delete {_count(going)}?", abort=True)
         deleted = opened.delete_runs(run.id for run in going)
     kept = len(runs) - len(going)
     if as_json:
         show_json({"deleted": deleted, "ids": [run.id for run in going], "under_way": kept})
         return
-    say(f"Forgot {_count(going)}.")
+    say(f"Deleted {_count(going)}.")
     if kept:
-        note(f"{kept} still under way: they stay. 'foretell cancel' cancels those that Slurm has.")
+        note(f"{kept} still running, which are kept. 'foretell cancel' cancels those that Slurm has.")
 
 
 def _count(runs: "Sequence[Run]") -> str:
@@ -233,19 +233,19 @@ def _parse_states(words: tuple[str, ...], *, failed: bool = False) -> "list[Stat
     return [*(known[word] for word in words), *(RETRIABLE if failed else ())] or None
 
 
-store = Group("store", help="Make a store for yourself, or for a group.")
+store = Group("store", help="Create a store for yourself or for a group.")
 
 
 @store.command(examples=["foretell store create runs.db", "foretell store create /project/lab/store.db --group lab"])
-@argument("path", type=PATH, metavar="PATH", help="The SQLite file to make.")
-@click.option("--group", help="A Unix group whose members may read and write it; default: nobody but you.")
+@argument("path", type=PATH, metavar="PATH", help="The SQLite file to create.")
+@click.option("--group", help="A Unix group whose members may read and write it; default: only you.")
 @json_option
 def create(
     path: Path,
     group: str | None,
     as_json: bool,
 ) -> None:
-    """Make an empty SQLite store: readable and writable for you only, or for a group."""
+    """Create an empty SQLite store that only you, or also a group, can read and write."""
     from foretell import stores as api
 
     api.create_store(path, group=group)
@@ -253,4 +253,4 @@ def create(
         show_json({"store": str(path.absolute()), "group": group})
         return
     whom = f"group {group}" if group else "you only"
-    note(f"Made {path}, for {whom}; use it with: --store {path}, or export FORETELL_STORE={path.absolute()}")
+    note(f"Created {path} for {whom}; use it with: --store {path}, or export FORETELL_STORE={path.absolute()}")

@@ -45,12 +45,14 @@ if TYPE_CHECKING:
     examples=["foretell build", "foretell build myapp --policy wtm --plots plots/", "foretell build newapp --borrow"]
 )
 @app_argument
-@click.option("--policy", default="mape", help="What the winner is chosen by: mape, mae, wtm or cost.")
-@click.option("--candidates", default="default", help="Which models stand: default, or harp or harp-pca as a baseline.")
-@click.option("--seed", type=int, default=0, help="For the splits; the same data and seed give the same model.")
-@click.option("--borrow", is_flag=True, help="Borrow from similar apps in the store, if it helps.")
-@click.option("--borrow-from", multiple=True, metavar="APP", help="Borrow from this app, if it helps; repeatable.")
-@click.option("--plots", type=PATH, help="Folder for the plots; default: .foretell/plots.")
+@click.option("--policy", default="mape", help="How the best model is chosen: by mape, mae, wtm or cost.")
+@click.option(
+    "--candidates", default="default", help="The models to compare: default, or the baselines harp or harp-pca."
+)
+@click.option("--seed", type=int, default=0, help="Seed of the splits; the same data and seed give the same model.")
+@click.option("--borrow", is_flag=True, help="Transfer from similar apps in the store, if it helps.")
+@click.option("--borrow-from", multiple=True, metavar="APP", help="Transfer from this app, if it helps; repeatable.")
+@click.option("--plots", type=PATH, help="The folder for plots; default: .foretell/plots.")
 @click.option("--rows", type=click.IntRange(min=1), default=10, help="Lines of the leaderboard to show.")
 @store_option
 @json_option
@@ -66,7 +68,7 @@ def build(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Fit and judge models on the stored runs; keep the best."""
+    """Fit and compare models on the stored runs, and store the best."""
     from foretell.render.tables import build_line
     from foretell.runtimes import api
     from foretell.runtimes.render import build_card_record, render_model_card
@@ -102,7 +104,7 @@ def _make_plots_folder(name: str) -> Path:
 
 
 def _write_plots(card: "ModelCard", folder: Path, *, is_named: bool) -> list[Path]:
-    """Plots in a folder that the user named, or in the one that is Foretell's own: there, links are not followed."""
+    """Plots in a folder that the user named, or in Foretell's own, where links are not followed."""
     from foretell.core.work_folder import keep_file
     from foretell.render.figures import render_figure, save_figure
     from foretell.runtimes.plots import draw_predicted_measured
@@ -130,7 +132,7 @@ def _write_plots(card: "ModelCard", folder: Path, *, is_named: bool) -> list[Pat
 )
 @app_argument
 @set_option
-@click.option("--from", "source", type=PATH, help="A CSV or Parquet file with a configuration a row.")
+@click.option("--from", "source", type=PATH, help="A CSV or Parquet file with one configuration per row.")
 @resource_options
 @level_option
 @risk_option
@@ -150,7 +152,7 @@ def predict(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Say how long a configuration would take and how much memory, without running anything."""
+    """Predict the time and memory of a configuration, without running it."""
     compute_with_one_thread()
     from foretell.core.units import parse_share
     from foretell.runtimes import api as api_learning
@@ -188,7 +190,7 @@ def _read_table(path: Path) -> "Table":
 @set_option
 @resource_options
 @level_option
-@click.option("--plot", type=PATH, help="Draw time over its main drivers, as .png or .svg.")
+@click.option("--plot", type=PATH, help="Plot the time over its main drivers, as .png or .svg.")
 @store_option
 @json_option
 def explain(
@@ -202,9 +204,9 @@ def explain(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Say what drives a prediction, and where its uncertainty comes from.
+    """Explain what a prediction depends on, and where its uncertainty comes from.
 
-    Parameters without --set take a usual value, from the middle of those measured.
+    Parameters without --set have a typical value, from the middle of the measured ones.
     """
     compute_with_one_thread()
     from foretell.core.units import parse_share

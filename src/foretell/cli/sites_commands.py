@@ -14,7 +14,7 @@ from foretell.core.errors import Mistake, OutputError, SpecError
 if TYPE_CHECKING:
     from foretell.core.site import Site
 
-sites = Group("sites", help="List, show and discover the sites jobs can be placed on.")
+sites = Group("sites", help="List, show and discover the sites where jobs can run.")
 
 
 @sites.command("list", examples=["foretell sites list"])
@@ -24,7 +24,7 @@ def list_sites(
     site_file: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """List every site by name."""
+    """List all sites."""
     from foretell.advice import site_lookup as api
     from foretell.advice.render import build_site_record, render_sites
 
@@ -57,7 +57,7 @@ def show_site(
 
 @sites.command("discover", examples=["foretell sites discover --name campus"])
 @click.option("--name", help="The site's name; default: the cluster's.")
-@click.option("--cluster", help="Another cluster this one is joined with; default: this one.")
+@click.option("--cluster", help="Another cluster of the federation; default: this one.")
 @click.option("--output", type=PATH, help="The site file; default: NAME.toml in ~/.config/foretell/sites.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @json_option
@@ -68,7 +68,7 @@ def discover_site(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write a site file for the Slurm cluster here; its prices are left for you to fill in."""
+    """Write a site file for this Slurm cluster; you fill in its prices."""
     from foretell.advice import site_lookup as api
     from foretell.advice.render import build_site_record, render_site
     from foretell.advice.site_discovery import render_site_file

@@ -79,7 +79,7 @@ def _measure(column: Column, console: Console, options: ConsoleOptions) -> Measu
 
 
 def _split(sizes: Sequence[Measurement], room: int) -> list[list[int]]:
-    """Columns that fit next to the first without a broken word; the others follow below, next to the first again."""
+    """Columns that fit without a broken word; the others follow below, with the first column repeated."""
     parts: list[list[int]] = [[]]
     for number in range(len(sizes)):
         wide = [min(sizes[each].minimum, _LONGEST_WORD) for each in (*parts[-1], number)]

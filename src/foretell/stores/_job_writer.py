@@ -1,4 +1,4 @@
-"""Writes past jobs within a transaction: each once, whichever texts tell of it."""
+"""Writes past jobs within a transaction: each once, however many files contain it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,6 @@ import sqlalchemy.exc as sa_exc
 
 from foretell.core.past_jobs import JobRow, JobRows
 from foretell.core.run import FITTED_STATES
-from foretell.stores import _job_writer as _same_jobs
 from foretell.stores._tables import history_counts, history_marks, job_clusters, job_kinds, jobs
 
 Stored = tuple[Any, ...]
@@ -55,7 +54,7 @@ def _count_clusters(rows: Sequence[Stored], unknown: int | None) -> int:
 def merge(
     new: Stored, old: Sequence[Stored], *, unknown_cluster: int | None, missing: Collection[str], kind: int
 ) -> Stored:
-    """One row of what a text and the store know of a job: the newer value, but never "unknown" in place of a value."""
+    """One row of what a file and the store know of a job: the newer value, but never "unknown" instead of a value."""
     merged = list(new)
     for row in old:
         for place, name in enumerate(_FIELDS):
@@ -69,7 +68,7 @@ def merge(
     return tuple(merged)
 
 
-# Jobs are stored of which a text did not tell all, so that another text may tell of the same ones.
+# Jobs were imported from a file without some of their fields, so that another file may contain the same jobs.
 PARTIAL = "partial jobs"
 # Elements of arrays are stored under Slurm's own numbers, as versions before 0004 of the tables did.
 RAW_IDS = "raw ids"
@@ -77,7 +76,7 @@ RAW_IDS = "raw ids"
 _COLUMNS = ("cluster", *JobRow._fields)
 _KEY = ("cluster", "job", "task", "submitted_at")
 _TEXTS = ("cluster", "user", "account", "partition", "name", "work_directory", "command")
-_TEACHING = frozenset(state.value for state in FITTED_STATES)
+_FITTED = frozenset(state.value for state in FITTED_STATES)
 _MOST_ASKED = 500  # values in one question: every database takes so many
 _MOST_KINDS = 200_000
 
@@ -163,7 +162,7 @@ class JobWriter:
         moved = [number for number, app in assignments.items() if kinds[number].app != app]
         totals: Counter[str] = Counter()
         for some in _part(moved):
-            is_one = sa.and_(jobs.c.kind.in_(some), jobs.c.state.in_(sorted(_TEACHING)), jobs.c.elapsed_s > 0)
+            is_one = sa.and_(jobs.c.kind.in_(some), jobs.c.state.in_(sorted(_FITTED)), jobs.c.elapsed_s > 0)
             query = sa.select(jobs.c.kind, sa.func.count()).where(is_one).group_by(jobs.c.kind)
             for number, count in self.connection.execute(query):
                 totals.update({kinds[number].app: count, assignments[number]: count})
@@ -181,23 +180,21 @@ class JobWriter:
     def _merge(self, cluster: int, rows: Sequence[Stored], batch: JobRows) -> Added:
         unknown = self._find_unknown()
         stored = self._find_stored(cluster, rows, batch.raw_ids, unknown)
-        kinds = self.kinds.find(
-            self.connection, {row[_same_jobs.KIND] for some in (rows, *stored.values()) for row in some}
-        )
+        kinds = self.kinds.find(self.connection, {row[KIND] for some in (rows, *stored.values()) for row in some})
         changed: list[Stored] = []
         replaced: list[Stored] = []
         undecided = 0
         for row in rows:
-            match = _same_jobs.find_same(row, stored.get(row[1:3], ()), unknown_cluster=unknown)
+            match = find_same(row, stored.get(row[1:3], ()), unknown_cluster=unknown)
             if not match.decided:
                 undecided += 1
                 continue
-            numbers = [one[_same_jobs.KIND] for one in (row, *match.rows)]
+            numbers = [one[KIND] for one in (row, *match.rows)]
             kind = max(numbers, key=lambda number: kinds[number].texts)
-            merged = _same_jobs.merge(row, match.rows, unknown_cluster=unknown, missing=batch.missing, kind=kind)
+            merged = merge(row, match.rows, unknown_cluster=unknown, missing=batch.missing, kind=kind)
             if [*match.rows] != [merged]:
                 changed.append(merged)
-                replaced += [old for old in match.rows if old[_same_jobs.KEY] != merged[_same_jobs.KEY]]
+                replaced += [old for old in match.rows if old[KEY] != merged[KEY]]
         self._replace(replaced, changed)
         return Added(changed=len(changed), undecided=undecided)
 
@@ -211,7 +208,7 @@ class JobWriter:
         """Every stored row that may be one of these jobs, by job and task."""
         clusters = self._list_clusters() if cluster == unknown else [number for number in (cluster, unknown) if number]
         found: dict[tuple[int, int], list[Stored]] = defaultdict(list)
-        for row in self._select(clusters, {row[_same_jobs.JOB] for row in rows}):
+        for row in self._select(clusters, {row[JOB] for row in rows}):
             found[row[1:3]].append(row)
         if self.has_mark(RAW_IDS):
             for key, row in self._find_by_raw_ids(clusters, rows, raw_ids):
@@ -231,10 +228,10 @@ class JobWriter:
         self, clusters: Collection[int], rows: Sequence[Stored], raw_ids: Mapping[tuple[int, int, int], int]
     ) -> Iterator[tuple[tuple[int, int], Stored]]:
         """Elements of arrays that are stored under Slurm's own numbers, with the job and task they have in truth."""
-        keys = {(raw_ids[row[1:4]], row[_same_jobs.SUBMITTED]): row[1:3] for row in rows if row[1:4] in raw_ids}
+        keys = {(raw_ids[row[1:4]], row[SUBMITTED]): row[1:3] for row in rows if row[1:4] in raw_ids}
         for row in self._select(clusters, {raw for raw, _ in keys}):
-            key = keys.get((row[_same_jobs.JOB], row[_same_jobs.SUBMITTED]))
-            if key is not None and row[_same_jobs.TASK] < 0:
+            key = keys.get((row[JOB], row[SUBMITTED]))
+            if key is not None and row[TASK] < 0:
                 yield key, row
         yield from self._find_by_moments(clusters, [row for row in rows if row[2] >= 0 and row[1:4] not in raw_ids])
 
@@ -244,7 +241,7 @@ class JobWriter:
         """The same for texts that do not give these numbers: submission, start, end and elapsed time must agree."""
         wanted: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
         for row in rows:
-            if row[_same_jobs.STARTED]:
+            if row[STARTED]:
                 wanted[_list_moments(row)].append(row[1:3])
         if not wanted:
             return
@@ -254,14 +251,14 @@ class JobWriter:
         )
         for row in map(tuple, self.connection.execute(query.execution_options(yield_per=_MOST_ASKED))):
             keys = wanted.get(_list_moments(row))
-            if keys and keys[-1][0] <= row[_same_jobs.JOB]:
+            if keys and keys[-1][0] <= row[JOB]:
                 yield keys.pop(), row
 
     def _replace(self, old: Sequence[Stored], new: Sequence[Stored]) -> None:
         gone = sa.delete(jobs).where(*(jobs.c[name] == sa.bindparam(f"old_{name}") for name in _KEY))
         if old:
             names = [f"old_{name}" for name in _KEY]
-            self.connection.execute(gone, [dict(zip(names, row[_same_jobs.KEY], strict=True)) for row in old])
+            self.connection.execute(gone, [dict(zip(names, row[KEY], strict=True)) for row in old])
         statement = self.insert(jobs)
         values = {name: statement.excluded[name] for name in _COLUMNS if name not in _KEY}
         statement = statement.on_conflict_do_update(index_elements=list(_KEY), set_=values)
@@ -269,16 +266,14 @@ class JobWriter:
         self._count(new)
 
     def _count(self, rows: Sequence[Stored]) -> None:
-        """Of jobs that a model can learn from."""
-        taught = [
-            row[_same_jobs.KIND] for row in rows if row[_same_jobs.STATE] in _TEACHING and row[_same_jobs.ELAPSED]
-        ]
-        kinds = self.kinds.find(self.connection, set(taught))
-        self.count(Counter(kinds[kind].app for kind in taught))
+        """Add the jobs that a model can learn from to the number received."""
+        fitted = [row[KIND] for row in rows if row[STATE] in _FITTED and row[ELAPSED]]
+        kinds = self.kinds.find(self.connection, set(fitted))
+        self.count(Counter(kinds[kind].app for kind in fitted))
 
 
 def _list_moments(row: Stored) -> tuple[Any, ...]:
-    return row[_same_jobs.SUBMITTED], row[_same_jobs.STARTED], row[_same_jobs.ENDED], row[_same_jobs.ELAPSED]
+    return row[SUBMITTED], row[STARTED], row[ENDED], row[ELAPSED]
 
 
 def _part(values: Iterable[int]) -> Iterator[list[int]]:

@@ -12,7 +12,7 @@ from foretell.core.errors import StoreError
 _log = logging.getLogger(__name__)
 
 _FILE, _FOLDER = 0o600, 0o700
-_GROUP_FILE, _GROUP_FOLDER = 0o660, 0o2770  # setgid: what SQLite puts beside the file belongs to the group, too
+_GROUP_FILE, _GROUP_FOLDER = 0o660, 0o2770  # setgid: what SQLite writes next to the file belongs to the group, too
 _ROOT = 0
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -53,7 +53,7 @@ def create_group_file(path: Path, *, group: str) -> None:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _FILE)
     except FileExistsError:
         remedy = f"to share it, run: chgrp {group} {path} && chmod 660 {path}"
-        raise StoreError(f"store {path}: it is there already; {remedy}") from None
+        raise StoreError(f"store {path}: it exists already; {remedy}") from None
     except OSError as exc:
         raise StoreError(f"store {path}: it cannot be made for group {group!r} ({exc.strerror})") from exc
     try:
@@ -83,7 +83,7 @@ def check_file(path: Path) -> None:
     """Whether a store may be used at all.
 
     Raises:
-        StoreError: if anybody on the machine can write it, replace it, or put a journal beside it: SQLite writes what
+        StoreError: if anybody on the machine can write it, replace it, or put a journal next to it: SQLite writes what
             that holds into the store.
     """
     try:

@@ -157,7 +157,7 @@ history_counts = sa.Table(
     sa.Column("jobs", sa.BigInteger(), nullable=False),
 )
 
-# What was read already (files, stretches of time), and the rules in force.
+# What was imported already (files, periods), and the rules in use.
 history_marks = sa.Table(
     "history_marks",
     metadata,

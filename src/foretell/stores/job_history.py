@@ -58,8 +58,8 @@ class JobHistory:
     def add(self, batches: Iterable[JobRows], assignments: Mapping[int, Assignment], marks: Mapping[str, str]) -> Added:
         """Keep jobs with their kinds, and how far was read, all or nothing.
 
-        A job is one, whichever texts tell of it: by its id, its attempt's submission or start, and its cluster where
-        that is known. Where that does not decide, it is left out and counted, and nothing is marked as read.
+        A job is stored once, however many files contain it: it is identified by its id, its attempt's submission or
+        start, and its cluster if that is known. Ambiguous ones are left out and counted, and nothing is marked as read.
         """
         gathered = _gather(batches)
         with self._store.writing() as connection:

@@ -1,8 +1,8 @@
 """How many jobs were received of each application, and jobs that older versions stored twice.
 
 They stored elements of arrays under Slurm's own numbers where a text gave them, and a job once more where a text did
-not name its cluster. What the store itself can tell is put right here. The rest is when the same accounting is read
-again, so the marks of what was read are deleted.
+not name its cluster. Duplicates within the store are removed here. The others are when the same accounting is imported
+again, so the marks of what was imported are deleted.
 """
 
 import json
@@ -13,8 +13,8 @@ from alembic import op
 revision = "0004"
 down_revision = "0003"
 
-_TEACHING = "('completed', 'timed_out', 'out_of_memory')"
-_JOINED = f"FROM jobs JOIN job_kinds ON jobs.kind = job_kinds.id WHERE jobs.state IN {_TEACHING} AND jobs.elapsed_s > 0"
+_FITTED = "('completed', 'timed_out', 'out_of_memory')"
+_JOINED = f"FROM jobs JOIN job_kinds ON jobs.kind = job_kinds.id WHERE jobs.state IN {_FITTED} AND jobs.elapsed_s > 0"
 _NAMED = "SELECT number FROM job_clusters WHERE name <> ''"
 _STORED_TWICE = f"""
 DELETE FROM jobs WHERE cluster IN (SELECT number FROM job_clusters WHERE name = '') AND EXISTS (
