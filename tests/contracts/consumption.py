@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from foretell.core.cycles import Cycle, Metric, Resource
+from foretell.core.model_files import load_model, save_model
 from foretell.core.workload import Gradient, Operator, StepPhase, Workload
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strategy
@@ -120,7 +122,7 @@ def _build_cycle(burst_s: float, period_s: float, amount: float) -> Cycle:
 class ConsumptionContract:
     """The promises of :class:`foretell.distributed._base.ConsumptionModel`."""
 
-    def test_each_case_has_an_answer_in_its_place(self, model: ConsumptionModel) -> None:
+    def test_predictions_are_in_the_order_of_cases(self, model: ConsumptionModel) -> None:
         cases, jobs = build_jobs()
         predicted = model.fit(cases, jobs).predict(cases)
         assert len(predicted) == len(cases)
@@ -158,10 +160,18 @@ class ConsumptionContract:
         for answer in model.fit(cases, some).predict(cases):
             assert {resource for resource, _ in answer.metrics} == set(_MEASURED)
 
-    def test_same_jobs_give_the_same_answers(self, model: ConsumptionModel) -> None:
+    def test_the_same_jobs_give_the_same_predictions(self, model: ConsumptionModel) -> None:
         cases, jobs = build_jobs()
         first = model.fit(cases, jobs).predict(cases)
         assert model.fit(cases, jobs).predict(cases) == first
+
+    def test_saved_and_loaded_it_predicts_the_same(self, model: ConsumptionModel, tmp_path: Path) -> None:
+        cases, jobs = build_jobs()
+        model.fit(cases, jobs)
+        save_model(tmp_path / "model.safetensors", model, {"jobs": len(jobs)})
+        loaded, facts = load_model(tmp_path / "model.safetensors", [type(model)], remedy="fit it again")
+        assert facts == {"jobs": len(jobs)}
+        assert loaded.predict(cases) == model.predict(cases)
 
     def test_fitted_jobs_are_reproduced(self, model: ConsumptionModel) -> None:
         cases, jobs = build_jobs()

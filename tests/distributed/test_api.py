@@ -16,6 +16,7 @@ from foretell.core.errors import ImportDataError, NotEnoughRunsError, NotFoundEr
 from foretell.distributed import METHODS
 from foretell.distributed.api import list_changes
 from foretell.distributed.consumption import Change, ConsumptionPrediction, Setting, Strategy
+from foretell.distributed.consumption_predictor import SHIPPED
 from foretell.distributed.driple import DripleModel
 
 NET = """
@@ -240,6 +241,15 @@ def test_what_driple_cannot_predict_is_left_out_of_the_changes(jobs: Path, tmp_p
     source = f"{tmp_path / 'net.py'}:build_model"
     outlook = foretell.explore_consumption(source, ["32,64"], setting=HERE, model="gnn", folder=tmp_path)
     assert list(outlook.others) == [Change.BATCH]
+
+
+@pytest.mark.parametrize("method", SHIPPED)
+def test_a_method_with_a_shipped_model_predicts_at_once(predict: Predict, method: str) -> None:
+    setting = Setting(workers=2, link_bytes_per_s=2.5e7, device="EPYC core")
+    (prediction,) = predict(settings=[setting], method=method)
+    assert not [warning for warning in prediction.warnings if warning.data.get("name") != "iteration_s"]
+    assert {Resource.COMPUTE, Resource.TRANSMIT, Resource.RECEIVE} == set(prediction.cycles)
+    assert 0 < prediction.iteration.low <= prediction.iteration.value <= prediction.iteration.high
 
 
 def test_a_method_without_a_model_says_how_to_fit_one(predict: Predict) -> None:

@@ -1,8 +1,10 @@
 """The published Driple keeps the promises of a model, is built as described, and transfers as described."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -196,7 +198,7 @@ class TestTransfer:
 
 
 class TestFiles:
-    def test_a_model_that_was_saved_answers_the_same(self, tmp_path: Path) -> None:
+    def test_saved_and_loaded_it_predicts_the_same(self, tmp_path: Path) -> None:
         model = learn(*SETTINGS).transfer(*few(NEW))
         save_model(tmp_path / "driple.safetensors", model, {"jobs": 18})
         again, facts = load_model(tmp_path / "driple.safetensors", [DripleModel], remedy="fit it again")
@@ -204,6 +206,35 @@ class TestFiles:
         assert facts == {"jobs": 18}
         assert again.predict(cases) == model.predict(cases)
         assert again.transfer(*few(SETTINGS[1])).settings_.keys() == model.settings_.keys()
+
+    @pytest.mark.parametrize(
+        ("name", "value", "expected"),
+        [
+            ("hidden", 10**6, "1000000 hidden units"),
+            ("hidden", 1e9, "instead of a count"),
+            ("hidden", "wide", "instead of a number"),
+            ("batch", -1, "instead of a count"),
+        ],
+    )
+    def test_changed_options_are_refused(self, name: str, value: object, expected: str) -> None:
+        record, arrays = learn(SETTINGS[0]).to_state()
+        record["options"][name] = value
+        with pytest.raises(ValueError, match=expected):
+            DripleModel.from_state(record, arrays)
+
+    @pytest.mark.parametrize(
+        ("name", "change", "expected"),
+        [
+            ("first.weight", lambda values: values * np.nan, "not finite"),
+            ("repeated.bias", lambda values: values[:-1], "another network"),
+            ("gate.bias_hh", lambda values: values.astype(int), "not finite"),
+        ],
+    )
+    def test_changed_weights_are_refused(self, name: str, change: Callable[[Any], Any], expected: str) -> None:
+        record, arrays = learn(SETTINGS[0]).to_state()
+        arrays[f"0/weights/{name}"] = change(arrays[f"0/weights/{name}"])
+        with pytest.raises(ValueError, match=expected):
+            DripleModel.from_state(record, arrays)
 
     @pytest.mark.parametrize("content", [b"", b"no model", b"\xff" * 100])
     def test_another_file_is_refused(self, tmp_path: Path, content: bytes) -> None:

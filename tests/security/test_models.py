@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
+from tests.contracts.consumption import build_jobs
 
 from foretell.core.devices import Device
 from foretell.core.errors import ForetellError, StoreError
@@ -217,8 +218,10 @@ def _run_loaded(predictor: Any) -> None:
         for trees in getattr(predictor.model, "kernels_", getattr(predictor.model, "calls_", None)).trees_.values():
             trees.predict(np.ones((3, 40)))
         predictor.bound(1.0, level=0.9)
-    else:
+    elif predictor.method == "timeline":
         predictor.model._correct(np.ones((2, 17)))
+    else:
+        predictor.model.predict(build_jobs()[0][:2])
 
 
 def _build_record() -> Any:
@@ -472,8 +475,8 @@ def test_files_with_numbers_that_no_float_holds_end_in_one_sentence(folder: str,
 def test_arithmetic_that_fails_while_a_file_is_read_ends_in_one_sentence(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from foretell.distributed import METHODS, get_method
     from foretell.distributed.consumption_predictor import load_consumption_model
-    from foretell.distributed.timeline_model import TimelineModel
     from foretell.steps.replay import ReplayModel
     from foretell.steps.serial_replay import SerialModel
     from foretell.steps.step_predictor import load_step_predictor
@@ -481,7 +484,7 @@ def test_arithmetic_that_fails_while_a_file_is_read_ends_in_one_sentence(
     def overflow(*_: object) -> None:
         raise OverflowError("int too large to convert to float")
 
-    for kind in (ReplayModel, SerialModel, TimelineModel):
+    for kind in (ReplayModel, SerialModel, *map(get_method, METHODS)):
         monkeypatch.setattr(kind, "from_state", overflow)
     load: Callable[[Path], object] = load_step_predictor if folder == "steps" else load_consumption_model
     with pytest.raises(StoreError, match="int too large"):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.core.cycles import Metric, Resource
-from foretell.core.model_checks import check_numbers, read_number, read_numbers, read_positive
+from foretell.core.model_checks import check_numbers, read_number, read_positive
 from foretell.core.workload import Floats
 from foretell.distributed._base import (
     TARGETS,
@@ -127,6 +127,8 @@ class TotalsModel(ConsumptionModel):
         targets = [_COLUMNS[place] for place in record["columns"]]
         shape = (len(targets), _FEATURES)
         mean, scale, weights = (check_numbers(arrays[name], shape=shape) for name in ("mean", "scale", "weights"))
+        if None not in targets or not (scale > 0).all():
+            raise ValueError("a regression without the iteration, or with a scale of 0")
         intercept = check_numbers(arrays["intercept"], shape=shape[:1])
         model.lines_ = {
             target: _Line(mean=mean[row], scale=scale[row], weights=weights[row], intercept=float(intercept[row]))
@@ -193,7 +195,7 @@ class BandwidthModel(ConsumptionModel):
     def from_state(cls, record: Mapping[str, Any], arrays: Arrays) -> Self:
         """The model with this state."""
         model = cls()
-        model.rates_ = read_numbers(record["rates"])
+        model.rates_ = {name: read_positive(rate) for name, rate in record["rates"].items()}
         model.fastest_ = None if record["fastest"] is None else read_positive(record["fastest"])
         model.resources_ = frozenset(Resource(word) for word in record["resources"])
         return model

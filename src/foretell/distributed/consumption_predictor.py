@@ -29,7 +29,7 @@ from foretell.steps.step_predictor import find_step_predictor, load_shipped_pred
 
 T = TypeVar("T", int, float)
 SUFFIX = ".safetensors"
-SHIPPED = {DEFAULT_METHOD: "shared"}  # the model that ships with each method
+SHIPPED = {DEFAULT_METHOD: "shared", "totals": "totals", "bandwidth": "bandwidth"}  # the model of each method
 LEAST_JOBS = 3
 _LEARN = "foretell consumption learn --jobs FILE"
 _FIT_AGAIN = f"fit it again with '{_LEARN}'"
