@@ -28,7 +28,7 @@ NAMES = {
     "accuracy": "the example's predictions for 20 unseen full-scale configurations that are then run",
     "build_speed": "building from 5,000 runs of 15 parameters, against one plain fit of boosted trees",
     "adaptive": "the running time that adaptive generation needs for the error of the full sweep",
-    "borrow": "few runs of one app with many of another, against going alone",
+    "transfer": "few runs of one app with many of another, against the few alone",
     "slurm": "a campaign of 200 runs on a real cluster, against a bare sbatch --array of the same commands",
     "history": "importing a million lines of accounting, against reading them as CSV",
     "capture": "steps read from code against recorded ones, in ResNet-50's make_fx time, in memory of a large model",

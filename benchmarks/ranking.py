@@ -12,7 +12,7 @@ from benchmarks.timing import time_calls
 from foretell.advice.api import machine_of, rank_pairs
 from foretell.advice.site_lookup import find_site
 from foretell.core.run import RunSpec
-from foretell.runtimes.fit import learn
+from foretell.runtimes.fit import fit_predictor
 from foretell.runtimes.predictor import DEVIATION, Predictor
 from foretell.runtimes.recipes import FittedRecipe, Recipe, TrainingSet
 from foretell.runtimes.regressors import GaussianProcessRunRegressor
@@ -23,7 +23,7 @@ PAIRS = 100_000
 
 def run() -> dict[str, float]:
     table = build_table(list(make_runs(2_000)))
-    chosen = learn(APP, table)
+    chosen = fit_predictor(APP, table)
     data = TrainingSet(
         X=chosen.encoder.encode(table.columns, len(table)),
         y=table.elapsed_s,

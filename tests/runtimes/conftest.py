@@ -5,7 +5,7 @@ import pytest
 
 from foretell.core.app import App, Parameter, ParameterType, Phase
 from foretell.core.run import Allocation, Run, RunSpec, State, Usage
-from foretell.runtimes.fit import learn
+from foretell.runtimes.fit import fit_predictor
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.regressors.boosting import BoostingRunRegressor
 from foretell.runtimes.regressors.harp import NeuralRunRegressor
@@ -67,7 +67,7 @@ def _build_run(number: int, draw: np.random.Generator, *, noise: float, memory: 
 
 @pytest.fixture(scope="session")
 def predictor(app: App, build_runs: BuildRuns) -> Predictor:
-    return learn(app, build_table(build_runs()))
+    return fit_predictor(app, build_table(build_runs()))
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from foretell.runtimes.bounds import Bounds
 from foretell.runtimes.encoding import Field, fit_encoder
 from foretell.runtimes.explain import explain, find_usual_values
 from foretell.runtimes.explanation import INSIDE, MACHINE, Driver
-from foretell.runtimes.fit import learn
+from foretell.runtimes.fit import fit_predictor
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.run_table import MACHINE_CPU, build_columns, build_table
 
@@ -224,7 +224,7 @@ def learned() -> Predictor:
         for epochs in (1, 2, 4, 8, 16, 32)
         for batch in (16, 32, 64, 128, 256)
     ]
-    return learn(app, build_table(_finish(spec, draw) for spec in specs))
+    return fit_predictor(app, build_table(_finish(spec, draw) for spec in specs))
 
 
 def _finish(spec: RunSpec, draw: np.random.Generator) -> Run:

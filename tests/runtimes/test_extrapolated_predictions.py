@@ -6,7 +6,7 @@ import pytest
 from foretell.core.app import App, Parameter, ParameterType, Phase, Scale
 from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.runtimes.encoding import BETWEEN, BEYOND
-from foretell.runtimes.fit import learn
+from foretell.runtimes.fit import fit_predictor
 from foretell.runtimes.predictor import ELAPSED, Predictor
 from foretell.runtimes.predictor_files import dump_predictor, read_predictor
 from foretell.runtimes.run_table import build_table
@@ -47,7 +47,7 @@ def _runs() -> list[Run]:
 
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
-    return learn(WITH_PHASES, build_table(_runs()))
+    return fit_predictor(WITH_PHASES, build_table(_runs()))
 
 
 def _ask(steps: int, size: int) -> RunSpec:

@@ -9,7 +9,7 @@ import pytest
 from foretell.core.app import App, Scale
 from foretell.core.errors import NotEnoughRunsError, NotFoundError
 from foretell.core.run import Run, RunSpec, State, Usage
-from foretell.runtimes.fit import learn
+from foretell.runtimes.fit import fit_predictor
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.run_table import build_table
 
@@ -27,7 +27,7 @@ def plain(app: App) -> App:
 
 
 def _learn(app: App, runs: list[Run]) -> Predictor:
-    return learn(app, build_table(runs))
+    return fit_predictor(app, build_table(runs))
 
 
 def _with_time(run: Run, elapsed_s: float) -> Run:
@@ -102,7 +102,7 @@ def test_too_few_configurations_are_counted(plain: App, build_runs: BuildRuns, c
     with pytest.raises(NotEnoughRunsError, match=f"has {count} finished configurations; 5 are needed") as caught:
         _learn(plain, build_runs(count))
     assert (caught.value.have, caught.value.need) == (count, 5)
-    assert "'foretell build --borrow', which needs only 2" in str(caught.value)
+    assert "'foretell build --transfer', which needs only 2" in str(caught.value)
 
 
 def test_one_configuration_repeated_is_one(plain: App, build_runs: BuildRuns) -> None:
@@ -173,7 +173,7 @@ def test_parameters_of_any_size_teach(plain: App, build_spec: BuildSpec) -> None
 def test_full_scale_runs_are_the_target(plain: App, build_runs: BuildRuns) -> None:
     runs = build_runs(14, memory=False)
     small = [replace(run, spec=replace(run.spec, scale=Scale.SCALED_DOWN)) for run in runs[:9]]
-    judgement = learn(plain, build_table(small + runs[9:]), candidates="harp").card.judgements["elapsed_s"]
+    judgement = fit_predictor(plain, build_table(small + runs[9:]), candidates="harp").card.judgements["elapsed_s"]
     assert (judgement.rows, judgement.full_scale_rows) == (14, 5)
     assert sorted(actual for actual, _ in judgement.pairs) == sorted(
         run.usage.elapsed_s for run in runs[9:] if run.usage
@@ -186,7 +186,9 @@ def test_candidates_decide_who_stands(plain: App, build_runs: BuildRuns) -> None
     families = {
         name: {
             line.family
-            for line in learn(plain, build_table(runs), candidates=name).card.judgements["elapsed_s"].leaderboard
+            for line in fit_predictor(plain, build_table(runs), candidates=name)
+            .card.judgements["elapsed_s"]
+            .leaderboard
         }
         for name in ("default", "harp")
     }
@@ -196,16 +198,16 @@ def test_candidates_decide_who_stands(plain: App, build_runs: BuildRuns) -> None
 
 def test_unknown_candidates_are_refused(plain: App, build_runs: BuildRuns) -> None:
     with pytest.raises(NotFoundError, match="no list of candidates named 'all'"):
-        learn(plain, build_table(build_runs(_FEW, memory=False)), candidates="all")
+        fit_predictor(plain, build_table(build_runs(_FEW, memory=False)), candidates="all")
 
 
 def test_unknown_policy_is_refused_before_any_work(plain: App, build_runs: BuildRuns) -> None:
     with pytest.raises(NotFoundError, match="no policy named 'luck'"):
-        learn(plain, build_table(build_runs(1)), policy="luck")
+        fit_predictor(plain, build_table(build_runs(1)), policy="luck")
 
 
 def test_progress_names_each_candidate(plain: App, build_runs: BuildRuns) -> None:
     told: list[str] = []
-    learn(plain, build_table(build_runs(5, memory=False)), progress=told.append)
+    fit_predictor(plain, build_table(build_runs(5, memory=False)), progress=told.append)
     assert told
     assert all(line.startswith("elapsed_s: ") for line in told)

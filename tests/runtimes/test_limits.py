@@ -6,7 +6,7 @@ import pytest
 from foretell.core.app import App, Parameter, ParameterType, Phase
 from foretell.core.run import Machine, RunSpec, State, Usage
 from foretell.core.run import Run as _Run
-from foretell.runtimes.fit import learn
+from foretell.runtimes.fit import fit_predictor
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.run_table import build_table
 
@@ -39,7 +39,7 @@ def without_information() -> tuple[Predictor, np.ndarray]:
         _run(float(time), a=float(np.exp(draw.normal(10, 2))), b=float(draw.integers(1, 1000)), c=float(draw.random()))
         for time in times
     ]
-    return learn(_app("a", "b", "c"), build_table(runs)), times
+    return fit_predictor(_app("a", "b", "c"), build_table(runs)), times
 
 
 @pytest.mark.parametrize("a", [1e-3, 5.0, 2e4, 1e9, 1e15])
@@ -80,7 +80,7 @@ def scaling() -> Predictor:
         for n in (1.0, 2.0, 4.0, 8.0, 16.0)
         for k in (1.0, 2.0, 3.0, 4.0)
     ]
-    return learn(_app("n", "k"), build_table(runs))
+    return fit_predictor(_app("n", "k"), build_table(runs))
 
 
 @pytest.mark.parametrize("risk", [None, 0.01, 0.05, 0.3])
@@ -117,7 +117,7 @@ def test_what_no_phase_covers_is_learned() -> None:
     for n in (1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0):
         work = n * float(np.exp(draw.normal(0, 0.01)))
         runs.append(_run(3 + work, n=n, phases={"work": work}))
-    (prediction,) = learn(app, build_table(runs)).predict([_ask(n=6.0)])
+    (prediction,) = fit_predictor(app, build_table(runs)).predict([_ask(n=6.0)])
     assert prediction.custom is not None
     assert prediction.custom.value == pytest.approx(9.0, rel=0.05)
 
@@ -144,7 +144,7 @@ def kinds() -> Predictor:
         for kind, base in seconds.items()
         for n in (1.0, 2.0, 4.0, 8.0)
     ]
-    return learn(app, build_table(runs))
+    return fit_predictor(app, build_table(runs))
 
 
 def test_a_text_that_no_run_had_may_be_like_any_that_they_had(kinds: Predictor) -> None:
@@ -172,7 +172,7 @@ def test_far_outside_a_range_with_zero_in_it_nothing_is_without_bound(lowest: fl
         for level in lowest + np.arange(4.0)
         for n in (10.0, 20.0, 40.0, 80.0)
     ]
-    predictor = learn(_app("level", "n"), build_table(runs))
+    predictor = fit_predictor(_app("level", "n"), build_table(runs))
     for far in (30.0, 1e4, 1e12):
         (prediction,) = predictor.predict([_ask(level=far, n=80.0)])
         ranges = far / 3

@@ -10,7 +10,7 @@ import pytest
 from foretell.core.app import App, Value
 from foretell.core.prediction import Prediction
 from foretell.core.run import Machine, Run, RunSpec
-from foretell.runtimes.fit import learn
+from foretell.runtimes.fit import fit_predictor
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.predictor_files import dump_predictor, read_predictor
 from foretell.runtimes.proportionality import Units, find_unit_warnings, find_units
@@ -68,7 +68,7 @@ def test_where_what_is_known_is_used_there_is_no_warning(per: str | None) -> Non
 
 def test_model_card_says_that_a_formula_was_not_used(app: App, build_runs: BuildRuns) -> None:
     alone = replace(app, phases=(), estimate=None, per="size - 200")
-    (warning,) = learn(alone, build_table(build_runs(8, memory=False))).card.warnings
+    (warning,) = fit_predictor(alone, build_table(build_runs(8, memory=False))).card.warnings
     assert warning.text.startswith("times are not learned in proportion to size - 200: ")
 
 
@@ -117,7 +117,7 @@ def test_times_known_to_be_in_proportion_are_foretold_far_outside(
         replace(run, spec=replace(run.spec, parameters={**run.spec.parameters, "repeats": 2}))
         for run in build_runs(memory=False)
     ]
-    predictor = learn(_without_formula(app, per="repeats"), build_table(runs))
+    predictor = fit_predictor(_without_formula(app, per="repeats"), build_table(runs))
     spec = build_spec()
     specs = [replace(spec, parameters={**spec.parameters, "repeats": repeats}) for repeats in (2, 20)]
     few, many = predictor.predict(specs)
@@ -133,7 +133,7 @@ def _width(prediction: Prediction) -> float:
 @pytest.fixture(scope="module")
 def benched(app: App, build_runs: BuildRuns) -> Predictor:
     runs = [replace(run, machine=_HERE) for run in build_runs(memory=False)]
-    return learn(_without_formula(app), build_table(runs))
+    return fit_predictor(_without_formula(app), build_table(runs))
 
 
 def test_slower_machine_takes_longer(benched: Predictor, build_spec: BuildSpec) -> None:

@@ -1,4 +1,4 @@
-"""A new app with few runs and an old one with many: what is borrowed, what it brings, and when it is refused."""
+"""A new app with few runs and an old one with many: what is transferred, what it brings, and when it is refused."""
 
 import json
 from collections.abc import Callable
@@ -10,12 +10,12 @@ import pytest
 from foretell.core.app import App
 from foretell.core.errors import NotEnoughRunsError, StoreError
 from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
-from foretell.runtimes import transfer as borrow
-from foretell.runtimes.fit import learn
+from foretell.runtimes import transfer
+from foretell.runtimes.fit import fit_predictor
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.predictor_files import dump_models, dump_predictor, load_models, read_predictor
 from foretell.runtimes.run_table import RunTable, build_table
-from foretell.runtimes.transfer import Lender, is_similar, learn_borrowing, pool_tables, shortlist
+from foretell.runtimes.transfer import SourceApp, fit_with_transfer, is_similar, pool_tables, rank_sources
 
 pytestmark = pytest.mark.slow
 
@@ -60,31 +60,31 @@ def _runs(
     ]
 
 
-def _lender(name: str, table: RunTable) -> Lender:
-    return Lender(name=name, predictor=learn(App(name=name), table), table=table)
+def _source(name: str, table: RunTable) -> SourceApp:
+    return SourceApp(name=name, predictor=fit_predictor(App(name=name), table), table=table)
 
 
 @pytest.fixture(scope="module")
-def old() -> Lender:
-    return _lender("old", build_table(_runs("old", 24, memory=1.0)))
+def old() -> SourceApp:
+    return _source("old", build_table(_runs("old", 24, memory=1.0)))
 
 
 @pytest.fixture(scope="module")
-def strange() -> Lender:
-    return _lender("strange", build_table(_runs("strange", 24, law=_unrelated)))
+def strange() -> SourceApp:
+    return _source("strange", build_table(_runs("strange", 24, law=_unrelated)))
 
 
 @pytest.fixture(scope="module")
-def few(old: Lender, strange: Lender) -> Predictor:
+def few(old: SourceApp, strange: SourceApp) -> Predictor:
     """Three runs of an app that takes three times as long, and twice the memory."""
     runs = _runs("new", 3, times=3, memory=2.0, cores=(4,), seed=1)
-    return learn_borrowing(NEW, build_table(runs), [strange, old])
+    return fit_with_transfer(NEW, build_table(runs), [strange, old])
 
 
 @pytest.fixture(scope="module")
-def scaled(old: Lender, strange: Lender) -> Predictor:
+def scaled(old: SourceApp, strange: SourceApp) -> Predictor:
     runs = _runs("new", 7, times=3, seed=2)
-    return learn_borrowing(NEW, build_table(runs), [old, strange])
+    return fit_with_transfer(NEW, build_table(runs), [old, strange])
 
 
 def _ask(size: float, cores: int) -> RunSpec:
@@ -106,23 +106,23 @@ def test_three_runs_find_the_factor(few: Predictor) -> None:
 
 
 def test_three_runs_say_that_they_are_three(few: Predictor) -> None:
-    borrowed = few.card.borrowed
-    assert borrowed is not None
-    assert (borrowed.source, borrowed.way, borrowed.alone, borrowed.configurations) == ("old", "scaled", None, 3)
+    used = few.card.transfer
+    assert used is not None
+    assert (used.source, used.method, used.alone, used.configurations) == ("old", "scaled", None, 3)
     (prediction,) = few.predict([_ask(100.0, 4)])
     assert any(warning.text.startswith("only 3 configurations of it were run") for warning in prediction.warnings)
-    assert any(warning.text.startswith("borrows from old") for warning in few.card.warnings)
+    assert any(warning.text.startswith("transferred from old") for warning in few.card.warnings)
 
 
-def test_bounds_from_few_runs_are_wider_than_the_lenders(few: Predictor, old: Lender) -> None:
-    (prediction,), (lent,) = few.predict([_ask(100.0, 4)]), old.predictor.predict([_ask(100.0, 4)])
-    widths = [one.elapsed_s.high / one.elapsed_s.low for one in (prediction, lent)]
+def test_intervals_from_few_runs_are_wider_than_the_source_s(few: Predictor, old: SourceApp) -> None:
+    (prediction,), (other,) = few.predict([_ask(100.0, 4)]), old.predictor.predict([_ask(100.0, 4)])
+    widths = [one.elapsed_s.high / one.elapsed_s.low for one in (prediction, other)]
     assert widths[0] > widths[1]
     assert prediction.elapsed_s.low < 3 * _law(100.0, 4) < prediction.elapsed_s.high
 
 
-def test_what_only_the_lender_varied_is_known(few: Predictor) -> None:
-    """The own runs all had four cores."""
+def test_what_varied_in_the_source_only_is_in_range(few: Predictor) -> None:
+    """The app's own runs all had four cores."""
     (prediction,) = few.predict([_ask(100.0, 8)])
     assert not any("cores" in warning.text for warning in prediction.warnings)
     assert few.measured_counts("cores") is None
@@ -132,40 +132,40 @@ def test_what_only_the_lender_varied_is_known(few: Predictor) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_one_run_cannot_be_checked(old: Lender, count: int) -> None:
+def test_one_run_cannot_be_checked(old: SourceApp, count: int) -> None:
     with pytest.raises(NotEnoughRunsError, match=f"has {count} finished configurations; 2 are needed"):
-        learn_borrowing(NEW, build_table(_runs("new", count)), [old])
+        fit_with_transfer(NEW, build_table(_runs("new", count)), [old])
 
 
-def test_few_runs_and_nobody_to_borrow_from(strange: Lender) -> None:
+def test_few_runs_without_a_source_are_refused(strange: SourceApp) -> None:
     table = build_table(_runs("new", 4))
     with pytest.raises(NotEnoughRunsError, match="has 4 finished configurations; 5 are needed"):
-        learn_borrowing(NEW, table, [])
+        fit_with_transfer(NEW, table, [])
     with pytest.raises(NotEnoughRunsError, match="has 4 finished configurations; 5 are needed"):
-        learn_borrowing(NEW, table, [strange])
+        fit_with_transfer(NEW, table, [strange])
 
 
-def test_borrows_where_the_own_runs_are_too_few_for_the_law(scaled: Predictor) -> None:
-    borrowed = scaled.card.borrowed
-    assert borrowed is not None
-    assert borrowed.alone is not None
-    assert borrowed.source == "old"
-    assert borrowed.borrowed.mape < borrowed.alone.mape / 2
+def test_transfers_where_the_runs_are_too_few_for_the_law(scaled: Predictor) -> None:
+    used = scaled.card.transfer
+    assert used is not None
+    assert used.alone is not None
+    assert used.source == "old"
+    assert used.with_source.mape < used.alone.mape / 2
     assert _error(scaled, 3) < 0.1
-    told = f"error {round(borrowed.alone.mape, 2):.3g} % alone, {round(borrowed.borrowed.mape, 2):.3g} % with it"
-    assert scaled.card.warnings[0].text.startswith("borrows from old")
-    assert scaled.card.warnings[0].text.endswith(told)
-    assert scaled.card.warnings[1].text.startswith("does not borrow from strange: error ")
+    errors = f"error {round(used.alone.mape, 2):.3g} % without, {round(used.with_source.mape, 2):.3g} % with it"
+    assert scaled.card.warnings[0].text.startswith("transferred from old")
+    assert scaled.card.warnings[0].text.endswith(errors)
+    assert scaled.card.warnings[1].text.startswith("not transferred from strange: error ")
 
 
-def test_unrelated_app_is_refused_with_its_figures(strange: Lender) -> None:
+def test_unrelated_app_is_refused_with_its_figures(strange: SourceApp) -> None:
     table = build_table(_runs("new", 12, law=lambda size, cores: size / cores))
-    predictor = learn_borrowing(NEW, table, [strange])
-    assert predictor.card.borrowed is None
+    predictor = fit_with_transfer(NEW, table, [strange])
+    assert predictor.card.transfer is None
     assert predictor.source is None
-    assert predictor.card.warnings[0].text.startswith("does not borrow from strange: error ")
+    assert predictor.card.warnings[0].text.startswith("not transferred from strange: error ")
     (asked,) = predictor.predict([_ask(100.0, 4)])
-    (alone,) = learn(NEW, table).predict([_ask(100.0, 4)])
+    (alone,) = fit_predictor(NEW, table).predict([_ask(100.0, 4)])
     assert asked == alone
 
 
@@ -179,7 +179,7 @@ def test_pairs_agree_with_single_questions(scaled: Predictor) -> None:
 
 
 @pytest.mark.parametrize("name", ["few", "scaled"])
-def test_stored_with_what_it_borrows(name: str, request: pytest.FixtureRequest) -> None:
+def test_stored_with_its_source(name: str, request: pytest.FixtureRequest) -> None:
     predictor: Predictor = request.getfixturevalue(name)
     loaded = read_predictor(dump_predictor(predictor), predictor.card)
     specs = [_ask(size, 4) for size in (10.0, 75.0, 400.0)]
@@ -202,18 +202,18 @@ def test_question_without_a_machine_is_for_the_own_one() -> None:
         for size in SIZES
         for cores in CORES[: 4 if number else 2]
     ]
-    lender = _lender("old", build_table(runs))
+    source = _source("old", build_table(runs))
     own = build_table(_runs("new", 4, times=4, machine=machines[0]))
-    predictor = learn_borrowing(NEW, own, [lender])
+    predictor = fit_with_transfer(NEW, own, [source])
     (without,) = predictor.predict([_ask(100.0, 2)])
     (with_it,) = predictor.predict([_ask(100.0, 2)], machines=[machines[0]])
     assert without.elapsed_s.value == pytest.approx(with_it.elapsed_s.value)
 
 
 def test_pooled_runs_teach_but_are_never_judged_by() -> None:
-    own, lent = build_table(_runs("new", 6, seed=3)), build_table(_runs("old", 10))
-    lent = replace(lent, columns={**lent.columns, "kind": np.array(["x"] * 10, dtype=object)})
-    pooled = pool_tables(own, lent, names=("new", "old"))
+    own, other = build_table(_runs("new", 6, seed=3)), build_table(_runs("old", 10))
+    other = replace(other, columns={**other.columns, "kind": np.array(["x"] * 10, dtype=object)})
+    pooled = pool_tables(own, other, names=("new", "old"))
     assert pooled.full_scale.tolist() == [True] * 6 + [False] * 10
     assert not set(pooled.group[:6]) & set(pooled.group[6:])
     assert pooled.columns["machine_app"].tolist() == ["new"] * 6 + ["old"] * 10
@@ -222,22 +222,22 @@ def test_pooled_runs_teach_but_are_never_judged_by() -> None:
 
 
 def test_pools_where_neither_app_knows_the_law_by_itself() -> None:
-    """The lender's runs are as few: its predictions are no better, its runs are."""
-    lender = _lender("old", build_table(_runs("old", 6, seed=4)))
-    predictor = learn_borrowing(NEW, build_table(_runs("new", 9, times=2, seed=5)), [lender])
-    borrowed = predictor.card.borrowed
-    assert borrowed is not None
-    assert borrowed.way == "pooled"
+    """The source has as few runs: its predictions are no better, its runs are."""
+    source = _source("old", build_table(_runs("old", 6, seed=4)))
+    predictor = fit_with_transfer(NEW, build_table(_runs("new", 9, times=2, seed=5)), [source])
+    used = predictor.card.transfer
+    assert used is not None
+    assert used.method == "pooled"
     assert predictor.card.judgements["elapsed_s"].rows == 9
     assert predictor.usual_counts()["nodes"] == 1
     (prediction,) = predictor.predict([_ask(100.0, 4)])
     assert not any("app" in warning.text for warning in prediction.warnings)
 
 
-def test_memory_is_not_borrowed_where_that_hurts(old: Lender) -> None:
+def test_memory_is_not_transferred_where_that_hurts(old: SourceApp) -> None:
     runs = _runs("new", 7, times=3, memory=2.0, seed=2)
     constant = [replace(run, usage=replace(run.usage, peak_memory_bytes=2**30)) for run in runs if run.usage]
-    predictor = learn_borrowing(NEW, build_table(constant), [old])
+    predictor = fit_with_transfer(NEW, build_table(constant), [old])
     (prediction,) = predictor.predict([_ask(400.0, 4)])
     assert prediction.peak_memory_bytes is not None
     assert prediction.peak_memory_bytes.value == pytest.approx(2**30, rel=0.01)
@@ -250,6 +250,6 @@ def test_similar_is_what_varies_under_the_same_name() -> None:
     assert not is_similar(own, build_table(renamed))
 
 
-def test_nearest_lenders_are_judged(old: Lender, strange: Lender, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(borrow, "_MOST_LENDERS", 1)
-    assert shortlist(build_table(_runs("new", 5, times=3)), [strange, old]) == [old]
+def test_nearest_sources_are_judged(old: SourceApp, strange: SourceApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_MOST_SOURCES", 1)
+    assert rank_sources(build_table(_runs("new", 5, times=3)), [strange, old]) == [old]

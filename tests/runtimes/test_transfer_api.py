@@ -1,4 +1,4 @@
-"""``foretell build --borrow``, from Python and from the command line, in a store with several apps."""
+"""``foretell build --transfer``, from Python and from the command line, in a store with several apps."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def _table(count: int, *, times: float = 1.0, seed: int = 0) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An app with many runs, one with three that take five times as long, and one that has nothing to do with them."""
-    folder = tmp_path_factory.mktemp("borrowing")
+    folder = tmp_path_factory.mktemp("transfer")
     other = pd.DataFrame({"files": range(1, 9), "took": np.arange(1.0, 9.0)})
     with foretell.open_store(folder / "store.db") as store:
         foretell.import_runs(_table(12), app="old", columns=COLUMNS, store=store)
@@ -41,48 +41,48 @@ def store(folder: Path) -> Iterator[RunStore]:
         yield opened
 
 
-def test_borrows_from_whatever_is_similar(store: RunStore) -> None:
-    card = foretell.build("new", store=store, borrow=True)
-    assert card.borrowed.source == "old"
+def test_transfers_from_similar_apps(store: RunStore) -> None:
+    card = foretell.build("new", store=store, transfer=True)
+    assert card.transfer.source == "old"
     assert not any("other" in warning.text for warning in card.warnings)
     (prediction,) = foretell.predict("new", {"size": 100.0, "steps": 5}, store=store)
     assert prediction.elapsed_s.value == pytest.approx(5 * 5002, rel=0.1)
 
 
-def test_stored_model_answers_everything(store: RunStore) -> None:
-    foretell.build("new", store=store, borrow=["old"])
+def test_stored_model_serves_every_command(store: RunStore) -> None:
+    foretell.build("new", store=store, transfer=["old"])
     explanation = foretell.explain("new", {"size": 300.0, "steps": 2}, store=store)
     assert "size" in {contribution.name for contribution in explanation.elapsed_s.contributions}
     offers = foretell.recommend("new", {"size": 100.0, "steps": 5}, store=store)
     assert offers.picked.prediction.elapsed_s.value == pytest.approx(5 * 5002, rel=0.1)
 
 
-def test_what_is_borrowed_is_not_lent_on(store: RunStore) -> None:
-    """Else apps that borrow from each other would hold ever more of each other's models."""
-    foretell.build("new", store=store, borrow=True)
+def test_transfers_are_not_passed_on(store: RunStore) -> None:
+    """Else apps that transfer from each other would hold ever more of each other's models."""
+    foretell.build("new", store=store, transfer=True)
     with pytest.raises(NotEnoughRunsError, match="'new' has 3 finished configurations; 5 are needed"):
-        foretell.build("old", store=store, borrow=["new"])
-    assert foretell.build("other", store=store, borrow=True).borrowed is None
+        foretell.build("old", store=store, transfer=["new"])
+    assert foretell.build("other", store=store, transfer=True).transfer is None
 
 
-def test_without_borrowing_three_runs_are_too_few(store: RunStore) -> None:
+def test_without_transfer_three_runs_are_too_few(store: RunStore) -> None:
     with pytest.raises(NotEnoughRunsError, match="'new' has 3 finished"):
         foretell.build("new", store=store)
 
 
-def test_lenders_must_be_other_apps_in_the_store(store: RunStore) -> None:
-    with pytest.raises(SpecError, match="found 'new'; expected another app"):
-        foretell.build("new", store=store, borrow=["new"])
+def test_sources_must_be_other_apps_in_the_store(store: RunStore) -> None:
+    with pytest.raises(SpecError, match="found 'new'; expected an app in the store other"):
+        foretell.build("new", store=store, transfer=["new"])
     with pytest.raises(NotFoundError, match=r"no app named 'nobody'\. Known: new, old, other"):
-        foretell.build("new", store=store, borrow=["nobody"])
+        foretell.build("new", store=store, transfer=["nobody"])
 
 
-def test_command_says_what_borrowing_brought(folder: Path, foretell: Callable[..., Any]) -> None:
+def test_command_reports_the_transfer(folder: Path, foretell: Callable[..., Any]) -> None:
     words = ("build", "new", "--store", str(folder / "store.db"), "--plots", str(folder / "plots"))
-    outcome = foretell(*words, "--borrow", folder=folder)
+    outcome = foretell(*words, "--transfer", folder=folder)
     assert outcome.code == 0, outcome.err
-    assert "borrows from old (its predictions, scaled): error " in " ".join(outcome.out.split())
-    record = foretell(*words, "--borrow-from", "old", "--json", folder=folder).record
-    assert record["borrowed"]["source"] == "old"
-    assert record["borrowed"]["alone"] is None
-    assert record["borrowed"]["borrowed"]["mape"] < 10
+    assert "transferred from old (its predictions, scaled): error " in " ".join(outcome.out.split())
+    record = foretell(*words, "--transfer-from", "old", "--json", folder=folder).record
+    assert record["transfer"]["source"] == "old"
+    assert record["transfer"]["alone"] is None
+    assert record["transfer"]["with_source"]["mape"] < 10

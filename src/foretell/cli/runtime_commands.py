@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @command(
-    examples=["foretell build", "foretell build myapp --policy wtm --plots plots/", "foretell build newapp --borrow"]
+    examples=["foretell build", "foretell build myapp --policy wtm --plots plots/", "foretell build newapp --transfer"]
 )
 @app_argument
 @click.option("--policy", default="mape", help="How the best model is chosen: by mape, mae, wtm or cost.")
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     "--candidates", default="default", help="The models to compare: default, or the baselines harp or harp-pca."
 )
 @click.option("--seed", type=int, default=0, help="Seed of the splits; the same data and seed give the same model.")
-@click.option("--borrow", is_flag=True, help="Transfer from similar apps in the store, if it helps.")
-@click.option("--borrow-from", multiple=True, metavar="APP", help="Transfer from this app, if it helps; repeatable.")
+@click.option("--transfer", is_flag=True, help="Transfer from similar apps in the store, if it helps.")
+@click.option("--transfer-from", multiple=True, metavar="APP", help="Transfer from this app, if it helps; repeatable.")
 @click.option("--plots", type=PATH, help="The folder for plots; default: .foretell/plots.")
 @click.option("--rows", type=click.IntRange(min=1), default=10, help="Lines of the leaderboard to show.")
 @store_option
@@ -61,8 +61,8 @@ def build(
     policy: str,
     candidates: str,
     seed: int,
-    borrow: bool,
-    borrow_from: tuple[str, ...],
+    transfer: bool,
+    transfer_from: tuple[str, ...],
     plots: Path | None,
     rows: int,
     store: str | None,
@@ -84,7 +84,7 @@ def build(
             policy=policy,
             candidates=candidates,
             seed=seed,
-            borrow=borrow_from or borrow,
+            transfer=transfer_from or transfer,
             on_progress=lambda step: status.update(build_line(f"Judging {step}")),
         )
     written = _write_plots(card, plots or _make_plots_folder(name), is_named=plots is not None) if can_plot() else []

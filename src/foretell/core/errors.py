@@ -92,12 +92,12 @@ class ImportDataError(ForetellError, ValueError):
 class NotEnoughRunsError(ForetellError):
     """Too few runs to fit a model."""
 
-    def __init__(self, app: str, *, have: int, need: int, to_borrow: int | None = None) -> None:
-        """``to_borrow``: so many are enough for a transfer from a similar app."""
-        less = f", or 'foretell build --borrow', which needs only {to_borrow} where a similar app is in the store"
+    def __init__(self, app: str, *, have: int, need: int, to_transfer: int | None = None) -> None:
+        """``to_transfer`` configurations are enough with a transfer from another app."""
+        less = f", or 'foretell build --transfer', which needs only {to_transfer} where a similar app is in the store"
         super().__init__(
             f"{app!r} has {have} finished configurations; {need} are needed. "
-            f"Run 'foretell generate' or 'foretell runs import' for more{less if to_borrow else ''}."
+            f"Run 'foretell generate' or 'foretell runs import' for more{less if to_transfer else ''}."
         )
         self.app = app
         self.have = have

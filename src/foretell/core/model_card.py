@@ -59,17 +59,18 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Borrowing:
-    """What another app's runs brought, on the same unseen runs of this one.
+class Transfer:
+    """What another app's runs brought, judged on the same unseen runs of this one.
 
-    ``way`` is ``scaled`` (the source's predictions, times what its own runs say) or ``pooled`` (one model of both apps'
-    runs). ``alone`` is ``None`` where there were too few ``configurations`` to learn from by themselves.
+    ``method`` is ``scaled`` (the source's predictions, scaled) or ``pooled`` (one model of both apps' runs). ``alone``
+    and ``with_source`` are the errors without and with the transfer; ``alone`` is ``None`` where the app has too few
+    ``configurations`` to fit a model to.
     """
 
     source: str
-    way: str
+    method: str
     alone: Scores | None
-    borrowed: Scores
+    with_source: Scores
     configurations: int
 
 
@@ -85,7 +86,7 @@ class ModelCard:
     uses_custom_beyond: bool = False
     warnings: tuple[PredictionWarning, ...] = ()
     columns: tuple[str, ...] = ()
-    borrowed: Borrowing | None = None
+    transfer: Transfer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

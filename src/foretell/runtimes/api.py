@@ -39,20 +39,20 @@ def build(
     policy: str = DEFAULT_POLICY,
     candidates: str = DEFAULT,
     seed: int = 0,
-    borrow: bool | Sequence[str] = False,
+    transfer: bool | Sequence[str] = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> ModelCard:
     """Fit and judge the candidates on the app's stored runs, and store the winner.
 
-    ``candidates`` are ``default``, or ``harp`` or ``harp-pca`` for HARP's recipes as a baseline. ``borrow`` names other
-    apps in the store that the app may borrow from where that helps; ``True``: any that is similar.
+    ``candidates`` are ``default``, or ``harp`` or ``harp-pca`` for HARP's recipes as a baseline. ``transfer`` names
+    apps in the store to transfer from where that helps; ``True``: any that is similar.
 
     Raises:
-        NotFoundError: if there is no such app, policy or list of candidates.
-        NotEnoughRunsError: if too few configurations ran to their end.
-        SpecError: if the app should borrow from itself.
+        NotFoundError: The app, the policy or the list of candidates is unknown.
+        NotEnoughRunsError: Too few configurations completed.
+        SpecError: The app is named as its own source of transfer.
     """
-    from foretell.runtimes.training import train  # what predicts need not wait for what fits
+    from foretell.runtimes.training import train  # predicting does not need it
 
     return train(
         app,
@@ -60,7 +60,7 @@ def build(
         policy=policy,
         candidates=candidates,
         seed=seed,
-        borrow=borrow,
+        transfer=transfer,
         on_progress=on_progress,
     )
 

@@ -28,11 +28,11 @@ Floats: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[str], None]
 
 NEED = 5
-NEED_TO_BORROW = 2  # configurations of its own: one to scale by and one to check that on
-_MOST_ROWS = 20_000  # a sample of a long history says the same, and building stays quick
+NEED_TO_TRANSFER = 2  # configurations of the app itself: one to scale by and one to check that on
+_MOST_ROWS = 20_000  # a sample of many runs gives the same model, and building stays quick
 
 
-def learn(
+def fit_predictor(
     app: App,
     table: RunTable,
     *,
@@ -41,27 +41,27 @@ def learn(
     seed: int = 0,
     progress: Progress = lambda _: None,
     source: Predictor | None = None,
-    borrowed: Sequence[str] = (ELAPSED, MEMORY),
+    transferred: Sequence[str] = (ELAPSED, MEMORY),
 ) -> Predictor:
-    """A predictor of time, memory and phases, each by the candidate that does best on full-scale runs it never saw.
+    """A predictor of time, memory and phases, each by the candidate that is best on unseen full-scale runs.
 
-    With a ``source``, another app's predictor, ``borrowed`` quantities are learned in units of what that one says.
+    With a ``source``, another app's predictor, ``transferred`` quantities are fitted in units of its predictions.
 
     Raises:
-        NotEnoughRunsError: if fewer than five configurations ran to their end.
-        NotFoundError: if there is no such policy or list of candidates.
+        NotEnoughRunsError: Fewer than five configurations completed.
+        NotFoundError: The policy or the list of candidates is unknown.
     """
     get_policy(policy)
     table, warnings = _sampled(table, seed=seed)
     have = len(np.unique(table.group[~table.censored]))
     if have < NEED:
-        raise NotEnoughRunsError(app.name, have=have, need=NEED, to_borrow=NEED_TO_BORROW)
+        raise NotEnoughRunsError(app.name, have=have, need=NEED, to_transfer=NEED_TO_TRANSFER)
     units = Units() if source else find_units(app.per, table.columns)
     warnings = (*warnings, *(() if source else find_unit_warnings(app.per, table.columns)))
     encoder = fit_encoder(table.columns, known=units.names)
-    lent = source.points(table.columns, len(table)) if source else {}
-    lent = {name: points for name, points in lent.items() if name in borrowed}
-    encoder = lend_ranges(encoder, source.encoder) if source and candidates == DEFAULT else encoder
+    points = source.points(table.columns, len(table)) if source else {}
+    points = {name: values for name, values in points.items() if name in transferred}
+    encoder = transfer_ranges(encoder, source.encoder) if source and candidates == DEFAULT else encoder
     trainer = _Trainer(
         X=encoder.encode(table.columns, len(table)),
         table=table,
@@ -69,10 +69,10 @@ def learn(
         candidates=candidates,
         seed=seed,
         progress=progress,
-        borrows=bool(source),
+        with_source=bool(source),
     )
-    elapsed = trainer.choose(ELAPSED, table.elapsed_s, lent.get(ELAPSED, units.of(table.columns, len(table))))
-    memory = trainer.find(MEMORY, table.peak_memory_bytes, lent.get(MEMORY))
+    elapsed = trainer.choose(ELAPSED, table.elapsed_s, points.get(ELAPSED, units.of(table.columns, len(table))))
+    memory = trainer.find(MEMORY, table.peak_memory_bytes, points.get(MEMORY))
     phases = trainer.choose_phases(app)
     custom = judge_custom(app.estimate, table, elapsed, phases, policy=policy) if phases and app.estimate else None
     parts = {ELAPSED: elapsed, **({MEMORY: memory} if memory else {}), **phases}
@@ -84,7 +84,7 @@ def learn(
         units=units,
         marginals={name: part.marginal for name, part in parts.items()},
         source=source,
-        transferred=tuple(name for name in lent if name in parts),
+        transferred=tuple(name for name in points if name in parts),
         card=ModelCard(
             app=app.name,
             policy=policy,
@@ -100,7 +100,7 @@ def learn(
 
 def _gather_models(parts: Mapping[str, Part]) -> dict[str, FittedRecipe]:
     models = {name: part.selected.fitted for name, part in parts.items()}
-    models |= {name + DEVIATION: part.selected.doubt for name, part in parts.items() if part.selected.doubt}
+    models |= {name + DEVIATION: part.selected.deviation for name, part in parts.items() if part.selected.deviation}
     return models | {
         name + regime: chosen.fitted for name, part in parts.items() for regime, chosen in part.elsewhere.items()
     }
@@ -131,20 +131,20 @@ def _gather_judgements(parts: Mapping[str, Part], custom: Custom | None) -> dict
     return judgements
 
 
-def lend_ranges(encoder: Encoder, source: Encoder) -> Encoder:
-    """What never varied in the own runs but did in the source's is known as far as the source knows it."""
-    lenders = {field.name: field for field in source.fields if field.used and not field.constant}
-    return replace(encoder, fields=tuple(_lend_range(field, lenders.get(field.name)) for field in encoder.fields))
+def transfer_ranges(encoder: Encoder, source: Encoder) -> Encoder:
+    """What never varied in the app's own runs but in the source's is taken as measured over the source's range."""
+    others = {field.name: field for field in source.fields if field.used and not field.constant}
+    return replace(encoder, fields=tuple(_transfer_range(field, others.get(field.name)) for field in encoder.fields))
 
 
-def _lend_range(field: Field, lender: Field | None) -> Field:
-    alike = lender is not None and (field.levels is None) == (lender.levels is None)
-    if lender is None or not alike or not field.constant or field.name.startswith(MACHINE_PREFIX):
+def _transfer_range(field: Field, other: Field | None) -> Field:
+    alike = other is not None and (field.levels is None) == (other.levels is None)
+    if other is None or not alike or not field.constant or field.name.startswith(MACHINE_PREFIX):
         return field
     if field.levels is not None:
-        return replace(field, levels=tuple(dict.fromkeys((*field.levels, *(lender.levels or ())))), used=True)
-    grid = tuple(sorted({*field.grid, *lender.grid})) if lender.grid else ()
-    return replace(field, low=min(field.low, lender.low), high=max(field.high, lender.high), grid=grid, used=True)
+        return replace(field, levels=tuple(dict.fromkeys((*field.levels, *(other.levels or ())))), used=True)
+    grid = tuple(sorted({*field.grid, *other.grid})) if other.grid else ()
+    return replace(field, low=min(field.low, other.low), high=max(field.high, other.high), grid=grid, used=True)
 
 
 def _judgement(part: Part) -> Judgement:
@@ -177,7 +177,7 @@ class _Trainer:
     candidates: str
     seed: int
     progress: Progress
-    borrows: bool
+    with_source: bool
 
     def choose(self, quantity: str, y: Floats, unit: Floats | None = None) -> Part:
         known = np.isfinite(y) & (y > 0)
@@ -199,7 +199,7 @@ class _Trainer:
         )
         selected = select(
             data,
-            (FactorRecipe(), *recipes) if self.borrows and unit is not None else recipes,
+            (FactorRecipe(), *recipes) if self.with_source and unit is not None else recipes,
             quantity=quantity,
             policy=self.policy,
             blended=self.candidates == DEFAULT,

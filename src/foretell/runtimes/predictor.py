@@ -393,7 +393,7 @@ class Predictor:
         return (*known, build_warning("other-machine", text, cpu=cpu, scaled=scaled))
 
     def _warn_of_few_runs(self) -> tuple[PredictionWarning, ...]:
-        transfer = self.card.borrowed
+        transfer = self.card.transfer
         if transfer is None or transfer.alone is not None:
             return ()
         own, source = transfer.configurations, transfer.source

@@ -195,7 +195,7 @@ def _list_halves(values: Floats) -> Floats:
 def _sort_distinct(values: Floats) -> Floats:
     """As ``np.unique``, which would import masked arrays: a tenth of the time of a prediction."""
     ordered = np.sort(values)
-    return ordered[np.append(True, np.diff(ordered) > 0)]
+    return np.asarray(ordered[np.append(True, np.diff(ordered) > 0)])
 
 
 def _doubling_cost(requests: Floats, ratios: Ratios, outlay: Outlay) -> Floats:

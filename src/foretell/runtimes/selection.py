@@ -31,14 +31,14 @@ _PLENTY = 4
 class Selected:
     """The winner fitted on all rows, how far the truth strays from it, and how the candidates did.
 
-    ``held_out`` are predictions for the judged rows from fits and choices that did not see them. ``doubt`` says how
+    ``held_out`` are predictions for the judged rows from fits and choices that did not see them. ``deviation`` says how
     far a row is expected to stray, ``widths`` what it said of the judged rows without having seen them. ``whole`` are
     the recipes as fitted to all rows.
     """
 
     fitted: FittedRecipe
     whole: Mapping[Recipe, FittedRecipe]
-    doubt: FittedRecipe | None
+    deviation: FittedRecipe | None
     spread: Spread
     judgement: Judgement
     judged: NDArray[np.intp]
@@ -88,7 +88,7 @@ def select(
     if blended:
         trials.append(_blend(trials, actual, folds))
     winner = pick(trials, actual, weigh)
-    held_out = without_the_chooser(trials, actual, folds, weigh)
+    held_out = predict_by_choice(trials, actual, folds, weigh)
     standings = sorted((_standing(trial, actual) for trial in trials), key=lambda line: weigh(line.scores))
     judgement = Judgement(
         quantity=quantity,
@@ -102,11 +102,11 @@ def select(
         full_scale_rows=int(data.full_scale.sum()),
         censored_rows=int(data.censored.sum()),
     )
-    doubt, widths = find_doubt(trials)
+    deviation, widths = find_deviation_model(trials)
     return Selected(
         fitted=winner.fitted,
         whole=whole,
-        doubt=doubt,
+        deviation=deviation,
         spread=Spread.learn(actual, held_out, widths),
         judgement=judgement,
         judged=judged,
@@ -115,7 +115,7 @@ def select(
     )
 
 
-def find_doubt(trials: Sequence[Trial]) -> tuple[FittedRecipe | None, Floats | None]:
+def find_deviation_model(trials: Sequence[Trial]) -> tuple[FittedRecipe | None, Floats | None]:
     """The candidate that knows how far rows stray, and what it said of unseen ones; else all stray alike."""
     for trial in trials:
         if trial.widths is not None:
@@ -226,7 +226,7 @@ def _is_tied(trial: Trial, best: Trial, actual: Floats, weigh: Callable[[Scores]
     return float(np.mean(as_good)) >= _TIE
 
 
-def without_the_chooser(
+def predict_by_choice(
     trials: Sequence[Trial], actual: Floats, folds: NDArray[np.int64], weigh: Callable[[Scores], float]
 ) -> Floats:
     """Predictions for each fold by the candidate the other folds would have picked.

@@ -17,12 +17,12 @@ from foretell.core.model_card import ModelCard, ModelRecord
 from foretell.core.run import FITTED_STATES
 from foretell.core.work_folder import looks_like_a_file
 from foretell.runtimes.evidence import count_evidence
-from foretell.runtimes.fit import NEED, learn
+from foretell.runtimes.fit import NEED, fit_predictor
 from foretell.runtimes.history_runs import Past, find_past
 from foretell.runtimes.predictor import Predictor
 from foretell.runtimes.predictor_files import dump_predictor, read_predictor
 from foretell.runtimes.run_table import RunTable, build_table
-from foretell.runtimes.transfer import Lender, is_similar, learn_borrowing, shortlist
+from foretell.runtimes.transfer import SourceApp, fit_with_transfer, is_similar, rank_sources
 from foretell.stores import RunStore
 from foretell.stores.opening import StoreLike, using_store
 
@@ -34,7 +34,7 @@ def train(
     policy: str,
     candidates: str,
     seed: int,
-    borrow: bool | Sequence[str],
+    transfer: bool | Sequence[str],
     on_progress: Callable[[str], None],
 ) -> ModelCard:
     """See :func:`foretell.build`."""
@@ -43,9 +43,9 @@ def train(
         known = resolve_app(app, opened)
         evidence = count_evidence(known, opened)
         runs = opened.runs(known.name, states=FITTED_STATES, version=known.version)
-        table = _stand_alone(build_table([*runs, *past.runs])) if past.runs else build_table(runs)
-        how = _How(policy=policy, candidates=candidates, seed=seed, progress=on_progress)
-        predictor = how.borrow(known, table, borrow, opened) if borrow else how.learn(known, table)
+        table = _separate_jobs(build_table([*runs, *past.runs])) if past.runs else build_table(runs)
+        training = _Training(policy=policy, candidates=candidates, seed=seed, progress=on_progress)
+        predictor = training.transfer(known, table, transfer, opened) if transfer else training.fit(known, table)
         record = ModelRecord(
             app=known.name,
             card=replace(
@@ -61,7 +61,7 @@ def train(
 
 
 def _find_past(app: App | str | Path, store: RunStore) -> Past:
-    """What the history teaches; an app that only the history knows is known from now on."""
+    """The jobs of the history to fit to; an app that only the history has is added to the store."""
     if isinstance(app, App) or looks_like_a_file(app):
         return find_past(resolve_app(app, store), store)
     past = find_past(str(app), store)
@@ -70,57 +70,59 @@ def _find_past(app: App | str | Path, store: RunStore) -> Past:
     return past
 
 
-def _stand_alone(table: RunTable) -> RunTable:
-    """Jobs of few configurations differ by what accounting does not tell: then each is judged by itself."""
+def _separate_jobs(table: RunTable) -> RunTable:
+    """Jobs of few configurations differ by what accounting does not record: then each is judged by itself."""
     few = len(np.unique(table.group[~table.censored])) < NEED
     return replace(table, group=np.arange(len(table))) if few else table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _How:
-    """What learning is told beside the runs."""
+class _Training:
+    """How models are fitted, whatever the runs."""
 
     policy: str
     candidates: str
     seed: int
     progress: Callable[[str], None]
 
-    def learn(self, app: App, table: RunTable) -> Predictor:
-        return learn(app, table, policy=self.policy, candidates=self.candidates, seed=self.seed, progress=self.progress)
-
-    def borrow(self, app: App, table: RunTable, wanted: bool | Sequence[str], store: RunStore) -> Predictor:
-        if isinstance(wanted, bool):
-            lenders = shortlist(table, list(self._find_lenders(app, table, store)))
-        else:
-            lenders = [self._get_lender(name, app, store) for name in dict.fromkeys(wanted)]
-        return learn_borrowing(
-            app, table, lenders, policy=self.policy, candidates=self.candidates, seed=self.seed, progress=self.progress
+    def fit(self, app: App, table: RunTable) -> Predictor:
+        return fit_predictor(
+            app, table, policy=self.policy, candidates=self.candidates, seed=self.seed, progress=self.progress
         )
 
-    def _find_lenders(self, app: App, table: RunTable, store: RunStore) -> Iterator[Lender]:
-        """Every other app with something in common, and runs enough to learn from."""
+    def transfer(self, app: App, table: RunTable, wanted: bool | Sequence[str], store: RunStore) -> Predictor:
+        if isinstance(wanted, bool):
+            sources = rank_sources(table, list(self._find_sources(app, table, store)))
+        else:
+            sources = [self._get_source(name, app, store) for name in dict.fromkeys(wanted)]
+        return fit_with_transfer(
+            app, table, sources, policy=self.policy, candidates=self.candidates, seed=self.seed, progress=self.progress
+        )
+
+    def _find_sources(self, app: App, table: RunTable, store: RunStore) -> Iterator[SourceApp]:
+        """Every other app with a column in common that varies, and enough runs to fit a model to."""
         for name in store.app_names():
             other = store.get_app(name)
             runs = _build_own_table(other, store) if name != app.name else None
             if runs is not None and is_similar(table, runs):
                 with contextlib.suppress(NotEnoughRunsError):
-                    yield self._build_lender(other, runs, store)
+                    yield self._build_source(other, runs, store)
 
-    def _get_lender(self, name: str, app: App, store: RunStore) -> Lender:
+    def _get_source(self, name: str, app: App, store: RunStore) -> SourceApp:
         if name == app.name:
-            expected = "another app in the store than the one that is built"
-            raise SpecError("options", [Mistake(place="borrow", found=repr(name), expected=expected)])
+            expected = "an app in the store other than the one that is built"
+            raise SpecError("options", [Mistake(place="transfer-from", found=repr(name), expected=expected)])
         other = resolve_app(name, store)
-        return self._build_lender(other, _build_own_table(other, store), store)
+        return self._build_source(other, _build_own_table(other, store), store)
 
-    def _build_lender(self, app: App, table: RunTable, store: RunStore) -> Lender:
-        self.progress(f"what is known of {app.name}")
-        return Lender(name=app.name, predictor=self._find_own(app, store) or self.learn(app, table), table=table)
+    def _build_source(self, app: App, table: RunTable, store: RunStore) -> SourceApp:
+        self.progress(f"the model of {app.name}")
+        return SourceApp(name=app.name, predictor=self._find_own(app, store) or self.fit(app, table), table=table)
 
     def _find_own(self, app: App, store: RunStore) -> Predictor | None:
-        """The stored model, if it can be read and is of the app's own runs: what is borrowed is not lent on."""
+        """The stored model, if it can be read and is of the app's own runs: transfers are not passed on."""
         record = store.find_model(app.name)
-        if record is None or record.card.borrowed is not None:
+        if record is None or record.card.transfer is not None:
             return None
         try:
             return read_predictor(record.blob, record.card)

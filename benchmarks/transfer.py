@@ -1,7 +1,7 @@
-"""What borrowing brings: few runs of one app, many of another, and what both together say of the first one's others.
+"""What a transfer brings: few runs of one app, many of another, and predictions for the first one's other runs.
 
-Spark jobs on one machine type borrow from the same job on another; training of one neural network borrows from that of
-another. The adverse case borrows from an app whose times were dealt out at random among its runs: it must be refused.
+The source of Spark jobs on one machine type is the same job on another, that of training a neural network is another
+network. In the adverse case the times of the source are shuffled among its runs: the transfer must be refused.
 Fewer than five runs are too few to fit: their mean is used. Errors are means over the runs asked for, and the
 middle one of the builds, so that no single build decides. The data, found by ``FORETELL_DATA``, are those of
 ``python -m benchmarks runs``.
@@ -26,17 +26,17 @@ from foretell.stores import RunStore
 
 TIME, COLUMNS = "took", foretell.Columns(elapsed="took")
 SIZES, SEEDS = (3, 6, 10), 2
-LEAST_ASKED, MOST_ASKED, MOST_LENT = 3, 100, 100
+LEAST_ASKED, MOST_ASKED, MOST_SOURCE = 3, 100, 100
 C3O, HARP, ADVERSE = "another machine (c3o)", "another network (harp)", "times at random"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The app that lends, with its runs, and the runs of the one that borrows."""
+    """The source app with its runs, and the runs of the app to transfer to."""
 
     part: str
     name: str
-    lent: pd.DataFrame
+    source: pd.DataFrame
     own: pd.DataFrame
 
 
@@ -51,24 +51,24 @@ def run() -> dict[str, float]:
         name = f"{part}, {size} runs"
         figures |= {
             f"{name}: error {'alone' if size >= NEED else 'of their mean'} %": float(few["alone"].median()),
-            f"{name}: error with --borrow %": float(few["borrowing"].median()),
-            f"{name}: borrowed in % of {len(few)} builds": 100 * float(few["borrowed"].mean()),
+            f"{name}: error with --transfer %": float(few["with_source"].median()),
+            f"{name}: transferred in % of {len(few)} builds": 100 * float(few["transferred"].mean()),
             f"{name}: inside the 90 % interval %": float(few["inside"].mean()),
         }
     return figures
 
 
 def _c3o_pairs(folder: Path) -> Iterator[Pair]:
-    """Of each job the machine type with most runs lends to the others."""
+    """Of each job the machine type with most runs is the source for the others."""
     for job in JOBS:
         runs = pd.read_csv(folder / f"{job}.tsv", sep="\t").drop(columns=["slots", "memory"])
         runs = runs.rename(columns={"gross_runtime": TIME})
         settings = [name for name in runs if name != TIME]
         runs = runs.groupby(settings)[TIME].median().reset_index()
-        lender, *others = runs["machine_type"].value_counts().index
-        of = {name: runs[runs["machine_type"] == name].drop(columns="machine_type") for name in (lender, *others)}
+        source, *others = runs["machine_type"].value_counts().index
+        of = {name: runs[runs["machine_type"] == name].drop(columns="machine_type") for name in (source, *others)}
         for other in others:
-            yield Pair(part=C3O, name=f"{job}.{lender}", lent=of[lender], own=of[other])
+            yield Pair(part=C3O, name=f"{job}.{source}", source=of[source], own=of[other])
 
 
 def _harp_pairs(folder: Path) -> Iterator[Pair]:
@@ -76,19 +76,19 @@ def _harp_pairs(folder: Path) -> Iterator[Pair]:
     runs = runs.groupby([name for name in runs if name != TIME])[TIME].median().reset_index()
     networks = sorted(runs["model_encoding"].unique())
     of = {network: runs[runs["model_encoding"] == network].drop(columns="model_encoding") for network in networks}
-    for lender, other in zip(networks, networks[1:] + networks[:1], strict=True):
-        yield Pair(part=HARP, name=f"dnn.{lender}", lent=of[lender], own=of[other])
+    for source, other in zip(networks, networks[1:] + networks[:1], strict=True):
+        yield Pair(part=HARP, name=f"dnn.{source}", source=of[source], own=of[other])
 
 
 def _shuffled(pair: Pair) -> Pair:
-    times = np.random.default_rng(0).permutation(pair.lent[TIME])
-    return Pair(part=ADVERSE, name=f"{pair.name}.random", lent=pair.lent.assign(**{TIME: times}), own=pair.own)
+    times = np.random.default_rng(0).permutation(pair.source[TIME])
+    return Pair(part=ADVERSE, name=f"{pair.name}.random", source=pair.source.assign(**{TIME: times}), own=pair.own)
 
 
 def _judge(pair: Pair, store: RunStore) -> Iterator[dict[str, object]]:
     if pair.name not in store.app_names():
-        lent = pair.lent.sample(min(len(pair.lent), MOST_LENT), random_state=0)
-        foretell.import_runs(lent, app=pair.name, columns=COLUMNS, store=store)
+        source = pair.source.sample(min(len(pair.source), MOST_SOURCE), random_state=0)
+        foretell.import_runs(source, app=pair.name, columns=COLUMNS, store=store)
         foretell.build(pair.name, store=store)
     for size in SIZES:
         for seed in range(SEEDS if len(pair.own) >= size + LEAST_ASKED else 0):
@@ -96,26 +96,26 @@ def _judge(pair: Pair, store: RunStore) -> Iterator[dict[str, object]]:
 
 
 def _try(pair: Pair, size: int, seed: int, store: RunStore) -> dict[str, object]:
-    """The mean error on the runs left over, alone and with the lender."""
+    """The mean error on the runs left over, without and with the source."""
     order = np.random.default_rng(seed).permutation(len(pair.own))
     own, asked = pair.own.iloc[order[:size]], pair.own.iloc[order[size : size + MOST_ASKED]]
     app = f"own.{len(store.app_names())}"
     foretell.import_runs(own, app=app, columns=COLUMNS, store=store)
-    alone, _, _ = _build_and_ask(app, own, asked, store, borrow=False)
-    borrowing, inside, borrowed = _build_and_ask(app, own, asked, store, borrow=[pair.name])
-    return {"alone": alone, "borrowing": borrowing, "inside": inside, "borrowed": borrowed}
+    alone, _, _ = _build_and_ask(app, own, asked, store, transfer=False)
+    with_source, inside, transferred = _build_and_ask(app, own, asked, store, transfer=[pair.name])
+    return {"alone": alone, "with_source": with_source, "inside": inside, "transferred": transferred}
 
 
 def _build_and_ask(
-    app: str, own: pd.DataFrame, asked: pd.DataFrame, store: RunStore, *, borrow: bool | list[str]
+    app: str, own: pd.DataFrame, asked: pd.DataFrame, store: RunStore, *, transfer: bool | list[str]
 ) -> tuple[float, float, bool]:
     actual = asked[TIME].to_numpy()
     try:
-        card = foretell.build(app, store=store, borrow=borrow)
+        card = foretell.build(app, store=store, transfer=transfer)
     except NotEnoughRunsError:
         guess = np.exp(np.log(own[TIME]).mean())
         return 100 * float(np.mean(np.abs(guess / actual - 1))), np.nan, False
     estimates = [one.elapsed_s for one in foretell.predict(app, asked.drop(columns=TIME), store=store)]
     values = np.array([one.value for one in estimates])
     inside = [one.low <= truth <= one.high for one, truth in zip(estimates, actual, strict=True)]
-    return 100 * float(np.mean(np.abs(values / actual - 1))), 100 * float(np.mean(inside)), card.borrowed is not None
+    return 100 * float(np.mean(np.abs(values / actual - 1))), 100 * float(np.mean(inside)), card.transfer is not None
