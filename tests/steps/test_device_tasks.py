@@ -37,7 +37,7 @@ def convolve(*, phase: StepPhase = FORWARD, groups: int = 1, bias: bool = False,
 
 
 def count_flops(parts: tuple[DeviceTask, ...], *works: TaskKind) -> float:
-    return sum(part.flops * part.repeats for part in parts if part.work in (works or TaskKind))
+    return sum(part.flops * part.repeats for part in parts if part.task_kind in (works or TaskKind))
 
 
 @BOTH
@@ -45,7 +45,7 @@ def count_flops(parts: tuple[DeviceTask, ...], *works: TaskKind) -> float:
 def test_a_convolution_s_work_is_all_there(phase: StepPhase, groups: int) -> None:
     operator = convolve(phase=phase, groups=groups)
     (part,) = split_operator(operator)
-    assert part.work is TaskKind.CONVOLUTION
+    assert part.task_kind is TaskKind.CONVOLUTION
     assert part.flops * part.repeats == pytest.approx(operator.flops)
 
 
@@ -74,7 +74,7 @@ def test_attributes_of_one_number_or_two_are_the_same() -> None:
 def test_a_bias_is_a_part_of_its_own(phase: StepPhase, kind: str, passes: int) -> None:
     core, bias = split_operator(convolve(phase=phase, bias=True))
     assert (core,) == split_operator(convolve(phase=phase))
-    assert (bias.work, bias.kind, bias.phase) == (TaskKind.PASS, kind, phase)
+    assert (bias.task_kind, bias.kind, bias.phase) == (TaskKind.MEMORY_PASS, kind, phase)
     assert bias.bytes_moved == passes * 8 * 32 * 10 * 10 * 4
 
 
@@ -95,7 +95,7 @@ def test_a_transposed_convolution_is_one_with_its_ends_exchanged() -> None:
 def test_a_linear_is_one_product_or_two(phase: StepPhase) -> None:
     operator = make("linear", (4, 50, 64), (96, 64), output=(4, 50, 96), phase=phase)
     (part,) = split_operator(operator)
-    assert (part.work, part.sizes) == (TaskKind.PRODUCT, (200, 96, 64, 1))
+    assert (part.task_kind, part.sizes) == (TaskKind.PRODUCT, (200, 96, 64, 1))
     assert part.kernels == (1 if phase is FORWARD else 2)
     assert part.flops == pytest.approx(operator.flops)
 
@@ -119,7 +119,7 @@ def test_a_linear_s_bias_is_a_pass_where_the_framework_makes_it_one(
 ) -> None:
     parts = split_operator(make("linear", shape, (96, 64), (96,), output=(*shape[:-1], 96), phase=phase))
     assert [part.kind for part in parts] == kinds
-    assert all(part.work is TaskKind.PASS for part in parts[1:])
+    assert all(part.task_kind is TaskKind.MEMORY_PASS for part in parts[1:])
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_linear_s_bias_is_a_pass_where_the_framework_makes_it_one(
 def test_products_are_counted(first: Shape, second: Shape, sizes: tuple[float, ...]) -> None:
     (part,) = split_operator(make("matmul", first, second, output=()))
     rows, columns, inner, many = sizes
-    assert (part.work, part.sizes) == (TaskKind.PRODUCT, sizes)
+    assert (part.task_kind, part.sizes) == (TaskKind.PRODUCT, sizes)
     assert part.flops == 2 * rows * columns * inner * many
 
 
@@ -151,7 +151,12 @@ def test_multi_head_attention_s_work_is_all_there(phase: StepPhase) -> None:
     shape = (197, 2, 768)
     operator = make("multi_head_attention_forward", shape, output=shape, phase=phase, num_heads=12)
     parts = split_operator(operator)
-    assert [part.kind for part in parts if part.work is TaskKind.PRODUCT] == ["linear", "matmul", "matmul", "linear"]
+    assert [part.kind for part in parts if part.task_kind is TaskKind.PRODUCT] == [
+        "linear",
+        "matmul",
+        "matmul",
+        "linear",
+    ]
     assert count_flops(parts) == pytest.approx(operator.flops, rel=0.01)
 
 
@@ -167,7 +172,7 @@ def test_updates_are_passes(kind: str) -> None:
     shape = (96, 64)
     operator = replace(make_operator(kind, phase=UPDATE, shape=shape), inputs=(shape, shape))
     (part,) = split_operator(operator)
-    assert (part.work, part.kind, part.phase) == (TaskKind.PASS, kind, UPDATE)
+    assert (part.task_kind, part.kind, part.phase) == (TaskKind.MEMORY_PASS, kind, UPDATE)
     assert (part.flops, part.bytes_moved, part.kernels) == (operator.flops, operator.bytes_moved, 1)
 
 

@@ -17,14 +17,14 @@ FACTORS = {"relu": 1.2, "layer_norm": 3.0, "linear": 1.6, "matmul": 5.0}
 def make_pass(kind: str, rows: int, columns: int, *, phase: StepPhase = StepPhase.FORWARD) -> DeviceTask:
     size = float(rows * columns)
     return DeviceTask(
-        work=TaskKind.PASS, kind=kind, phase=phase, sizes=(rows, columns, 1.0, columns, size), flops=size,
+        task_kind=TaskKind.MEMORY_PASS, kind=kind, phase=phase, sizes=(rows, columns, 1.0, columns, size), flops=size,
         bytes_moved=8 * size,
     )  # fmt: skip
 
 
 def make_product(kind: str, rows: int, columns: int, inner: int) -> DeviceTask:
     return DeviceTask(
-        work=TaskKind.PRODUCT, kind=kind, phase=StepPhase.FORWARD, sizes=(rows, columns, inner, 1.0),
+        task_kind=TaskKind.PRODUCT, kind=kind, phase=StepPhase.FORWARD, sizes=(rows, columns, inner, 1.0),
         flops=2.0 * rows * columns * inner, bytes_moved=4.0 * (rows * inner + inner * columns + rows * columns),
     )  # fmt: skip
 
@@ -69,8 +69,8 @@ def test_a_factor_that_goes_with_sizes_is_found_again() -> None:
     def slowed(parts: list[DeviceTask]) -> Floats:
         return np.asarray(roofline(parts, DEVICE) * np.array([4.0 if one.sizes[2] < 64 else 1.0 for one in parts]))
 
-    parts = [part for part in draw(400) if part.work is TaskKind.PRODUCT]
-    asked = [part for part in draw(60, seed=1) if part.work is TaskKind.PRODUCT]
+    parts = [part for part in draw(400) if part.task_kind is TaskKind.PRODUCT]
+    asked = [part for part in draw(60, seed=1) if part.task_kind is TaskKind.PRODUCT]
     told = KernelModel(DEVICE).fit(parts, slowed(parts)).predict(asked)
     assert float(np.mean(np.abs(told / slowed(asked) - 1))) < 0.1
 
@@ -132,7 +132,7 @@ def test_arrays_and_levels_are_the_whole_model(model: KernelModel) -> None:
 def test_another_device_has_the_same_factors_on_its_own_roofline(model: KernelModel) -> None:
     fast = replace(DEVICE, name="fast", peak_flops=4 * DEVICE.peak_flops, bandwidth_bytes=4 * DEVICE.bandwidth_bytes)
     asked = draw(30, seed=1)
-    assert model.move(fast).predict(asked) == pytest.approx(law(asked, fast), rel=0.15)
+    assert model.transfer(fast).predict(asked) == pytest.approx(law(asked, fast), rel=0.15)
     assert model.device is DEVICE
 
 

@@ -1,6 +1,6 @@
-"""How long a CPU works on a whole operator: its roofline, times a factor learned on distinct calls.
+"""Predicts the time of a whole operator on a CPU: its roofline, times a factor fitted on distinct operators.
 
-Here operators are not split: attention and loops over time are one call of the framework's, with a path of their own.
+Operators are not split here: PyTorch runs attention and recurrent layers on a CPU as one call.
 """
 
 import math
@@ -20,14 +20,14 @@ from foretell.steps.boosted_trees import fit_trees
 from foretell.steps.device_tasks import CONVOLUTIONS, PRODUCTS
 from foretell.steps.host_times import name_operator
 
-LEAST_S = 3e-6  # of a kernel
-_LOOPS = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+LEAST_S = 3e-6  # shortest time of a kernel
+_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 _ATTENTIONS = frozenset({"multi_head_attention_forward", "scaled_dot_product_attention"})
-_LOOP_SHARE = 0.1  # of the least time, for a part of a loop over time
+_RECURRENT_SHARE = 0.1  # of LEAST_S, for each kernel of a recurrent layer
 _SHORTEST_S = 2e-7
-_SHRINK = 2.0  # calls of a kind that weigh as much as what is known of all such work
-_FACTOR = 12.0  # factors beyond exp of it are mistakes, not physics
-_BLOCK = 8  # channels that are computed together
+_SHRINK = 2.0  # calls of a kind that have the weight of their group
+_FACTOR = 12.0  # largest log factor; larger ones are errors of the model
+_BLOCK = 8  # channels computed together
 _PHASES = list(StepPhase)
 
 
@@ -36,45 +36,45 @@ class Call:
     """An operator in a step."""
 
     operator: Operator
-    largest: float  # the step's largest result, in powers of two: what the allocator keeps for the next step goes by it
+    largest: float  # log2 elements of the largest result of the step, which limits what the allocator reuses
 
 
 def list_calls(workload: Workload) -> list[Call]:
-    """One for each of the step's operators; equal operators share theirs."""
+    """A call for each operator of the step; equal operators share one."""
     largest = _log(max((math.prod(each.output) for each in workload.operators), default=1))
     known = {each: Call(operator=each, largest=largest) for each in dict.fromkeys(workload.operators)}
     return [known[each] for each in workload.operators]
 
 
 class CallModel:
-    """A factor on the roofline: a level for each kind and phase, and boosted trees on sizes for what is left."""
+    """A factor on the roofline: a level for each kind and phase, and boosted trees on sizes for the rest."""
 
     def __init__(self, device: Device, *, seed: int = 0) -> None:
         self.device = device
         self.seed = seed
 
     def fit(self, calls: Sequence[Call], seconds: Floats) -> Self:
-        """Learn from distinct calls and how long each took; returns itself."""
+        """Fit on distinct calls and their times; returns itself."""
         factor = np.log(np.maximum(seconds, _SHORTEST_S) / self._find_least(calls))
-        self.levels_ = _learn_levels(calls, factor)
+        self.levels_ = _fit_levels(calls, factor)
         self.trees_: dict[str, ArrayTrees] = {}
-        for group, places in _group(calls).items():
-            if len(places) < 2:
+        for group, positions in _group(calls).items():
+            if len(positions) < 2:
                 continue
-            some = [calls[place] for place in places]
+            some = [calls[position] for position in positions]
             levels = self._find_levels(some)
             self.trees_[group] = fit_trees(
-                _describe(some, levels), factor[places] - levels, np.sqrt(seconds[places]), seed=self.seed
+                _describe(some, levels), factor[positions] - levels, np.sqrt(seconds[positions]), seed=self.seed
             )
         return self
 
     def predict(self, calls: Sequence[Call]) -> Floats:
         """Seconds of each call."""
         factor = self._find_levels(calls)
-        for group, places in _group(calls).items():
+        for group, positions in _group(calls).items():
             if group in self.trees_:
-                some = [calls[place] for place in places]
-                factor[places] += self.trees_[group].predict(_describe(some, factor[places]))
+                some = [calls[position] for position in positions]
+                factor[positions] += self.trees_[group].predict(_describe(some, factor[positions]))
         return np.asarray(self._find_least(calls) * np.exp(np.clip(factor, -_FACTOR, _FACTOR)))
 
     def _find_least(self, calls: Sequence[Call]) -> Floats:
@@ -88,7 +88,7 @@ class CallModel:
         return np.array(known, dtype=float)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """All that was learned but the levels."""
+        """The trees as arrays."""
         return {
             f"{group}.{name}": values
             for group, trees in self.trees_.items()
@@ -97,7 +97,7 @@ class CallModel:
 
     @classmethod
     def from_arrays(cls, device: Device, arrays: Arrays, levels: Mapping[str, float]) -> Self:
-        """The same model again."""
+        """The model of arrays and levels."""
         model = cls(device)
         model.levels_ = read_numbers(levels)
         groups: dict[str, dict[str, NDArray[Any]]] = defaultdict(dict)
@@ -109,30 +109,30 @@ class CallModel:
 
 
 def _find_least(operator: Operator, device: Device) -> float:
-    """The roofline; a loop over time is one call, whose weights stay in caches."""
+    """The roofline. A recurrent layer is one call, whose weights stay in caches."""
     started = max(operator.kernels, 1) * LEAST_S
     computing = operator.flops / device.peak_flops
-    if operator.kind in _LOOPS:
-        return started * _LOOP_SHARE + computing
+    if operator.kind in _RECURRENT:
+        return started * _RECURRENT_SHARE + computing
     return started + max(computing, operator.bytes_moved / device.bandwidth_bytes)
 
 
-def _learn_levels(calls: Sequence[Call], factor: Floats) -> dict[str, float]:
-    """Of each group of kinds, and of each kind in its phase, which leans on its group's where it is rare."""
-    levels = {group: float(np.median(factor[places])) for group, places in _group(calls).items()}
-    words: dict[str, list[int]] = defaultdict(list)
-    for place, call in enumerate(calls):
-        words[name_operator(call.operator)].append(place)
-    for word, places in words.items():
-        above, count = levels[_name_group(calls[places[0]].operator)], len(places)
-        levels[word] = (float(np.median(factor[places])) * count + above * _SHRINK) / (count + _SHRINK)
+def _fit_levels(calls: Sequence[Call], factor: Floats) -> dict[str, float]:
+    """Levels of groups of kinds, and of each kind in its phase, shrunk towards its group if it is rare."""
+    levels = {group: float(np.median(factor[positions])) for group, positions in _group(calls).items()}
+    names: dict[str, list[int]] = defaultdict(list)
+    for position, call in enumerate(calls):
+        names[name_operator(call.operator)].append(position)
+    for name, positions in names.items():
+        above, count = levels[_name_group(calls[positions[0]].operator)], len(positions)
+        levels[name] = (float(np.median(factor[positions])) * count + above * _SHRINK) / (count + _SHRINK)
     return levels
 
 
 def _group(calls: Sequence[Call]) -> dict[str, list[int]]:
     groups: dict[str, list[int]] = defaultdict(list)
-    for place, call in enumerate(calls):
-        groups[_name_group(call.operator)].append(place)
+    for position, call in enumerate(calls):
+        groups[_name_group(call.operator)].append(position)
     return groups
 
 
@@ -144,10 +144,10 @@ def _name_group(operator: Operator) -> str:
         return "convolution"
     if operator.kind in PRODUCTS | _ATTENTIONS and several:
         return "product"
-    return "loop" if operator.kind in _LOOPS else "pass"
+    return "loop" if operator.kind in _RECURRENT else "pass"
 
 
-# What trees see
+# Columns of the trees
 
 
 def _describe(calls: Sequence[Call], levels: Floats) -> Floats:
@@ -172,7 +172,7 @@ def _describe_call(call: Call) -> list[float]:
 
 
 def _describe_convolution(operator: Operator) -> list[float]:
-    """Channels in blocks take one path, few channels another, and those that are groups of their own a third."""
+    """Blocks of channels, few channels and depthwise convolutions are computed in different ways."""
     given, weight, output = operator.inputs[0], operator.inputs[1], operator.output
     groups = max(_one(operator.get("groups", 1)), 1)
     images, channels = _side(given, 0), _side(given, 1)
@@ -196,7 +196,7 @@ def _describe_product(operator: Operator) -> list[float]:
 
 
 def _find_product(operator: Operator) -> tuple[float, float, float, float]:
-    """Rows, columns, inner dimension, how many of them."""
+    """Rows, columns, inner dimension, number of products."""
     first, second = operator.inputs[:2]
     inner = float(_side(first, -1))
     if operator.kind == "linear":
@@ -209,7 +209,7 @@ def _find_product(operator: Operator) -> tuple[float, float, float, float]:
 
 
 def _describe_loop(operator: Operator) -> list[float]:
-    """Times and examples change places with an option that is not known; both are there."""
+    """Whether the first dimension is time or batch is unknown; both are columns."""
     first = operator.inputs[0] if operator.inputs else ()
     weights = [shape for shape in operator.inputs if len(shape) == 2]
     return [
@@ -242,7 +242,7 @@ def _side(shape: Shape, axis: int) -> int:
 
 
 def _pad(channels: float) -> float:
-    """What is computed in vain."""
+    """The ratio of padded to needed channels."""
     return _log(math.ceil(channels / _BLOCK) * _BLOCK / max(channels, 1e-9))
 
 

@@ -1,4 +1,4 @@
-"""How long the host takes from one call to the next, and where it waits for the device."""
+"""Predicts the time of the host between launches, and where it waits for the device."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,32 +11,32 @@ from scipy.optimize import nnls
 from foretell.core.model_checks import read_number, read_numbers
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 
-OperatorName: TypeAlias = str  # kind and phase of an operator
+OperatorName: TypeAlias = str  # phase and kind of an operator
 
-_BEHIND_S = 1e-3  # a device that far behind its host keeps it waiting, if the host asks for a result
-_IDLE_S = 60e-6  # between a launch and its kernel where the device had nothing else to do
-_OFTEN = 5
-_SURE = 0.9
+_BEHIND_S = 1e-3  # if the device is this far behind, the host waits when it needs a result
+_IDLE_S = 60e-6  # longest time between a launch and its kernel on an idle device
+_FEWEST = 5  # occurrences of a pair of operators that is predicted by its own median
+_WAIT_SHARE = 0.9  # of the occurrences of an operator that waits for the device
 
 
 def name_operator(operator: Operator) -> OperatorName:
-    """Kind and phase."""
+    """The phase and kind of an operator as one name."""
     return f"{operator.phase.value}/{operator.kind}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTimes:
-    """Of each operator: the host's time before its launch and within it, and whether it waits for the device first."""
+    """For each operator, the time of the host before and within its launch, and whether it waits for the device."""
 
     step_s: Floats
-    within_s: Floats  # from its first launch to its last
+    within_s: Floats  # from its first to its last launch
     waits: np.ndarray
-    after_wait_s: Floats  # the part of the step that comes after waiting
+    after_wait_s: Floats  # the part of step_s after the wait
 
 
 @dataclass(slots=True)
-class _Seen:
-    """Steps between two recorded calls, by what was called and what lay between."""
+class _Recorded:
+    """Recorded times of the host between two launches, by the operators from one to the other."""
 
     steps: dict[tuple[OperatorName, ...], list[float]] = field(default_factory=lambda: defaultdict(list))
     views: dict[tuple[OperatorName, ...], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -48,80 +48,80 @@ class _Seen:
 
 
 class HostModel:
-    """A step is what the last call leaves to do and what this one does before its launch; frequent pairs are known."""
+    """The time between two launches: after the first plus before the second. Frequent pairs have their own median."""
 
     def fit(self, steps: Sequence[MeasuredStep]) -> Self:
-        """Learn; returns itself."""
-        seen = _Seen()
+        """Fit the model; returns itself."""
+        recorded = _Recorded()
         for step in steps:
-            _look(step, seen)
-        self.latency_s_ = float(np.median(seen.latencies)) if seen.latencies else 0.0
-        self.within_ = {word: max(0.0, float(np.median(gaps))) for word, gaps in seen.within.items()}
+            _read(step, recorded)
+        self.latency_s_ = float(np.median(recorded.latencies)) if recorded.latencies else 0.0
+        self.within_ = {name: max(0.0, float(np.median(gaps))) for name, gaps in recorded.within.items()}
         self.after_wait_ = {
-            word: float(np.median(seen.after_wait[word]))
-            for word, count in seen.behind.items()
-            if count >= _OFTEN and seen.waited[word] >= _SURE * count
+            name: float(np.median(recorded.after_wait[name]))
+            for name, count in recorded.behind.items()
+            if count >= _FEWEST and recorded.waited[name] >= _WAIT_SHARE * count
         }
-        self._learn_steps(seen)
+        self._fit_steps(recorded)
         return self
 
-    def _learn_steps(self, seen: _Seen) -> None:
-        pairs = {words: float(np.median(values)) for words, values in seen.steps.items()}
-        counts = {words: len(values) for words, values in seen.steps.items()}
-        views = {words: float(np.median(values)) for words, values in seen.views.items()}
-        names = sorted({word for words in pairs for word in words})
-        self.before_, self.after_, self.view_s_ = _solve(names, pairs, counts, views)
+    def _fit_steps(self, recorded: _Recorded) -> None:
+        pairs = {names: float(np.median(values)) for names, values in recorded.steps.items()}
+        counts = {names: len(values) for names, values in recorded.steps.items()}
+        views = {names: float(np.median(values)) for names, values in recorded.views.items()}
+        known = sorted({name for names in pairs for name in names})
+        self.before_, self.after_, self.view_s_ = _solve(known, pairs, counts, views)
         self.common_ = {phase.value: _find_common(phase, self.before_, self.after_) for phase in StepPhase}
         self.pairs_ = {
-            f"{words[0]} {words[1]}": (pairs[words], views[words])
-            for words in pairs
-            if len(words) == 2 and counts[words] >= _OFTEN
+            f"{names[0]} {names[1]}": (pairs[names], views[names])
+            for names in pairs
+            if len(names) == 2 and counts[names] >= _FEWEST
         }
 
     def predict(self, workload: Workload) -> HostTimes:
-        """The host's times for each operator."""
-        words = [name_operator(operator) for operator in workload.operators]
-        views = workload.views or (0,) * len(words)
+        """The times of the host for each operator."""
+        names = [name_operator(operator) for operator in workload.operators]
+        views = workload.views or (0,) * len(names)
         sizes = [operator.kernels for operator in workload.operators]
-        before = zip(["", *words], [1, *sizes], strict=True)
-        steps = [self._predict_step(*one, word, count) for one, word, count in zip(before, words, views, strict=False)]
+        before = zip(["", *names], [1, *sizes], strict=True)
+        steps = [self._predict_step(*one, name, count) for one, name, count in zip(before, names, views, strict=False)]
         return HostTimes(
             step_s=np.array(steps),
-            within_s=np.array([self.within_.get(word, 0.0) for word in words]),
-            waits=np.array([word in self.after_wait_ for word in words], dtype=bool),
-            after_wait_s=np.array([self.after_wait_.get(word, 0.0) for word in words]),
+            within_s=np.array([self.within_.get(name, 0.0) for name in names]),
+            waits=np.array([name in self.after_wait_ for name in names], dtype=bool),
+            after_wait_s=np.array([self.after_wait_.get(name, 0.0) for name in names]),
         )
 
-    def _predict_step(self, before: OperatorName, size: int, word: OperatorName, views: int) -> float:
-        known = self.pairs_.get(f"{before} {word}")
+    def _predict_step(self, before: OperatorName, size: int, name: OperatorName, views: int) -> float:
+        known = self.pairs_.get(f"{before} {name}")
         if known:
             return max(0.0, known[0] + (views - known[1]) * self.view_s_)
-        usual = self._find_common(before)[1] * max(size, 1)  # a new word launches all its kernels
+        usual = self._find_common(before)[1] * max(size, 1)  # an unknown operator launches all its kernels
         return (
-            self.after_.get(before, usual) + self.before_.get(word, self._find_common(word)[0]) + views * self.view_s_
+            self.after_.get(before, usual) + self.before_.get(name, self._find_common(name)[0]) + views * self.view_s_
         )
 
-    def _find_common(self, word: OperatorName) -> tuple[float, float]:
-        return self.common_.get(word.partition("/")[0], (0.0, 0.0))
+    def _find_common(self, name: OperatorName) -> tuple[float, float]:
+        return self.common_.get(name.partition("/")[0], (0.0, 0.0))
 
     def scale(self, factor: float) -> "HostModel":
-        """The same for a host that takes so many times as long."""
+        """The model of a host that is slower by this factor."""
         record = self.to_record()
         for name in ("within", "after_wait", "before", "after"):
-            record[name] = {word: value * factor for word, value in record[name].items()}
+            record[name] = {key: value * factor for key, value in record[name].items()}
         record["view_s"] *= factor
         record["common"] = {phase: (before * factor, after * factor) for phase, (before, after) in self.common_.items()}
-        record["pairs"] = {words: (seconds * factor, views) for words, (seconds, views) in self.pairs_.items()}
+        record["pairs"] = {names: (seconds * factor, views) for names, (seconds, views) in self.pairs_.items()}
         return HostModel.from_record(record)
 
-    def move(self, steps: Sequence[MeasuredStep]) -> "HostModel":
-        """The same at half the change of pace that steps on another host show: paces differ by the day, too."""
-        shown = HostModel().fit(steps).pairs_
-        paces = [shown[words][0] / known[0] for words, known in self.pairs_.items() if words in shown and known[0] > 0]
-        return self.scale(float(np.median(paces)) ** 0.5) if paces else self
+    def transfer(self, steps: Sequence[MeasuredStep]) -> "HostModel":
+        """The model of another host, scaled by the square root of its ratio: the speed of a host also varies by day."""
+        other = HostModel().fit(steps).pairs_
+        ratios = [other[pair][0] / known[0] for pair, known in self.pairs_.items() if pair in other and known[0] > 0]
+        return self.scale(float(np.median(ratios)) ** 0.5) if ratios else self
 
     def to_record(self) -> dict[str, Any]:
-        """All that was learned."""
+        """The fitted model as JSON values."""
         return {
             "latency_s": self.latency_s_,
             "view_s": self.view_s_,
@@ -135,7 +135,7 @@ class HostModel:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The same model again."""
+        """The model of a record."""
         model = cls()
         model.latency_s_, model.view_s_ = read_number(record["latency_s"]), read_number(record["view_s"])
         model.common_ = {phase: _read_pair(values) for phase, values in record["common"].items()}
@@ -152,37 +152,37 @@ def _read_pair(values: Sequence[Any]) -> tuple[float, float]:
 def _find_common(
     phase: str, before: Mapping[OperatorName, float], after: Mapping[OperatorName, float]
 ) -> tuple[float, float]:
-    """What a word of a phase takes as a rule, before its launch and after it; of any phase where there is none."""
-    words = [word for word in before if word.startswith(f"{phase}/")] or list(before)
-    if not words:
+    """The median time of an operator of a phase, before and after its launch; of any phase if there is none."""
+    names = [name for name in before if name.startswith(f"{phase}/")] or list(before)
+    if not names:
         return (0.0, 0.0)
-    return float(np.median([before[word] for word in words])), float(np.median([after[word] for word in words]))
+    return float(np.median([before[name] for name in names])), float(np.median([after[name] for name in names]))
 
 
-def _look(step: MeasuredStep, seen: _Seen) -> None:
-    words = [name_operator(operator) for operator in step.workload.operators]
-    views = step.workload.views or (0,) * len(words)
+def _read(step: MeasuredStep, found: _Recorded) -> None:
+    names = [name_operator(operator) for operator in step.workload.operators]
+    views = step.workload.views or (0,) * len(names)
     recorded = np.flatnonzero(np.isfinite(step.launch_s))
     launch, start = step.launch_s, step.start_s
     end = start + step.span_s
     for i, j in zip(recorded[:-1].tolist(), recorded[1:].tolist(), strict=True):
-        word = words[j]
-        if launch[i] + _BEHIND_S < end[i]:  # the device is behind: a step may hold a wait
-            seen.behind[word] += 1
+        name = names[j]
+        if launch[i] + _BEHIND_S < end[i]:  # the device is behind: the host may wait here
+            found.behind[name] += 1
             if launch[j] > end[i] - _IDLE_S / 4:
-                seen.waited[word] += 1
-                seen.after_wait[word].append(launch[j] - end[i])
+                found.waited[name] += 1
+                found.after_wait[name].append(launch[j] - end[i])
             continue
         if end[i] > launch[j] + _IDLE_S:
             continue
-        key = tuple(words[i : j + 1])
+        key = tuple(names[i : j + 1])
         if len(key) <= 6:
-            seen.steps[key].append(launch[j] - launch[i])
-            seen.views[key].append(sum(views[i + 1 : j + 1]))
+            found.steps[key].append(launch[j] - launch[i])
+            found.views[key].append(sum(views[i + 1 : j + 1]))
         lag = start[j] - launch[j]
         if lag < _IDLE_S:
-            seen.latencies.append(lag)
-            seen.within[word].append(step.span_s[j] - step.kernel_s[j])
+            found.latencies.append(lag)
+            found.within[name].append(step.span_s[j] - step.kernel_s[j])
 
 
 def _solve(
@@ -191,28 +191,28 @@ def _solve(
     counts: Mapping[tuple[OperatorName, ...], int],
     views: Mapping[tuple[OperatorName, ...], float],
 ) -> tuple[dict[OperatorName, float], dict[OperatorName, float], float]:
-    """What each word takes before its launch and after it, and what a view takes: least squares, nothing negative."""
+    """The time of each operator before and after its launch, and of a view, by non-negative least squares."""
     if not pairs:
         return {}, {}, 0.0
-    place = {word: number for number, word in enumerate(names)}
+    column = {name: number for number, name in enumerate(names)}
     size = len(names)
     matrix = np.zeros((len(pairs) + 2 * size, 2 * size + 1))
-    wanted = np.zeros(len(matrix))
-    for row, (words, value) in enumerate(pairs.items()):
-        weight = np.sqrt(min(counts[words], 1000)) / max(value, 2e-5)  # by share, as errors are counted
-        for word in words[:-1]:
-            matrix[row, size + place[word]] += weight
-        for word in words[1:]:
-            matrix[row, place[word]] += weight
-        matrix[row, 2 * size] = weight * views[words]
-        wanted[row] = weight * value
+    target = np.zeros(len(matrix))
+    for row, (pair, value) in enumerate(pairs.items()):
+        weight = np.sqrt(min(counts[pair], 1000)) / max(value, 2e-5)  # relative errors count
+        for name in pair[:-1]:
+            matrix[row, size + column[name]] += weight
+        for name in pair[1:]:
+            matrix[row, column[name]] += weight
+        matrix[row, 2 * size] = weight * views[pair]
+        target[row] = weight * value
     common = float(np.median(list(pairs.values()))) / 2
-    for number in range(2 * size):  # what hardly any pair tells stays near the common value
+    for number in range(2 * size):  # operators of few pairs stay near the common value
         matrix[len(pairs) + number, number] = 0.3 / max(common, 1e-6)
-        wanted[len(pairs) + number] = 0.3
-    found, _ = nnls(matrix, wanted)
+        target[len(pairs) + number] = 0.3
+    found, _ = nnls(matrix, target)
     return (
-        {word: float(found[place[word]]) for word in names},
-        {word: float(found[size + place[word]]) for word in names},
+        {name: float(found[column[name]]) for name in names},
+        {name: float(found[size + column[name]]) for name in names},
         float(found[2 * size]),
     )

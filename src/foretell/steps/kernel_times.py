@@ -1,4 +1,4 @@
-"""How long a device works on a part of an operator: its roofline, times a factor learned on distinct parts."""
+"""Predicts the time of a task on a device: its roofline, times a factor fitted on distinct tasks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -13,159 +13,159 @@ from foretell.core.workload import Floats, StepPhase
 from foretell.steps.boosted_trees import fit_trees
 from foretell.steps.device_tasks import DeviceTask, TaskKind
 
-_LAUNCH_S = 3e-6  # the least time of a kernel
-_SHRINK = 4.0  # parts of a kind that weigh as much as what is known of all kinds
-_FACTOR = 12.0  # factors beyond exp of it are mistakes, not physics
+_LAUNCH_S = 3e-6  # shortest time of a kernel
+_SHRINK = 4.0  # tasks of a kind that have the weight of the level above
+_FACTOR = 12.0  # largest log factor; larger ones are errors of the model
 _PHASES = list(StepPhase)
 
 
-def roofline(parts: Sequence[DeviceTask], device: Device) -> Floats:
-    """The least time a device could need."""
-    flops = np.array([part.flops for part in parts])
-    moved = np.array([part.bytes_moved for part in parts])
-    kernels = np.array([part.kernels for part in parts], dtype=float)
+def roofline(tasks: Sequence[DeviceTask], device: Device) -> Floats:
+    """The shortest possible time of each task."""
+    flops = np.array([task.flops for task in tasks])
+    moved = np.array([task.bytes_moved for task in tasks])
+    kernels = np.array([task.kernels for task in tasks], dtype=float)
     once = kernels * _LAUNCH_S + np.maximum(flops / device.peak_flops, moved / device.bandwidth_bytes)
-    return np.asarray(once * np.array([part.repeats for part in parts]))
+    return np.asarray(once * np.array([task.repeats for task in tasks]))
 
 
 class KernelModel:
-    """A factor on the roofline for each kind of work, by boosted trees on sizes; kinds have levels of their own."""
+    """A factor on the roofline: a level for each kind, and boosted trees on the sizes of each kind of task."""
 
     def __init__(self, device: Device, *, seed: int = 0) -> None:
         self.device = device
         self.seed = seed
 
-    def fit(self, parts: Sequence[DeviceTask], seconds: Floats) -> Self:
-        """Learn from distinct parts and how long each took; returns itself."""
+    def fit(self, tasks: Sequence[DeviceTask], seconds: Floats) -> Self:
+        """Fit on distinct tasks and their times; returns itself."""
         self.trees_: dict[str, ArrayTrees] = {}
         self.levels_: dict[str, float] = {}
-        factor = np.log(np.maximum(seconds, 1e-7) / roofline(parts, self.device))
-        works = np.array([part.work.value for part in parts])
-        for work in TaskKind:
-            chosen = np.flatnonzero(works == work.value)
+        factor = np.log(np.maximum(seconds, 1e-7) / roofline(tasks, self.device))
+        kinds = np.array([task.task_kind.value for task in tasks])
+        for kind in TaskKind:
+            chosen = np.flatnonzero(kinds == kind.value)
             if len(chosen) < 2:
                 continue
-            some = [parts[place] for place in chosen.tolist()]
-            self._learn_levels(work, some, factor[chosen], np.sqrt(seconds[chosen]))
+            some = [tasks[position] for position in chosen.tolist()]
+            self._fit_levels(kind, some, factor[chosen], np.sqrt(seconds[chosen]))
             rest = factor[chosen] - self._find_levels(some)
-            self.trees_[work.value] = fit_trees(
+            self.trees_[kind.value] = fit_trees(
                 describe(some, self.device), rest, np.sqrt(seconds[chosen]), seed=self.seed
             )
         return self
 
-    def _learn_levels(self, work: TaskKind, parts: Sequence[DeviceTask], factor: Floats, weights: Floats) -> None:
-        common = _middle(factor, weights)
-        self.levels_[work.value] = common
+    def _fit_levels(self, kind: TaskKind, tasks: Sequence[DeviceTask], factor: Floats, weights: Floats) -> None:
+        common = _weighted_median(factor, weights)
+        self.levels_[kind.value] = common
         groups: dict[str, list[int]] = {}
-        for place, part in enumerate(parts):
-            for name in _name_levels(part)[:2]:
-                groups.setdefault(name, []).append(place)
-        for name in sorted(groups, key=len):  # a phase's level first: kinds lean on it
-            size, middle = len(groups[name]), _middle(factor[groups[name]], weights[groups[name]])
+        for position, task in enumerate(tasks):
+            for name in _name_levels(task)[:2]:
+                groups.setdefault(name, []).append(position)
+        for name in sorted(groups, key=len):  # the level of a phase first: kinds are shrunk towards it
+            size, middle = len(groups[name]), _weighted_median(factor[groups[name]], weights[groups[name]])
             above = self.levels_.get(name.rpartition("/")[0], common)
             self.levels_[name] = (middle * size + above * _SHRINK) / (size + _SHRINK)
 
-    def _find_levels(self, parts: Sequence[DeviceTask]) -> Floats:
-        return np.array([next((self.levels_[n] for n in _name_levels(p) if n in self.levels_), 0.0) for p in parts])
+    def _find_levels(self, tasks: Sequence[DeviceTask]) -> Floats:
+        return np.array([next((self.levels_[n] for n in _name_levels(p) if n in self.levels_), 0.0) for p in tasks])
 
-    def predict(self, parts: Sequence[DeviceTask]) -> Floats:
-        """Seconds of each part."""
-        least = roofline(parts, self.device)
-        factor = self._find_levels(parts)
-        works = np.array([part.work.value for part in parts])
-        for work, trees in self.trees_.items():
-            chosen = np.flatnonzero(works == work)
+    def predict(self, tasks: Sequence[DeviceTask]) -> Floats:
+        """Seconds of each task."""
+        least = roofline(tasks, self.device)
+        factor = self._find_levels(tasks)
+        kinds = np.array([task.task_kind.value for task in tasks])
+        for kind, trees in self.trees_.items():
+            chosen = np.flatnonzero(kinds == kind)
             if len(chosen):
-                some = [parts[place] for place in chosen.tolist()]
+                some = [tasks[position] for position in chosen.tolist()]
                 factor[chosen] += trees.predict(describe(some, self.device))
         return least * np.exp(np.clip(factor, -_FACTOR, _FACTOR))
 
-    def move(self, device: Device) -> "KernelModel":
-        """The same factors on another device's roofline."""
+    def transfer(self, device: Device) -> "KernelModel":
+        """The same factors on the roofline of another device."""
         other = KernelModel(device, seed=self.seed)
         other.trees_, other.levels_ = self.trees_, dict(self.levels_)
         return other
 
-    def shift(self, shown: Sequence[tuple[DeviceTask, float, float]]) -> None:
-        """Take in by how much parts were off, each as a logarithm with a weight: the coarse levels first."""
+    def shift(self, errors: Sequence[tuple[DeviceTask, float, float]]) -> None:
+        """Correct the levels by the log ratios of tasks, each with a weight: the coarse levels first."""
         for depth in (2, 1, 0):
             groups: dict[str, list[tuple[float, float]]] = {}
             moved: dict[str, float] = {}
-            for part, off, weight in shown:
-                groups.setdefault(_name_levels(part)[depth], []).append((off, weight))
+            for task, off, weight in errors:
+                groups.setdefault(_name_levels(task)[depth], []).append((off, weight))
             for name, values in groups.items():
                 table = np.array(values)
-                moved[name] = _middle(table[:, 0], table[:, 1]) * len(values) / (len(values) + _SHRINK)
+                moved[name] = _weighted_median(table[:, 0], table[:, 1]) * len(values) / (len(values) + _SHRINK)
             for name in self.levels_:
                 above = next((moved[one] for one in (name, *_list_above(name)) if one in moved), 0.0)
                 self.levels_[name] += above
-            shown = [(part, off - moved[_name_levels(part)[depth]], weight) for part, off, weight in shown]
+            errors = [(task, off - moved[_name_levels(task)[depth]], weight) for task, off, weight in errors]
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """All that was learned but the levels."""
+        """The trees as arrays."""
         return {
-            f"{work}.{name}": values
-            for work, trees in self.trees_.items()
+            f"{kind}.{name}": values
+            for kind, trees in self.trees_.items()
             for name, values in trees.to_arrays().items()
         }
 
     @classmethod
     def from_arrays(cls, device: Device, arrays: Arrays, levels: Mapping[str, float]) -> Self:
-        """The same model again."""
+        """The model of arrays and levels."""
         model = cls(device)
         model.levels_ = read_numbers(levels)
-        works = dict.fromkeys(name.partition(".")[0] for name in arrays)
+        kinds = dict.fromkeys(name.partition(".")[0] for name in arrays)
         model.trees_ = {
-            work: ArrayTrees.from_arrays(
-                {k.partition(".")[2]: v for k, v in arrays.items() if k.startswith(f"{work}.")}
+            kind: ArrayTrees.from_arrays(
+                {k.partition(".")[2]: v for k, v in arrays.items() if k.startswith(f"{kind}.")}
             )
-            for work in works
+            for kind in kinds
         }
         return model
 
 
 def _list_above(name: str) -> list[str]:
-    """The coarser levels a level belongs to, from the nearest one."""
-    parts = name.split("/")
-    return ["/".join(parts[:size]) for size in range(len(parts) - 1, 0, -1)]
+    """The coarser levels of a level, the nearest one first."""
+    tasks = name.split("/")
+    return ["/".join(tasks[:size]) for size in range(len(tasks) - 1, 0, -1)]
 
 
-def _middle(values: Floats, weights: Floats) -> float:
-    """The median, by weight: what takes long tells more of a kind than what is all launch."""
+def _weighted_median(values: Floats, weights: Floats) -> float:
+    """The weighted median: long tasks have more weight than those that are mostly launch."""
     order = np.argsort(values)
     below = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(below, below[-1] / 2)])
 
 
-def _name_levels(part: DeviceTask) -> tuple[str, ...]:
-    """From the finest to the coarsest: kind in its phase, phase, work."""
-    phase = f"{part.work.value}/{part.phase.value}"
-    return (f"{phase}/{part.kind}", phase, part.work.value)
+def _name_levels(task: DeviceTask) -> tuple[str, ...]:
+    """Levels from the finest to the coarsest: kind in its phase, phase, kind of task."""
+    phase = f"{task.task_kind.value}/{task.phase.value}"
+    return (f"{phase}/{task.kind}", phase, task.task_kind.value)
 
 
-def describe(parts: Sequence[DeviceTask], device: Device) -> Floats:
-    """Columns for parts of one kind of work."""
-    table = np.array([part.sizes for part in parts], dtype=float)
+def describe(tasks: Sequence[DeviceTask], device: Device) -> Floats:
+    """Columns for tasks of one kind."""
+    table = np.array([task.sizes for task in tasks], dtype=float)
     common = np.column_stack(
         [
-            _log([part.flops + 1 for part in parts]),
-            _log([part.bytes_moved for part in parts]),
-            _log([_balance(part, device) for part in parts]),
-            np.array([_PHASES.index(part.phase) for part in parts], dtype=float),
-            np.array([part.kernels for part in parts], dtype=float),
-            np.array([part.item for part in parts], dtype=float),
-            _log([part.repeats for part in parts]),
+            _log([task.flops + 1 for task in tasks]),
+            _log([task.bytes_moved for task in tasks]),
+            _log([_balance(task, device) for task in tasks]),
+            np.array([_PHASES.index(task.phase) for task in tasks], dtype=float),
+            np.array([task.kernels for task in tasks], dtype=float),
+            np.array([task.item for task in tasks], dtype=float),
+            _log([task.repeats for task in tasks]),
         ]
     )
-    return np.column_stack([common, _DESCRIBERS[parts[0].work](table, device)])
+    return np.column_stack([common, _DESCRIBERS[tasks[0].task_kind](table, device)])
 
 
-def _balance(part: DeviceTask, device: Device) -> float:
-    """How long a part computes for each second that it moves data."""
-    return (part.flops + 1) / device.peak_flops / (part.bytes_moved / device.bandwidth_bytes + 1e-12)
+def _balance(task: DeviceTask, device: Device) -> float:
+    """The ratio of computing time to memory time."""
+    return (task.flops + 1) / device.peak_flops / (task.bytes_moved / device.bandwidth_bytes + 1e-12)
 
 
-def _describe_pass(table: Floats, device: Device) -> Floats:
+def _describe_memory_pass(table: Floats, device: Device) -> Floats:
     return np.column_stack([_log(table), _waves(table[:, 4], 1024.0, device)])
 
 
@@ -203,7 +203,7 @@ def _describe_convolution(table: Floats, device: Device) -> Floats:
 
 
 def _describe_winograd(table: Floats, device: Device) -> Floats:
-    """Whether tiles of 4 x 4 may be transformed first, and what that takes of the direct way's time."""
+    """Whether Winograd tiles of 4 x 4 can be used, and their share of the time of a direct convolution."""
     images, channels, made, groups, _, size_out, high, wide, stride, *_ = table.T
     rows = images * size_out**2
     fits = (high == 3) & (wide == 3) & (stride == 1) & (groups == 1)
@@ -219,7 +219,7 @@ def _log(values: Any) -> Floats:
 
 
 def _tiles(rows: Floats, columns: Floats, many: Floats, device: Device) -> Floats:
-    """How many times all of the device's units are filled."""
+    """The number of waves that fill all units of the device."""
     waves = np.ceil(rows / 128) * np.ceil(columns / 64) * many / device.units
     return np.column_stack([_log(waves), np.minimum(waves, 4.0), np.where(waves < 8, np.ceil(waves) / waves, 1.0)])
 
@@ -229,12 +229,12 @@ def _waves(elements: Floats, block: float, device: Device) -> Floats:
 
 
 def _padding(size: Floats, tile: float) -> Floats:
-    """What is computed in vain."""
+    """The ratio of padded to needed size."""
     return _log(np.ceil(size / tile) * tile / np.maximum(size, 1.0))
 
 
 _DESCRIBERS = {
-    TaskKind.PASS: _describe_pass,
+    TaskKind.MEMORY_PASS: _describe_memory_pass,
     TaskKind.PRODUCT: _describe_product,
     TaskKind.CONVOLUTION: _describe_convolution,
 }

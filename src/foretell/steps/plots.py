@@ -1,4 +1,4 @@
-"""A training step over its batch, as a plot."""
+"""Plots a training step over its batch."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ _COLOURS = {StepPhase.FORWARD: ACCENT, StepPhase.BACKWARD: "#9fbfe3", StepPhase.
 
 
 def draw_curve(predictions: Sequence[StepPrediction]) -> Figure:
-    """Time of a step by phase with its bounds on the left, examples a second on the right, over the batch."""
+    """The time of a step by phase, with its interval, and the examples per second, over the batch."""
     ordered = sorted(predictions, key=lambda prediction: prediction.workload.batch)
     batches = [prediction.workload.batch for prediction in ordered]
     places = np.arange(len(ordered), dtype=float)
@@ -63,7 +63,7 @@ def _draw_times(axes: Axes, places: np.ndarray, predictions: Sequence[StepPredic
 
 def _draw_rates(axes: Axes, places: np.ndarray, predictions: Sequence[StepPrediction]) -> None:
     rates = np.array([prediction.examples_per_s for prediction in predictions])
-    axes.plot(places, rates, color=PICK, linewidth=1.6, marker="o", markersize=5, label="examples a second")
+    axes.plot(places, rates, color=PICK, linewidth=1.6, marker="o", markersize=5, label="examples per second")
     axes.set_ylim(0, 1.08 * float(rates.max()))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     _put_legend(axes)

@@ -1,4 +1,4 @@
-"""Our default: a step replayed on two time lines, the host's that launches and the device's that works."""
+"""The default model of GPUs: a step replayed on two time lines, the launches of the host and the work of the device."""
 
 import itertools
 from collections import defaultdict
@@ -17,13 +17,13 @@ from foretell.steps.host_times import HostModel, HostTimes
 from foretell.steps.kernel_times import KernelModel
 from foretell.steps.profile_factors import ExpectedTimes, ProfileFactors, apply_factors, compare_profile
 
-_DEEP_S = 200e-6  # a device that far behind its host never waits for it: gaps are work that was not recorded
-_LEAST_GAP_S = 1e-9  # less is rounding
-_LEAST_SHARE = 0.3  # of a measured time, for the part that is learned from what is left of it
+_DEEP_S = 200e-6  # a device this far behind never waits for its host: gaps are unrecorded work
+_SHORTEST_GAP_S = 1e-9  # shorter gaps are rounding errors
+_LEAST_SHARE = 0.3  # of a measured time, for its largest task
 
 
 class ReplayModel(StepModel):
-    """Learns what the device needs for each operator and the host for each launch, and lets both run."""
+    """Predicts the time of each operator on the device and of each launch on the host, and replays both."""
 
     kind: ClassVar[str] = "replay"
 
@@ -39,22 +39,22 @@ class ReplayModel(StepModel):
         self.hosts_ = HostModel().fit(steps)
         rows = _collect(steps)
         self.kernels_ = KernelModel(self.device, seed=self.seed)
-        alone = [(parts[0], seconds) for parts, seconds in rows if len(parts) == 1]
-        self._learn(alone)
-        self._learn([*alone, *(self._take_rest(parts, seconds) for parts, seconds in rows if len(parts) > 1)])
+        alone = [(tasks[0], seconds) for tasks, seconds in rows if len(tasks) == 1]
+        self._fit_tasks(alone)
+        self._fit_tasks([*alone, *(self._take_rest(tasks, seconds) for tasks, seconds in rows if len(tasks) > 1)])
         return self
 
-    def _learn(self, rows: Sequence[tuple[DeviceTask, float]]) -> None:
+    def _fit_tasks(self, rows: Sequence[tuple[DeviceTask, float]]) -> None:
         times: dict[DeviceTask, list[float]] = defaultdict(list)
-        for part, seconds in rows:
-            times[part].append(seconds)
+        for task, seconds in rows:
+            times[task].append(seconds)
         self.kernels_.fit(list(times), np.array([np.median(values) for values in times.values()]))
 
-    def _take_rest(self, parts: Sequence[DeviceTask], seconds: float) -> tuple[DeviceTask, float]:
-        """The largest part, with what the others leave of the time."""
-        expected = self.kernels_.predict(parts)
+    def _take_rest(self, tasks: Sequence[DeviceTask], seconds: float) -> tuple[DeviceTask, float]:
+        """The largest task, with the time that the other tasks leave."""
+        expected = self.kernels_.predict(tasks)
         largest = int(np.argmax(expected))
-        return parts[largest], max(seconds - float(expected.sum() - expected[largest]), _LEAST_SHARE * seconds)
+        return tasks[largest], max(seconds - float(expected.sum() - expected[largest]), _LEAST_SHARE * seconds)
 
     def predict(self, workloads: Sequence[Workload]) -> list[StepTimes]:
         return [self._replay(self.expect(workload)) for workload in workloads]
@@ -63,48 +63,48 @@ class ReplayModel(StepModel):
         return replay(expected.kernel_s, expected.host, self.hosts_.latency_s_)
 
     def refine(self, profiles: Sequence[MeasuredStep]) -> "RefinedReplay":
-        """The model for the network that was profiled, also at other sizes than those."""
+        """The model of the profiled network, also at other sizes."""
         return RefinedReplay(self, [compare_profile(profile, self.expect(profile.workload)) for profile in profiles])
 
     def transfer(self, device: Device, steps: Sequence[MeasuredStep]) -> "ReplayModel":
-        """The same for another device, by its figures, and by steps that were measured on it, if any."""
+        """The model of another device, from its figures and the steps measured on it, if any."""
         other = ReplayModel(device, seed=self.seed)
-        other.kernels_, other.hosts_ = self.kernels_.move(device), self.hosts_
+        other.kernels_, other.hosts_ = self.kernels_.transfer(device), self.hosts_
         if steps:
-            shown = [compare_profile(step, other.expect(step.workload)) for step in steps]
-            other.kernels_.shift(_gather_levels(steps, shown))
-            other.hosts_ = self.hosts_.move(steps)
+            factors = [compare_profile(step, other.expect(step.workload)) for step in steps]
+            other.kernels_.shift(_gather_levels(steps, factors))
+            other.hosts_ = self.hosts_.transfer(steps)
         return other
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What was learned, as plain values and as arrays."""
+        """The fitted model as JSON values and arrays."""
         record = {"device": asdict(self.device), "levels": self.kernels_.levels_, "host": self.hosts_.to_record()}
         return record, self.kernels_.to_arrays()
 
     @classmethod
     def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The same model again."""
+        """The model of a state."""
         model = cls(read_device(record["device"]))
         model.kernels_ = KernelModel.from_arrays(model.device, arrays, record["levels"])
         model.hosts_ = HostModel.from_record(record["host"])
         return model
 
     def expect(self, workload: Workload) -> ExpectedTimes:
-        """What device and host need for each operator."""
-        place = {operator: number for number, operator in enumerate(dict.fromkeys(workload.operators))}
-        parts = [split_operator(operator) for operator in place]
-        distinct = {part: number for number, part in enumerate(dict.fromkeys(part for some in parts for part in some))}
-        needed = np.zeros(len(place))
+        """The expected times of device and host for each operator."""
+        number_of = {operator: number for number, operator in enumerate(dict.fromkeys(workload.operators))}
+        tasks = [split_operator(operator) for operator in number_of]
+        distinct = {task: number for number, task in enumerate(dict.fromkeys(task for some in tasks for task in some))}
+        needed = np.zeros(len(number_of))
         if distinct:
-            owner = np.array([number for number, some in enumerate(parts) for _ in some])
-            which = np.array([distinct[part] for some in parts for part in some])
+            owner = np.array([number for number, some in enumerate(tasks) for _ in some])
+            which = np.array([distinct[task] for some in tasks for task in some])
             np.add.at(needed, owner, self.kernels_.predict(list(distinct))[which])
-        order = np.array([place[operator] for operator in workload.operators], dtype=int)
+        order = np.array([number_of[operator] for operator in workload.operators], dtype=int)
         return ExpectedTimes(kernel_s=needed[order], host=self.hosts_.predict(workload))
 
 
 class RefinedReplay:
-    """A replay with the factors that profiles of one network showed."""
+    """A replay with the factors of profiles of one network."""
 
     def __init__(self, model: ReplayModel, factors: Sequence[ProfileFactors]) -> None:
         self.model = model
@@ -120,15 +120,15 @@ class RefinedReplay:
 
 
 def _gather_levels(
-    steps: Sequence[MeasuredStep], shown: Sequence[ProfileFactors]
+    steps: Sequence[MeasuredStep], factors: Sequence[ProfileFactors]
 ) -> list[tuple[DeviceTask, float, float]]:
-    """Of each recorded operator its largest part, the logarithm by which it was off, and its weight."""
+    """For each recorded operator, its largest task, its log ratio, and its weight."""
     found = []
-    for step, one in zip(steps, shown, strict=True):
+    for step, one in zip(steps, factors, strict=True):
         largest = {
-            operator: max(parts, key=lambda part: part.flops * part.repeats + part.bytes_moved)
+            operator: max(tasks, key=lambda task: task.flops * task.repeats + task.bytes_moved)
             for operator in dict.fromkeys(step.workload.operators)
-            if (parts := split_operator(operator))
+            if (tasks := split_operator(operator))
         }
         found += [
             (largest[operator], float(off), float(seconds))
@@ -139,7 +139,7 @@ def _gather_levels(
 
 
 def replay(kernel_s: Floats, host: HostTimes, latency_s: float) -> StepTimes:
-    """Two steps one after the other, of which the second counts: the first one leaves the device behind or not."""
+    """The second of two consecutive steps: the first one sets how far the device is behind."""
     count = len(kernel_s)
     kernels, steps, within = kernel_s.tolist(), host.step_s.tolist(), host.within_s.tolist()
     waits, after = host.waits.tolist(), host.after_wait_s.tolist()
@@ -159,15 +159,15 @@ def replay(kernel_s: Floats, host: HostTimes, latency_s: float) -> StepTimes:
     return StepTimes(
         iteration_s=float(end[-1] - begin[0]) if count else 0.0,
         kernel_s=kernel_s,
-        gap_s=np.where(gaps < _LEAST_GAP_S, 0.0, gaps),
+        gap_s=np.where(gaps < _SHORTEST_GAP_S, 0.0, gaps),
     )
 
 
 def _collect(steps: Sequence[MeasuredStep]) -> list[tuple[tuple[DeviceTask, ...], float]]:
-    """Parts that were timed together, with the median of their times.
+    """Tasks that were timed together, with the median of their times.
 
-    A recorded operator tells its own. Operators without a record are told by the gap they stand in, if the device had
-    work enough to do nothing else there.
+    Recorded operators have a time of their own. Unrecorded operators have the time of the gap they are in, if the
+    device was far enough behind to do nothing else there.
     """
     times: dict[tuple[Operator, ...], list[float]] = defaultdict(list)
     for step in steps:
@@ -175,14 +175,14 @@ def _collect(steps: Sequence[MeasuredStep]) -> list[tuple[tuple[DeviceTask, ...]
             times[together].append(seconds)
     found = []
     for together, values in times.items():
-        parts = tuple(part for operator in together for part in split_operator(operator))
-        if parts:
-            found.append((parts, float(np.median(values))))
+        tasks = tuple(task for operator in together for task in split_operator(operator))
+        if tasks:
+            found.append((tasks, float(np.median(values))))
     return found
 
 
 def _time_together(step: MeasuredStep) -> Iterator[tuple[tuple[Operator, ...], float]]:
-    """A step's operators, alone or as many as stand in a gap, with their times."""
+    """The operators of a step, alone or those of one gap together, with their times."""
     operators = step.workload.operators
     recorded = np.flatnonzero(np.isfinite(step.start_s)).tolist()
     busy = np.minimum(step.kernel_s, step.span_s)
