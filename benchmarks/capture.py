@@ -218,7 +218,7 @@ def _cut(values: Any) -> tuple[int, ...]:
 
 
 def align(recorded: Sequence[Row], calls: Sequence[Row]) -> Comparison:
-    """Compare runs of equal rows with runs of equal calls; after a difference, go on where both agree again."""
+    """Compare runs of equal rows with runs of equal calls; after a difference, continue where both agree again."""
     left, right = _collect_runs(recorded), _collect_runs(calls)
     result = Comparison(traces=1, rows=len(recorded))
     at, to = 0, 0
@@ -314,7 +314,7 @@ def read_large() -> dict[str, float]:
 
 
 def _read_peak() -> int:
-    """Bytes at most; what the kernel tells of a process's usage would be its parent's where that had more."""
+    """Peak memory in bytes. ``getrusage`` would report that of the parent process if it was larger."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) * 1024
 

@@ -1,9 +1,9 @@
-"""What a user would see: recorded iterations predicted from the models' code, beside the same from recorded operators.
+"""Compares predictions from the code of models with predictions from recorded operators.
 
-The default learns from the training families' recorded traces. Each test trace is then told twice: from its recorded
-operators, and from torchvision's model of that name, read at the same batch, size and number of classes.
+The default model is fitted on the traces of the training families. Each test trace is predicted twice: from its
+recorded operators, and from the torchvision model of that name, read at the same batch, size and number of classes.
 
-Needs what ``python -m benchmarks capture`` needs.
+It needs what ``python -m benchmarks capture`` needs.
 """
 
 import time
@@ -24,21 +24,21 @@ GPU = "T4"
 
 
 def run() -> dict[str, float | str]:
-    """Errors of both ways, and what predicting takes beside reading."""
+    """The errors of both, and the time of predicting relative to reading the code."""
     declare_torchvision()
     model = ReplayModel(get_device(GPU)).fit([trace.step for trace in read_traces(GPU, TRAIN_FAMILIES)])
     chosen = _choose(read_traces(GPU, TEST_FAMILIES))
     recorded = model.predict([trace.step.workload for trace in chosen])
-    told, shares = [], []
+    predicted, shares = [], []
     for trace in chosen:
         begin = time.perf_counter()
         workload = _read(trace)
         read = time.perf_counter()
-        told.append(model.predict([workload])[0])
+        predicted.append(model.predict([workload])[0])
         shares.append((time.perf_counter() - read) / (read - begin))
     actual = np.array([trace.step.iteration_s for trace in chosen])
     by_rows = np.abs(np.array([times.iteration_s for times in recorded]) / actual - 1)
-    by_code = np.abs(np.array([times.iteration_s for times in told]) / actual - 1)
+    by_code = np.abs(np.array([times.iteration_s for times in predicted]) / actual - 1)
     families = np.array([trace.family for trace in chosen])
     figures: dict[str, float | str] = {
         "iterations": len(chosen),

@@ -1,7 +1,7 @@
-"""Training steps on this machine: learned on random networks, told for ten others, held against what these take.
+"""Predicts training steps of ten networks on this machine, after fitting on random networks, and measures them.
 
-Each network is measured in a process of its own, once before this machine is learned and again after, in turns. Set
-FORETELL_STEPS to a folder to keep what was measured; what it has is not measured again.
+Each network is measured in its own process, before this machine is learned and again after, in turns. Set
+FORETELL_STEPS to a folder to keep the measurements; they are not repeated.
 """
 
 import os
@@ -147,16 +147,16 @@ def _judge(
     begin = time.perf_counter()
     model = METHODS[method](device).fit(known.steps)
     fitted = time.perf_counter()
-    told = dict(zip(workloads, model.predict(list(workloads.values())), strict=True))
-    predicted = time.perf_counter() - fitted
+    predicted = dict(zip(workloads, model.predict(list(workloads.values())), strict=True))
+    predicted_s = time.perf_counter() - fitted
     figures: dict[str, object] = {f"{method}: fitted in (s)": fitted - begin}
-    figures[f"{method}: predicted in, share of the capture's time"] = predicted / captured_s
+    figures[f"{method}: predicted in, share of the capture's time"] = predicted_s / captured_s
     errors = []
     for name, some in measured.items():
         truth = statistics.median(each.step.iteration_s for each in some)
-        errors.append(told[name].iteration_s / truth - 1)
+        errors.append(predicted[name].iteration_s / truth - 1)
         figures[f"{method}: {name}"] = (
-            f"{truth * 1e3:.2f} ms, told {told[name].iteration_s * 1e3:.2f} ms ({errors[-1]:+.1%})"
+            f"{truth * 1e3:.2f} ms, predicted {predicted[name].iteration_s * 1e3:.2f} ms ({errors[-1]:+.1%})"
         )
     absolute = [abs(error) for error in errors]
     figures[f"{method}: median error"] = statistics.median(absolute)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks ets``: what is asked for, who does it, what is printed."""
+"""The command ``python -m benchmarks ets``."""
 
 import argparse
 import importlib
@@ -13,25 +13,29 @@ EXAMPLES = """examples:
   python -m benchmarks ets --methods roofline,regression --sample 20
   python -m benchmarks ets --train-families ResNet,ConvNext --test-families VGG,ViT
   python -m benchmarks ets --split random --json
-  python -m benchmarks ets --transfer 2080Ti                   learn on the T4, predict the 2080 Ti
+  python -m benchmarks ets --transfer 2080Ti                   fit on the T4, predict the 2080 Ti
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
-    parser.add_argument("--gpu", default="T4", help="whose traces to learn from: T4 or 2080Ti (%(default)s)")
-    parser.add_argument("--train-families", metavar="A,B", help="families to learn from; those of the published split")
-    parser.add_argument("--test-families", metavar="C,D", help="families to predict; those of the published split")
-    parser.add_argument("--methods", metavar="M,N", help="which methods; all unless said")
+    parser.add_argument("--gpu", default="T4", help="the GPU of the traces: T4 or 2080Ti (%(default)s)")
+    parser.add_argument(
+        "--train-families", metavar="A,B", help="families for fitting; default: those of the published split"
+    )
+    parser.add_argument(
+        "--test-families", metavar="C,D", help="families to predict; default: those of the published split"
+    )
+    parser.add_argument("--methods", metavar="M,N", help="the methods to compare; default: all")
     parser.add_argument(
         "--split",
         choices=("families", "random"),
         default="families",
-        help="predict families never seen, or a tenth of all traces (%(default)s)",
+        help="predict other families, or a random tenth of all traces (%(default)s)",
     )
-    parser.add_argument("--sample", type=_count, metavar="N", help="only N traces of each family, for a quick look")
-    parser.add_argument("--draws", type=_count, default=5, help="times that profiles are drawn (%(default)s)")
+    parser.add_argument("--sample", type=_count, metavar="N", help="only N traces of each family, for a quick check")
+    parser.add_argument("--draws", type=_count, default=5, help="number of random draws of profiles (%(default)s)")
     parser.add_argument("--transfer", metavar="GPU", help="predict the test families on another GPU")
 
 
@@ -42,13 +46,13 @@ def _count(text: str) -> int:
 
 
 def run_command(arguments: argparse.Namespace) -> None:
-    """Compare as asked, and print a table or an object.
+    """Compare the methods, and print tables or JSON.
 
     Raises:
-        SystemExit: if what was asked for cannot be done.
+        SystemExit: The comparison cannot be done.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # Late, so that --help does not wait for what computes.
+    # Imported late, so that --help is fast.
     comparison, methods, table = (
         importlib.import_module(f"benchmarks.ets.{name}") for name in ("comparison", "methods", "table")
     )

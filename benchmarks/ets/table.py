@@ -1,4 +1,4 @@
-"""Errors on traces that a method has not seen, as figures and as a table."""
+"""Errors of methods on traces they were not fitted on, as figures and as a table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,22 +9,22 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-_WIDTH = 160  # where there is no terminal to ask
+_WIDTH = 160  # without a terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What was told of a trace, and what was measured."""
+class Result:
+    """The predicted and the measured time of a trace."""
 
     family: str
     clean: bool
-    told_s: float
+    predicted_s: float
     measured_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """How far answers are off. Relative errors in per cent, of the measured time; too long is above zero."""
+    """Errors of predictions. Relative ones are in percent of the measured time; too long is positive."""
 
     traces: int
     mre: float
@@ -39,18 +39,18 @@ class Row:
     """One method in one setting."""
 
     method: str
-    seen: str = "zero-shot"  # what it knows of the variants it is asked about
+    seen: str = "zero-shot"  # what the method knows of the predicted variants
     all_traces: Score
     clean_traces: Score | None
     families: Mapping[str, float] = field(default_factory=dict)  # MRE
-    draws_spread: float | None = None  # standard deviation of the MRE, where profiles were drawn more than once
+    draws_spread: float | None = None  # standard deviation of the MRE over several draws of profiles
     fit_s: float | None = None
     predict_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What others report."""
+    """A figure reported elsewhere."""
 
     method: str
     unseen: str = ""
@@ -62,25 +62,27 @@ REFERENCES = (
     Reference(method="published: ETS, its own filter and label, RandWire and NLP models included", unseen="5.9"),
     Reference(method="published: ETS's own result file, T4", random="7.3"),
     Reference(method="published: ETS's stored predictions on 89 unseen configurations, no update", unseen="17.1"),
-    Reference(method="first try: boosting of operators with neighbours", unseen="17.5", clean="13.5", random="7.2"),
-    Reference(method="first try: two timelines, zero-shot", unseen="14.8", clean="10.1", random="4.8"),
-    Reference(method="first try: two timelines, + 1 / 2 profiles", unseen="7.7 / 6.4", clean="7.3 / 5.6"),
-    Reference(method="wanted: zero-shot / 1 / 2 profiles", unseen="8 / 5 / 4", clean="6 / 4 / 3", random="3"),
+    Reference(
+        method="earlier version: boosting of operators with neighbours", unseen="17.5", clean="13.5", random="7.2"
+    ),
+    Reference(method="earlier version: two timelines, zero-shot", unseen="14.8", clean="10.1", random="4.8"),
+    Reference(method="earlier version: two timelines, + 1 / 2 profiles", unseen="7.7 / 6.4", clean="7.3 / 5.6"),
+    Reference(method="target: zero-shot / 1 / 2 profiles", unseen="8 / 5 / 4", clean="6 / 4 / 3", random="3"),
 )
 
 
-def score(answers: Iterable[Answer]) -> Score | None:
-    """Figures of some answers; none of none."""
-    kept = list(answers)
+def score(results: Iterable[Result]) -> Score | None:
+    """The errors of results; None if there are none."""
+    kept = list(results)
     if not kept:
         return None
-    told, measured = _columns(kept)
-    relative = 100 * (told - measured) / measured
+    predicted, measured = _columns(kept)
+    relative = 100 * (predicted - measured) / measured
     p10, median, p90 = np.percentile(relative, [10, 50, 90])
     return Score(
         traces=len(kept),
         mre=float(np.mean(np.abs(relative))),
-        rmse_ms=float(1e3 * np.sqrt(np.mean((told - measured) ** 2))),
+        rmse_ms=float(1e3 * np.sqrt(np.mean((predicted - measured) ** 2))),
         p10=float(p10),
         median=float(median),
         p90=float(p90),
@@ -89,7 +91,7 @@ def score(answers: Iterable[Answer]) -> Score | None:
 
 def build_row(
     method: str,
-    draws: Sequence[Sequence[Answer]],
+    draws: Sequence[Sequence[Result]],
     *,
     seen: str = "zero-shot",
     fit_s: float | None = None,
@@ -98,18 +100,18 @@ def build_row(
     """A row of one or more draws; figures are means over the draws.
 
     Raises:
-        ValueError: if there is nothing to judge.
+        ValueError: There are no results.
     """
     whole = _mean(draws)
     if whole is None:
-        raise ValueError(f"{method}, {seen}: no traces to judge; name more families or a larger sample")
-    errors = [judged.mre for draw in draws if (judged := score(draw))]
-    families = sorted({answer.family for draw in draws for answer in draw})
+        raise ValueError(f"{method}, {seen}: no traces to predict; name more families or a larger sample")
+    errors = [scores.mre for draw in draws if (scores := score(draw))]
+    families = sorted({result.family for draw in draws for result in draw})
     return Row(
         method=method,
         seen=seen,
         all_traces=whole,
-        clean_traces=_mean([[answer for answer in draw if answer.clean] for draw in draws]),
+        clean_traces=_mean([[result for result in draw if result.clean] for draw in draws]),
         families={name: _family_error(draws, name) for name in families},
         draws_spread=float(np.std(errors, ddof=1)) if len(errors) > 1 else None,
         fit_s=fit_s,
@@ -117,26 +119,26 @@ def build_row(
     )
 
 
-def _mean(draws: Sequence[Sequence[Answer]]) -> Score | None:
-    judged = [asdict(found) for draw in draws if (found := score(draw))]
-    if not judged:
+def _mean(draws: Sequence[Sequence[Result]]) -> Score | None:
+    scores = [asdict(found) for draw in draws if (found := score(draw))]
+    if not scores:
         return None
-    means: dict[str, Any] = {name: float(np.mean([one[name] for one in judged])) for name in judged[0]}
+    means: dict[str, Any] = {name: float(np.mean([one[name] for one in scores])) for name in scores[0]}
     return Score(**{**means, "traces": round(means["traces"])})
 
 
-def _family_error(draws: Sequence[Sequence[Answer]], family: str) -> float:
-    found = _mean([[answer for answer in draw if answer.family == family] for draw in draws])
+def _family_error(draws: Sequence[Sequence[Result]], family: str) -> float:
+    found = _mean([[result for result in draw if result.family == family] for draw in draws])
     assert found is not None
     return found.mre
 
 
-def _columns(answers: Sequence[Answer]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return np.array([one.told_s for one in answers]), np.array([one.measured_s for one in answers])
+def _columns(results: Sequence[Result]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.array([one.predicted_s for one in results]), np.array([one.measured_s for one in results])
 
 
 def record_rows(rows: Sequence[Row], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows for programs."""
+    """Rows as JSON values."""
     return {
         **about,
         "rows": [asdict(row) for row in rows],
@@ -145,7 +147,7 @@ def record_rows(rows: Sequence[Row], about: Mapping[str, Any]) -> dict[str, Any]
 
 
 def print_rows(rows: Sequence[Row], about: Mapping[str, Any]) -> None:
-    """Rows for people."""
+    """Print rows as tables."""
     console = Console()
     console = console if console.is_terminal else Console(width=_WIDTH)
     console.print(", ".join(f"{name} {value}" for name, value in about.items()), markup=False)
@@ -164,7 +166,7 @@ _HEADS = (
     "clean ms",
     "p10 / median / p90 %",
     "fit s",
-    "all told in s",
+    "predict s",
 )
 
 
@@ -206,6 +208,6 @@ def _build_references() -> Table:
 
 def _table(title: str, heads: Sequence[str], *, left: int) -> Table:
     table = Table(title=title, title_justify="left")
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place < left else "right")
+    for position, head in enumerate(heads):
+        table.add_column(head, justify="left" if position < left else "right")
     return table

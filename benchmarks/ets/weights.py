@@ -1,4 +1,7 @@
-"""``python -m benchmarks.ets.weights``: learn from all recorded traces of each GPU what ships with the product."""
+"""Fits the models that ship with the package, on all recorded traces of each GPU.
+
+Run it with ``python -m benchmarks.ets.weights``.
+"""
 
 from pathlib import Path
 
@@ -8,13 +11,13 @@ from foretell.steps.step_predictor import SUFFIX, fit_step_predictor
 
 GPUS = ("T4", "2080Ti")
 NOTES = (
-    "Learned from iterations that were recorded under a profiler (ETS; torch 1.13, single precision), which slows the "
-    "host's launches: without one, the framework's overhead is smaller. The time the device is busy carries over.",
+    "Fitted on iterations recorded under a profiler (ETS; torch 1.13, single precision), which slows the launches of "
+    "the host: without it, the overhead of the framework is smaller. The time the device is busy is the same.",
 )
 
 
 def main() -> None:
-    folder = Path(__file__).parents[2] / "src" / "foretell" / "models" / "operators" / "weights"
+    folder = Path(__file__).parents[2] / "src" / "foretell" / "steps" / "weights"
     for gpu in GPUS:
         traces = read_traces(gpu)
         device = get_device(gpu)

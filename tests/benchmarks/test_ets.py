@@ -10,7 +10,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.ets import comparison, methods
 from benchmarks.ets.comparison import Plan, compare, split_traces
-from benchmarks.ets.table import Answer, build_row, score
+from benchmarks.ets.table import Result, build_row, score
 from benchmarks.ets.traces import Trace
 from tests.steps.synthetic_steps import make_workload, measure
 
@@ -38,17 +38,17 @@ def make_traces(gpu: str, families: Collection[str]) -> list[Trace]:
 
 
 class HalfModel(StepModel):
-    """Tells half of the mean; with profiles, all of theirs."""
+    """Predicts half of the mean; with profiles, their whole mean."""
 
-    def __init__(self, told_s: float = 0.0) -> None:
-        self.told_s = told_s
+    def __init__(self, predicted_s: float = 0.0) -> None:
+        self.predicted_s = predicted_s
 
     def fit(self, steps: Sequence[MeasuredStep]) -> Self:
-        self.told_s = float(np.mean([step.iteration_s for step in steps])) / 2
+        self.predicted_s = float(np.mean([step.iteration_s for step in steps])) / 2
         return self
 
     def predict(self, workloads: Sequence[Workload]) -> list[StepTimes]:
-        return [StepTimes(iteration_s=self.told_s, kernel_s=np.zeros(0), gap_s=np.zeros(0)) for _ in workloads]
+        return [StepTimes(iteration_s=self.predicted_s, kernel_s=np.zeros(0), gap_s=np.zeros(0)) for _ in workloads]
 
     def to_state(self) -> Any:
         raise NotImplementedError
@@ -58,10 +58,10 @@ class HalfModel(StepModel):
         raise NotImplementedError
 
     def refine(self, profiles: Sequence[MeasuredStep]) -> StepModel:
-        return HalfModel(2 * HalfModel().fit(profiles).told_s)
+        return HalfModel(2 * HalfModel().fit(profiles).predicted_s)
 
     def transfer(self, device: Device, profiles: Sequence[MeasuredStep]) -> StepModel:
-        return HalfModel(self.told_s * (1 if device.name == "T4" else 2))
+        return HalfModel(self.predicted_s * (1 if device.name == "T4" else 2))
 
 
 @pytest.fixture(autouse=True)
@@ -88,8 +88,8 @@ FAMILIES = ("--train-families", "A,B", "--test-families", "C,D")
 
 
 def test_errors_are_relative_and_signed() -> None:
-    answers = [Answer(family="A", clean=True, told_s=told, measured_s=2.0) for told in (1.0, 2.0, 2.5)]
-    found = score(answers)
+    results = [Result(family="A", clean=True, predicted_s=predicted, measured_s=2.0) for predicted in (1.0, 2.0, 2.5)]
+    found = score(results)
     assert found is not None
     assert (found.traces, found.median) == (3, 0)
     assert found.mre == pytest.approx((50 + 0 + 25) / 3)
@@ -98,15 +98,15 @@ def test_errors_are_relative_and_signed() -> None:
     assert score([]) is None
 
 
-def test_draws_are_averaged_and_their_spread_told() -> None:
-    draws = [[Answer(family="A", clean=False, told_s=told, measured_s=1.0)] for told in (1.1, 1.3)]
+def test_draws_are_averaged_with_their_spread() -> None:
+    draws = [[Result(family="A", clean=False, predicted_s=predicted, measured_s=1.0)] for predicted in (1.1, 1.3)]
     row = build_row("x", draws)
     assert row.all_traces.mre == pytest.approx(20)
     assert row.draws_spread == pytest.approx(np.sqrt(200))
     assert row.clean_traces is None
 
 
-def test_families_are_apart_and_random_tenths_are_not() -> None:
+def test_families_are_separate_and_random_tenths_are_not() -> None:
     train, test, others = split_traces(Plan(train=("A", "B"), test=("C",)))
     assert ({trace.family for trace in train}, {trace.family for trace in test}) == ({"A", "B"}, {"C"})
     assert others == []
@@ -123,7 +123,7 @@ def test_sample_takes_as_many_of_each_family() -> None:
 
 
 @pytest.mark.usefixtures("half")
-def test_drawn_profiles_are_not_judged() -> None:
+def test_profiles_are_not_part_of_the_errors() -> None:
     rows, _ = compare(Plan(train=("A",), test=("C", "D")), ["half"])
     assert [(row.seen, row.all_traces.traces) for row in rows] == [
         ("zero-shot", 12),
@@ -137,7 +137,7 @@ def test_drawn_profiles_are_not_judged() -> None:
 
 
 @pytest.mark.usefixtures("half")
-def test_transfer_is_judged_on_the_other_gpu() -> None:
+def test_transfer_is_compared_on_the_other_gpu() -> None:
     rows, about = compare(Plan(train=("A",), test=("A2",), transfer="2080Ti"), ["half"])
     assert about["gpu"] == "2080Ti"
     assert [row.seen for row in rows] == ["as it is", "+ 0 traces", "+ 3 traces", "+ 10 traces", "+ 300 traces"]
@@ -145,12 +145,12 @@ def test_transfer_is_judged_on_the_other_gpu() -> None:
 
 
 def test_objects_for_programs(run: Callable[..., str]) -> None:
-    told = json.loads(run(*FAMILIES, "--methods", "roofline,paleo", "--json"))
-    assert (told["learned from"], told["judged on"]) == (12, 12)
-    assert [row["method"] for row in told["rows"]] == ["roofline", "paleo"]
-    assert told["rows"][0]["all_traces"]["mre"] < 1
-    assert set(told["rows"][0]["families"]) == {"C", "D"}
-    assert told["references"][0]["unseen"] == "5.9"
+    record = json.loads(run(*FAMILIES, "--methods", "roofline,paleo", "--json"))
+    assert (record["learned from"], record["judged on"]) == (12, 12)
+    assert [row["method"] for row in record["rows"]] == ["roofline", "paleo"]
+    assert record["rows"][0]["all_traces"]["mre"] < 1
+    assert set(record["rows"][0]["families"]) == {"C", "D"}
+    assert record["references"][0]["unseen"] == "5.9"
 
 
 def test_table_for_people(run: Callable[..., str]) -> None:
@@ -163,7 +163,7 @@ def test_table_for_people(run: Callable[..., str]) -> None:
     ("words", "message"),
     [
         (["--methods", "oracle"], "no method named 'oracle'; known methods: .*ets.*roofline"),
-        ([*FAMILIES[:2], "--test-families", "A"], "'A' is to be learned from and judged on"),
+        ([*FAMILIES[:2], "--test-families", "A"], "'A' is in the training and in the test families"),
         ([*FAMILIES[:2], "--test-families", "Nowhere"], "no traces of 'Nowhere' on 'T4'"),
     ],
 )
