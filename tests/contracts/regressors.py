@@ -66,7 +66,7 @@ class RegressorContract:
         X, y = build_rows()
         np.testing.assert_allclose(regressor.fit(X, np.full_like(y, 7.0)).predict(X), 7.0, rtol=1e-3)
 
-    def test_column_that_never_varies_teaches_one_value(self, regressor: RunRegressor) -> None:
+    def test_column_that_never_varies_gives_one_value(self, regressor: RunRegressor) -> None:
         _, y = build_rows()
         constant = np.full((len(y), 1), 4.0)
         predictions = regressor.fit(constant, y).predict(constant)

@@ -64,7 +64,7 @@ def test_text_that_differs_in_nearly_every_run_is_dropped_and_named() -> None:
     assert "'path' is not used" in encoder.warnings[0].text
 
 
-def test_where_nothing_tells_runs_apart_one_column_is_left() -> None:
+def test_where_all_columns_are_constant_one_is_left() -> None:
     encoder = fit_encoder(_columns(path=[f"/tmp/{number}" for number in range(100)], cores=[1] * 100))
     assert encoder.names == ("cores",)
 
@@ -96,7 +96,7 @@ def test_unknown_level_has_no_mark_but_a_warning() -> None:
     )
 
 
-def test_strangers_are_counted_row_by_row() -> None:
+def test_unknown_texts_are_counted_row_by_row() -> None:
     encoder = fit_encoder(_columns(kind=["a", "b", "b"], mode=["x", "y", "x"], n=[1, 2, 3]))
     asked = _columns(kind=["a", "c", "c"], mode=["x", "x", "z"], n=[1, 9, 2])
     assert encoder.count_unknown_texts(asked, 3).tolist() == [0, 1, 2]
@@ -137,15 +137,15 @@ def test_machine_facts_raise_no_warning() -> None:
     values=st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=8),
     asked=st.lists(st.floats(-1e7, 1e7), min_size=2, max_size=8),
 )
-def test_stretch_is_zero_inside_and_grows_outside(values: list[float], asked: list[float]) -> None:
+def test_extrapolation_is_zero_inside_and_grows_outside(values: list[float], asked: list[float]) -> None:
     encoder = fit_encoder(_columns(n=list(values)))
     low, high = min(values), max(values)
     ordered = np.sort(asked)
-    stretch = encoder.find_extrapolation({"n": ordered}, len(ordered))
+    extrapolation = encoder.find_extrapolation({"n": ordered}, len(ordered))
     inside = (ordered >= low) & (ordered <= high)
-    assert (stretch[inside] == 0).all()
-    assert (np.diff(stretch[ordered >= high]) >= 0).all()
-    assert (np.diff(stretch[ordered <= low]) <= 0).all()
+    assert (extrapolation[inside] == 0).all()
+    assert (np.diff(extrapolation[ordered >= high]) >= 0).all()
+    assert (np.diff(extrapolation[ordered <= low]) <= 0).all()
     assert encoder.find_extrapolation({"n": np.array([high + 1 + abs(high)])}, 1)[0] > 0
 
 
@@ -175,12 +175,12 @@ def test_a_row_is_answered_alone_as_among_others(rows: list[dict[str, Value]], a
     specs = [RunSpec(app="a", parameters={name: row.get(name, "") for name in ("n", "kind", "ünï")}) for row in asked]
     together = build_columns(specs)
     alone: list[Columns] = [build_columns([spec]) for spec in specs]
-    matrix, stretch = encoder.encode(together, len(specs)), encoder.find_extrapolation(together, len(specs))
+    matrix, extrapolation = encoder.encode(together, len(specs)), encoder.find_extrapolation(together, len(specs))
     assert np.isfinite(matrix).all()
-    assert np.isfinite(stretch).all()
+    assert np.isfinite(extrapolation).all()
     np.testing.assert_array_equal(matrix, np.vstack([encoder.encode(columns, 1) for columns in alone]))
     np.testing.assert_array_equal(
-        stretch, np.concatenate([encoder.find_extrapolation(columns, 1) for columns in alone])
+        extrapolation, np.concatenate([encoder.find_extrapolation(columns, 1) for columns in alone])
     )
 
 

@@ -1,4 +1,4 @@
-"""Past jobs as rows that teach."""
+"""Jobs of the history as runs to fit models to."""
 
 from typing import Any
 
@@ -31,11 +31,11 @@ def test_jobs_that_ended_before_they_had_nodes_count_as_one() -> None:
     assert table["nodes"] == [1, 1]
 
 
-def test_what_is_the_same_in_all_jobs_tells_nothing() -> None:
+def test_what_is_the_same_in_all_jobs_is_left_out() -> None:
     assert list_parameters(make_rows(n=[1, 2, 3], mode=["a", "a", "a"])) == {"n"}
 
 
-def test_names_that_nearly_every_job_has_of_its_own_tell_nothing() -> None:
+def test_names_that_nearly_every_job_has_of_its_own_are_left_out() -> None:
     numbers = list(range(COUNT))
     rows = make_rows(size=numbers, folder=[f"out{number}" for number in numbers], mode=["a", "b"] * (COUNT // 2))
     assert list_parameters(rows) == {"size", "mode"}
@@ -45,7 +45,7 @@ def test_a_few_texts_may_all_differ() -> None:
     assert list_parameters(make_rows(word=["a", "b", "c"])) == {"word"}
 
 
-def test_a_parameter_named_as_a_resource_is_told_apart() -> None:
+def test_a_parameter_named_as_a_resource_gets_a_prefix() -> None:
     table = build_job_table(make_rows(cores=[1, 2]), None)
     assert (table["cores"], table["option_cores"]) == ([5, 5], [1, 2])
 

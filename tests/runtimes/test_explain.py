@@ -27,7 +27,7 @@ _WIDTH = 0.1  # of the log interval each way, inside the runs
 
 
 class _KnownLaw:
-    """Answers as a predictor whose models are a law; a stretch away or a text no run had widens by one more width."""
+    """Predicts by a law; one range outside the runs or an unknown text widens the interval by one more width."""
 
     def __init__(self, law: Law, specs: list[RunSpec], *, between: float = 1.0) -> None:
         self.law, self.between = law, between

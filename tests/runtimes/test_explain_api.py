@@ -49,12 +49,12 @@ def test_resources_never_run_are_named(store: RunStore) -> None:
     assert "of the uncertainty is cores = 48, never run (runs had 1)" in describe_sources(explanation.elapsed_s)
 
 
-def test_a_machine_is_told_apart(store: RunStore) -> None:
+def test_another_machine_contributes(store: RunStore) -> None:
     explanation = foretell.explain("net", {"epochs": 8}, machine=Machine(cpu_model="another"), store=store)
     assert "another machine than any run's" in describe_sources(explanation.elapsed_s)
 
 
-def test_mistakes_are_told(store: RunStore) -> None:
+def test_mistakes_are_reported(store: RunStore) -> None:
     with pytest.raises(SpecError, match="2 mistakes"):
         foretell.explain("net", {"epochs": "many", "nosuch": 1}, store=store)
     with pytest.raises(NotFoundError, match="Known: net"):

@@ -54,7 +54,7 @@ def _ask(steps: int, size: int) -> RunSpec:
     return RunSpec(app="swept", parameters={"steps": steps, "size": size})
 
 
-def test_questions_are_told_apart_by_where_their_values_lie(predictor: Predictor) -> None:
+def test_rows_have_the_regime_of_their_values(predictor: Predictor) -> None:
     asked = [_ask(40, 16), _ask(50, 16), _ask(40, 20), _ask(320, 16), _ask(320, 20), _ask(5, 8)]
     forecast = predictor.forecast(predictor.tabulate(asked), len(asked))
     assert forecast.regime.tolist() == [0, 1, 1, 2, 2, 2]

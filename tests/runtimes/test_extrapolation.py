@@ -103,7 +103,7 @@ def test_the_median_wins_where_the_columns_carry_nothing() -> None:
 
 
 def test_the_median_does_not_win_by_chance_among_a_few_runs() -> None:
-    """Full-scale runs that all took about as long tell nothing of a size, though scaled-down ones do."""
+    """Full-scale runs that all took about as long carry no information on a size, though scaled-down ones do."""
     X = np.array([(x,) for x in (1, 2, 4, 8, 16, 100, 101, 102)], dtype=float)
     data = _build(X, X[:, 0], full_scale=X[:, 0] > 50)
     chosen = _select(data, FLAT, POWER, LAW)
@@ -121,7 +121,7 @@ def test_speed_up_flattens_beyond_the_measured_cores(serial: float) -> None:
         assert chosen.fitted.predict(np.array([[float(cores), 20.0]]))[0] == pytest.approx(truth, rel=0.35)
 
 
-def test_half_of_a_fall_beyond_the_runs_is_believed_where_no_run_can_tell() -> None:
+def test_half_of_a_fall_beyond_the_runs_is_believed_where_no_run_decides() -> None:
     """Two counts of cores leave none to hold back: the answer lies between no gain and all of it."""
     X = np.array([(n, w) for n in (2, 4) for w in (10, 20, 40)], dtype=float)
     data = _build(X, X[:, 1] / X[:, 0], noise=0)
@@ -129,7 +129,7 @@ def test_half_of_a_fall_beyond_the_runs_is_believed_where_no_run_can_tell() -> N
     assert predicted == pytest.approx(np.sqrt(5.0 * 2.5), rel=0.02)
 
 
-def test_what_grows_goes_on_growing() -> None:
+def test_what_grows_continues_to_grow() -> None:
     data = _grid()
     saturated = Saturation.of(data.X, believed=0.0)
     fitted = LAW.fit(data)

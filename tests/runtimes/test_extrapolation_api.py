@@ -40,7 +40,7 @@ def measured(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same runs as ``runs import`` stores them, on nobody knows what, asked about on an x86_64 machine."""
+    """The same runs as ``runs import`` stores them, on an unknown machine, predicted for an x86_64 machine."""
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     return _measure(tmp_path, Machine())
 

@@ -124,7 +124,9 @@ def test_failed_runs_change_nothing(plain: App, build_runs: BuildRuns, build_spe
     assert with_them.predict([build_spec()]) == without.predict([build_spec()])
 
 
-def test_memory_nobody_measured_is_not_guessed(plain: App, build_runs: BuildRuns, build_spec: BuildSpec) -> None:
+def test_memory_that_was_not_measured_is_not_predicted(
+    plain: App, build_runs: BuildRuns, build_spec: BuildSpec
+) -> None:
     predictor = _learn(plain, build_runs(_FEW, memory=False))
     (prediction,) = predictor.predict([build_spec()])
     assert prediction.peak_memory_bytes is None
@@ -141,7 +143,7 @@ def test_equal_times_are_expected_again(plain: App, build_runs: BuildRuns, build
     assert prediction.elapsed_s.low < 7 < prediction.elapsed_s.high < 8
 
 
-def test_runs_that_nothing_tells_apart_still_teach(plain: App) -> None:
+def test_runs_of_one_configuration_can_be_fitted(plain: App) -> None:
     """Forty names of files, each another: only their usual time is known."""
     runs = [
         Run(
@@ -156,7 +158,7 @@ def test_runs_that_nothing_tells_apart_still_teach(plain: App) -> None:
     assert "was never run" in prediction.warnings[0].text
 
 
-def test_parameters_of_any_size_teach(plain: App, build_spec: BuildSpec) -> None:
+def test_parameters_of_any_size_can_be_fitted(plain: App, build_spec: BuildSpec) -> None:
     odd = [0, -1, 1e308, -1e308, float("inf"), float("nan"), 10**400, 5e-324, 3]
     runs = [
         Run(
@@ -207,7 +209,7 @@ def test_unknown_policy_is_refused_before_any_work(plain: App, build_runs: Build
 
 
 def test_progress_names_each_candidate(plain: App, build_runs: BuildRuns) -> None:
-    told: list[str] = []
-    fit_predictor(plain, build_table(build_runs(5, memory=False)), progress=told.append)
-    assert told
-    assert all(line.startswith("elapsed_s: ") for line in told)
+    steps: list[str] = []
+    fit_predictor(plain, build_table(build_runs(5, memory=False)), progress=steps.append)
+    assert steps
+    assert all(line.startswith("elapsed_s: ") for line in steps)

@@ -7,7 +7,7 @@ from foretell.runtimes.selection import select
 
 
 def _build(*, small: int, large: int) -> TrainingSet:
-    """Full-scale runs take ten times as long as the scaled-down ones say; only full-scale runs can tell."""
+    """Full-scale runs take ten times as long as the scaled-down ones say; only full-scale runs show it."""
     rows = small + large
     draw = np.random.default_rng(0)
     full = np.arange(rows) >= small

@@ -1,4 +1,4 @@
-"""What is answered for configurations nobody has run."""
+"""Predictions for configurations that were not run."""
 
 from collections.abc import Callable, Sequence
 
@@ -129,12 +129,12 @@ def _width(prediction: Prediction) -> float:
 
 
 def test_a_text_no_run_had_widens_time_and_memory(predictor: Predictor, build_spec: BuildSpec) -> None:
-    (stranger,) = predictor.predict([build_spec(kind="never")])
-    assert stranger.peak_memory_bytes is not None
-    for estimate in (stranger.elapsed_s, stranger.peak_memory_bytes):
+    (unknown,) = predictor.predict([build_spec(kind="never")])
+    assert unknown.peak_memory_bytes is not None
+    for estimate in (unknown.elapsed_s, unknown.peak_memory_bytes):
         assert estimate.high / estimate.value > 1.5
         assert estimate.value / estimate.low > 1.5
-    assert "kind = 'never' was never run" in stranger.warnings[0].text
+    assert "kind = 'never' was never run" in unknown.warnings[0].text
 
 
 def test_another_machine_widens_time_but_not_memory(predictor: Predictor, build_spec: BuildSpec) -> None:

@@ -41,7 +41,7 @@ def test_formula_is_the_unit() -> None:
     assert units.of(_columns(size=[8], steps=[3]), 1).tolist() == [24]
 
 
-def test_what_cannot_be_told_is_as_usual() -> None:
+def test_an_unknown_unit_is_the_usual_one() -> None:
     units = find_units("size", _columns(size=[1, 2, 4]))
     assert units.of({}, 2).tolist() == [2, 2]
     assert units.of(_columns(size=[np.nan, -1, 0]), 3).tolist() == [2, 2, 2]
@@ -99,7 +99,7 @@ def test_question_of_another_benchmark_is_as_usual() -> None:
     assert units.knows_machine({}, 2).tolist() == [False, False]
 
 
-def test_units_that_no_run_had_leave_doubt() -> None:
+def test_units_that_no_run_had_widen_the_interval() -> None:
     units = find_units("size", _columns(size=[1, 2, 4]))
     shifts = units.find_shift(np.array([0.5, 1, 3, 4, 5]))
     assert (shifts > 0).tolist() == [True, False, False, False, True]
@@ -109,7 +109,7 @@ def _without_formula(app: App, **fields: Any) -> App:
     return replace(app, phases=(), estimate=None, **fields)
 
 
-def test_times_known_to_be_in_proportion_are_foretold_far_outside(
+def test_times_known_to_be_in_proportion_are_predicted_far_outside(
     app: App, build_runs: BuildRuns, build_spec: BuildSpec
 ) -> None:
     """A parameter that never varied, and scales all the same."""
@@ -149,7 +149,7 @@ def test_slower_machine_takes_longer(benched: Predictor, build_spec: BuildSpec) 
 
 
 @pytest.mark.parametrize("extra", [{}, {"bench_s": 3.0, "bench_version": 2}, {"bench_s": 3.0}])
-def test_machine_of_unknown_speed_is_doubted_most(
+def test_machine_of_unknown_speed_has_the_widest_interval(
     benched: Predictor, build_spec: BuildSpec, extra: Mapping[str, Value]
 ) -> None:
     (here,) = benched.predict([build_spec()], machines=[_HERE])

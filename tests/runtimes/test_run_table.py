@@ -1,4 +1,4 @@
-"""Which runs teach, and what of them."""
+"""Which runs models are fitted to, and what is read from them."""
 
 import math
 from dataclasses import replace
@@ -37,7 +37,7 @@ def test_stopped_run_is_a_lower_bound(state: State) -> None:
 
 
 @pytest.mark.parametrize("usage", [None, Usage(elapsed_s=0.0), Usage(elapsed_s=-1.0), Usage(elapsed_s=math.nan)])
-def test_run_without_a_time_does_not_teach(usage: Usage | None) -> None:
+def test_run_without_a_time_is_left_out(usage: Usage | None) -> None:
     assert len(build_table([replace(_build_run(n=1), usage=usage)])) == 0
 
 
@@ -65,7 +65,7 @@ def test_what_was_not_measured_is_missing() -> None:
     assert np.isnan(table.phases["epoch"]).tolist() == [True, False]
 
 
-def test_scales_are_told_apart() -> None:
+def test_scales_are_marked() -> None:
     small = _build_run(n=1)
     table = build_table([replace(small, spec=replace(small.spec, scale=Scale.SCALED_DOWN)), _build_run(n=2)])
     assert table.full_scale.tolist() == [False, True]

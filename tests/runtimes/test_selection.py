@@ -236,14 +236,14 @@ def test_blend_that_gains_nothing_loses_to_its_member(off_by: Any) -> None:
 def test_a_process_says_how_far_each_row_may_stray() -> None:
     data = _law_set(40)
     selected = _select(data, "law", "process")
-    assert selected.doubt is selected.whole[Recipe(family="process")]
+    assert selected.deviation is selected.whole[Recipe(family="process")]
     assert len(selected.widths) == len(selected.judged)
     assert np.ptp(selected.widths) > 0
 
 
 def test_without_a_process_all_rows_stray_alike() -> None:
     selected = _select(_law_set(30), "linear", "law")
-    assert selected.doubt is None
+    assert selected.deviation is None
     assert selected.widths is None
 
 

@@ -210,7 +210,7 @@ def test_question_without_a_machine_is_for_the_own_one() -> None:
     assert without.elapsed_s.value == pytest.approx(with_it.elapsed_s.value)
 
 
-def test_pooled_runs_teach_but_are_never_judged_by() -> None:
+def test_pooled_runs_are_fitted_to_but_never_judged_by() -> None:
     own, other = build_table(_runs("new", 6, seed=3)), build_table(_runs("old", 10))
     other = replace(other, columns={**other.columns, "kind": np.array(["x"] * 10, dtype=object)})
     pooled = pool_tables(own, other, names=("new", "old"))

@@ -158,7 +158,7 @@ def fit_encoder(columns: Columns, *, known: Collection[str] = ()) -> Encoder:
 
 
 def _use_one(fields: Sequence[Field]) -> list[Field]:
-    """Where nothing tells runs apart, models still need a column: the first that is a number."""
+    """Where all columns are constant, models still need one: the first that is a number."""
     spare = next((field for field in fields if field.levels is None), None)
     return [replace(field, used=field is spare) for field in fields]
 

@@ -1,7 +1,7 @@
 """What drives a prediction, read off the predictor's own answers: it works whatever models are underneath."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
@@ -26,10 +26,10 @@ from foretell.runtimes.explanation import (
 )
 from foretell.runtimes.predictor import DEFAULT_LEVEL, ELAPSED, MEMORY, Predictor
 from foretell.runtimes.run_table import MACHINE_PREFIX, build_column, render_level
+from foretell.runtimes.shapley import share_out
 
 Floats: TypeAlias = NDArray[np.float64]
 Row: TypeAlias = Mapping[str, Value]
-Worth: TypeAlias = Callable[[NDArray[np.bool_]], Floats]
 
 _RESOURCES = ("cores", "gpus", "nodes")
 _STEP = math.sqrt(2.0)  # the exponent at the question is taken over this factor each way
@@ -38,8 +38,7 @@ _POINTS = 25  # on a curve
 _BENT = math.log(1.05)  # a curve that leaves its line by less than this is one power
 _BENT_SHARE = 0.1  # nor is it bent if it leaves its line by less than this share of its rise
 _SAME_EXPONENT = 0.15
-_MOST_PLAYERS, _MOST_EXACT = 10, 8
-_ORDERS = 256  # sampled where there are too many players for all of them
+_MOST_PLAYERS = 10
 _LEAST_SHARE = 0.005
 _TINY = 1e-300
 _OTHERS = "others"
@@ -327,7 +326,7 @@ def _attribute(question: _Question, oracle: _Oracle) -> dict[str, tuple[Contribu
     def worth(masks: NDArray[np.bool_]) -> Floats:
         return oracle.ask(_mix(usual, asked, players, masks)).log_values()
 
-    shares = _share_out(worth, len(players))
+    shares = share_out(worth, len(players))
     quantities = list(oracle.ask([asked]).quantities)
     return {
         quantity: _list_contributions(question, players, shares[:, index] if players else np.zeros(0))
@@ -374,7 +373,7 @@ def _find_sources(question: _Question, oracle: _Oracle) -> dict[str, tuple[Sourc
     def worth(masks: NDArray[np.bool_]) -> Floats:
         return oracle.ask(_mix(nearest, question.asked, players, masks)).log_widths()
 
-    shares = np.maximum(_share_out(worth, len(players)), 0.0)
+    shares = np.maximum(share_out(worth, len(players)), 0.0)
     inside = worth(np.zeros((1, len(players)), dtype=bool))[0]
     return {
         quantity: _list_sources(strays, shares[:, index] if strays else np.zeros(0), float(inside[index]))
@@ -398,7 +397,7 @@ def _list_strays(question: _Question, *, other_machine: bool) -> list[_Stray]:
         _Stray(
             name=field.name,
             value=question.show(field, asked[field.name]),
-            measured=_tell(field),
+            measured=_describe_range(field),
             nearest={field.name: _find_nearest(field, asked[field.name])},
         )
         for field in question.fields
@@ -431,7 +430,7 @@ def _find_nearest(field: Field, value: Value) -> Value:
     return field.fill if field.levels is not None else min(max(float(value), field.low), field.high)
 
 
-def _tell(field: Field) -> str:
+def _describe_range(field: Field) -> str:
     if field.levels is not None:
         return ", ".join(field.levels[:3]) + (", …" if len(field.levels) > 3 else "")
     return f"{field.low:g}" if field.constant else f"{field.low:g} to {field.high:g}"
@@ -443,34 +442,3 @@ def _mix(base: Row, other: Row, players: Sequence[tuple[str, ...]], masks: NDArr
         {**base, **{name: other[name] for player, on in zip(players, mask, strict=True) if on for name in player}}
         for mask in masks
     ]
-
-
-def _share_out(worth: Worth, players: int) -> Floats:
-    """The Shapley value of each player, a row each, for every column of the worth."""
-    if players == 0:
-        return np.zeros((0, 1))
-    return _share_exactly(worth, players) if players <= _MOST_EXACT else _share_by_sample(worth, players)
-
-
-def _share_exactly(worth: Worth, players: int) -> Floats:
-    codes = np.arange(2**players)
-    masks = (codes[:, None] >> np.arange(players)) & 1 == 1
-    values, sizes = worth(masks), masks.sum(axis=1)
-    weights = np.array([1 / (players * math.comb(players - 1, size)) for size in range(players)])
-    shares = []
-    for player in range(players):
-        without = codes[~masks[:, player]]
-        gained = values[without | (1 << player)] - values[without]
-        shares.append(weights[sizes[without]] @ gained)
-    return np.array(shares)
-
-
-def _share_by_sample(worth: Worth, players: int) -> Floats:
-    draw = np.random.default_rng(0)
-    orders = np.array([draw.permutation(players) for _ in range(_ORDERS)])
-    ranks = np.argsort(orders, axis=1)
-    masks = ranks[:, None, :] < np.arange(players + 1)[None, :, None]
-    flat, back = np.unique(masks.reshape(-1, players), axis=0, return_inverse=True)
-    values = worth(flat)[back.reshape(-1)].reshape(_ORDERS, players + 1, -1)
-    gained = np.diff(values, axis=1)
-    return np.array([gained[np.arange(_ORDERS), ranks[:, player]].mean(axis=0) for player in range(players)])

@@ -32,7 +32,7 @@ MOST_VALUES = 64  # more distinct values than this are no grid
 _END = 0.15  # of the runs, left out at the upper end of a column that is no grid
 _MOST_FOLDS = ((1000, 5), (np.inf, 2))  # of each regime, for up to so many rows
 _MOST_JUDGED = 500  # rows of a fold; more of them say the same
-_LEAST_LEFT = 1 / 3  # of the judged configurations, for a fold to teach anything
+_LEAST_LEFT = 1 / 3  # of the judged configurations, that a fold must leave for fitting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,23 +43,23 @@ def _list_parameters(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {
         name: values
         for name, values in {"partition": [row["partition"] for row in rows], **columns}.items()
-        if _tells(values)
+        if _is_informative(values)
     }
 
 
-def _tells(values: Sequence[Any]) -> bool:
-    """Whether values differ, and are not names that nearly every job has of its own."""
+def _is_informative(values: Sequence[Any]) -> bool:
+    """Whether values differ, and are not texts that nearly every job has of its own."""
     distinct = len(Counter(map(repr, values)))
     is_text = any(isinstance(value, str) for value in values)
     return distinct > 1 and not (is_text and distinct > max(_FEW_TEXTS, _LIKE_IDS * len(values)))
 
 
-MOST_JOBS = 3000  # of an application: what ran last tells most of what will run next, and building stays quick
+MOST_JOBS = 3000  # of an application: recent jobs are most like the next ones, and building stays quick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What the history teaches of an application: its newest jobs, of how many, and as what it describes itself."""
+    """The newest jobs of an application as runs, how many jobs there are, and the application they describe."""
 
     runs: tuple[Run, ...] = ()
     jobs: int = 0
@@ -75,7 +75,7 @@ class Past:
 
 
 def find_past(app: str | App, store: RunStore) -> Past:
-    """The jobs that teach of an application; none if the history has none of that name."""
+    """The jobs of an application that models are fitted to; none if the history has none of that name."""
     name = app.name if isinstance(app, App) else app
     described = _find_described(app, store)
     history = find_history(store)

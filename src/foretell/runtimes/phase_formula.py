@@ -59,7 +59,7 @@ def find_remainder(formula: str, table: RunTable) -> Floats:
 def judge_custom(
     formula: str, table: RunTable, elapsed: Part, phases: Mapping[str, Part], *, policy: str
 ) -> Custom | None:
-    """The formula's standing beside the candidates; ``None`` if some judged runs lack a phase."""
+    """The formula compared with the candidates; ``None`` if some judged runs lack a phase."""
     rows = elapsed.selected.judged
     held_out = {name: _spread_out(part.selected, len(table))[rows] for name, part in phases.items()}
     whole = _compose(formula, table, rows, held_out)
@@ -115,7 +115,7 @@ def _spread_out(selected: Selected, rows: int) -> Floats:
 
 def _compose(formula: str, table: RunTable, rows: NDArray[np.intp], held_out: Mapping[str, Floats]) -> Floats | None:
     columns = {name: column[rows] for name, column in table.columns.items()}
-    with np.errstate(all="ignore"):  # what is not finite is seen to below
+    with np.errstate(all="ignore"):  # what is not finite is handled below
         whole = np.broadcast_to(Formula(formula).evaluate({**columns, **held_out}), len(rows))
         whole = whole + held_out.get(REMAINDER, 0.0)
     return np.asarray(whole) if (np.isfinite(whole) & (whole > 0)).all() else None

@@ -32,7 +32,7 @@ class Units:
     names: tuple[str, ...] = field(default=())
 
     def of(self, columns: Columns, rows: int) -> Floats:
-        """The unit of each row; what cannot be told is as usual."""
+        """The unit of each row; the usual one where it is not known."""
         if self.formula is None:
             return np.ones(rows)
         if self.version is not None:

@@ -151,7 +151,7 @@ class Recipe:
 
 
 def _fit_with_bounds(family: str, data: TrainingSet, like: RunRegressor | None) -> RunRegressor:
-    """Stopped runs first stay out; then they teach the larger of their bound and what the model thinks of them."""
+    """Stopped runs first stay out; then they count with the larger of their lower bound and the prediction."""
     known = data.take(~data.censored)
     model = REGRESSORS[family]().fit(known.X, known.y / known.unit, _weights(known), like=like)
     bounds = data.take(data.censored)

@@ -23,7 +23,7 @@ _MHZ_STEP = 50.0  # clock rates are read with some noise; a finer figure would l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTable:
-    """What runs teach: their configurations as columns, and what came of them.
+    """Runs to fit models to: their configurations as columns, and what was measured.
 
     ``censored`` marks runs that were stopped: what was measured of them is a lower bound of the truth.
     ``group`` numbers the configurations: repetitions of one share a number. ``load`` is how many cores others used
@@ -62,7 +62,7 @@ class RunTable:
 
 
 def build_table(runs: Iterable[Run]) -> RunTable:
-    """The table of the runs that may teach: completed ones, and stopped ones as lower bounds. Failed ones never do."""
+    """The table of the runs that models are fitted to: completed ones, and stopped ones as lower bounds."""
     kept = [run for run in runs if run.state in FITTED_STATES and run.usage is not None and run.usage.elapsed_s > 0]
     usages = [run.usage for run in kept if run.usage is not None]
     names = sorted({name for run in kept for name in run.phases})

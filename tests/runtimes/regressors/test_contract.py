@@ -81,7 +81,7 @@ class TestRegressors(RegressorContract):
         return fresh
 
 
-def test_complexities_tell_the_families_apart() -> None:
+def test_complexities_differ() -> None:
     complexities = [regressor.complexity for regressor in REGRESSORS.values()]
     assert len(set(complexities)) == len(complexities)
     assert min(complexities) > 0

@@ -90,7 +90,7 @@ def test_positive_columns_of_many_magnitudes_are_read_in_logs(values: list[float
     assert fit_axis(np.array(values * 4)).log == log
 
 
-def test_power_law_goes_on_outside_the_rows(fitted: GaussianProcessRunRegressor) -> None:
+def test_power_law_continues_outside_the_rows(fitted: GaussianProcessRunRegressor) -> None:
     far = np.array([[1e4, 4.0, 0.0], [1e4, 16.0, 1.0]])
     np.testing.assert_allclose(fitted.predict(far), _truth(far), rtol=0.3)
 
@@ -100,7 +100,7 @@ def test_unseen_rows_are_near(fitted: GaussianProcessRunRegressor) -> None:
     assert np.median(np.abs(fitted.predict(X) / _truth(X) - 1)) < 0.03
 
 
-def test_doubt_grows_outside_the_rows_and_is_least_near_them(fitted: GaussianProcessRunRegressor) -> None:
+def test_deviation_grows_outside_the_rows_and_is_least_near_them(fitted: GaussianProcessRunRegressor) -> None:
     X, _ = _rows()
     at_rows = fitted.spread(X)
     distances = fitted.spread(np.array([[size, 4.0, 0.0] for size in (1e3, 1e4, 1e6, 1e9)]))
@@ -108,7 +108,7 @@ def test_doubt_grows_outside_the_rows_and_is_least_near_them(fitted: GaussianPro
     assert np.median(at_rows) < distances[1]
 
 
-def test_doubt_inside_is_about_the_noise() -> None:
+def test_deviation_inside_is_about_the_noise() -> None:
     """A new run strays by the noise however well the law is known."""
     quiet, loud = (GaussianProcessRunRegressor().fit(*_rows(80, noise=noise)) for noise in (0.01, 0.2))
     X, _ = _rows(40, seed=5)
@@ -116,8 +116,8 @@ def test_doubt_inside_is_about_the_noise() -> None:
     assert 0.1 < np.median(loud.spread(X)) < 0.4
 
 
-def test_rows_without_noise_leave_a_little_doubt() -> None:
-    """Else doubts outside would be held against nothing, and seem endless."""
+def test_rows_without_noise_leave_a_small_deviation() -> None:
+    """Else deviations outside would be divided by nearly nothing."""
     X, _ = _rows()
     assert GaussianProcessRunRegressor().fit(X, _truth(X)).spread(X).min() >= 0.005
 
@@ -131,7 +131,7 @@ def test_a_run_near_the_question_narrows_it_most(fitted: GaussianProcessRunRegre
 
 
 def test_narrowing_is_what_a_run_there_does() -> None:
-    """Foretold is by how much the variance falls when the row is really added, hyperparameters as they are."""
+    """It predicts by how much the variance falls when the row is added, with the same hyperparameters."""
     model = GaussianProcessRunRegressor(projections=(0,)).fit(*_rows(20))
     question, option = np.array([[2e4, 2.0, 0.0]]), np.array([[1.5e4, 2.0, 0.0]])
     (process,) = model.processes_

@@ -63,7 +63,7 @@ def fit_axis(x: Floats) -> Axis:
     )
 
 
-# Means and standard deviations of what is believed of each (natural) logarithm before any run was seen.
+# Means and standard deviations of the prior of each (natural) logarithm.
 _PRIOR = {
     "linear": (-1.0, 1.5),
     "smooth": (-1.5, 1.5),
@@ -78,7 +78,7 @@ _DIRECTION = 0.4
 class Kernel:
     """A product over columns of (1 + linear + smooth + same level): every effect alone, and every interaction.
 
-    In logs the linear part is a power law, so the process goes on as one where no run was made. ``projections`` more
+    In logs the linear part is a power law, so the process continues as one outside the runs. ``projections`` more
     factors are smooth along directions across all smooth columns, which are learned: sizes that only matter together.
     """
 

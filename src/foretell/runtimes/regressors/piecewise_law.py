@@ -109,10 +109,10 @@ def _find_switch(law: ScalingLawRegressor, X: Floats, y: Floats, weight: Floats)
     whole = _straight_loss([np.ones(len(y), dtype=bool)], read, y, weight)
     losses = np.array([_straight_loss(switch.sides(X), read, y, weight) for switch in listed])
     # Straight lines are quick to fit, and two of them that hardly say more than one are no sign of a switch.
-    telling = np.flatnonzero(
+    better = np.flatnonzero(
         len(y) * np.log(np.maximum(losses, _TINY) / max(whole, _TINY)) < -_LEAST_GAIN * np.log(len(y))
     )
-    promising = [listed[place] for place in telling[np.argsort(losses[telling], kind="stable")][:_TRIED]]
+    promising = [listed[place] for place in better[np.argsort(losses[better], kind="stable")][:_TRIED]]
     alone = _criterion([law], [np.ones(len(y), dtype=bool)], X, y, weight)
     price = np.log(len(y)) + np.log1p(len(listed))
     scored = [(_fit_sides(switch, X, y, weight) + price, place) for place, switch in enumerate(promising)]

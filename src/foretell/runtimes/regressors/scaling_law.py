@@ -18,7 +18,7 @@ _SURPRISE = {1.0: 0.5, 0.5: 2.0, 1.5: 3.0, 2.0: 3.0}
 _MOST_SURPRISE = 3.0
 _STEEPEST = 3.0
 _LEAST_TO_TURN = 5  # values of a column, for a law that falls with it and then rises
-_SCREENED = 16  # candidate terms that go on from a cheap look to an exact fit
+_SCREENED = 16  # candidate terms that are fitted exactly, after a cheap screening
 _SEARCH_ROWS = 600  # the form of a law needs no more; its coefficients are fitted to all rows
 _NNLS_STEPS = 200
 _OUTLIER = 4.0  # in robust standard deviations
@@ -114,7 +114,7 @@ def _column_scale(X: Floats) -> Floats:
 
 
 def _free_exponents(terms: Terms) -> set[tuple[int, float]]:
-    """What exponents are beside halves; terms grown from one another share it."""
+    """The offsets of exponents from multiples of 0.5; terms grown from one another share them."""
     offsets = {(column, round(power % 0.5, 6) % 0.5) for term in terms for column, power in term}
     return {(column, offset) for column, offset in offsets if offset}
 
