@@ -59,26 +59,26 @@ def measure_jobs(
     with file.locked():
         rows = file.read()
         present = {(row.number, row.repetition, row.setting) for row in rows if row.seed == seed}
-        wanted = [
+        requested = [
             (number, repetition, settings[number % len(settings)])
             for repetition in range(repetitions)
             for number in range(jobs)
         ]
-        missing = [each for each in wanted if each not in present]
+        missing = [each for each in requested if each not in present]
         if not missing:
             return rows
         end_s = time.monotonic() + budget_s
         with open_links(max(setting.workers + setting.servers for setting in settings)) as links:
             _check_rates(links, settings)
             with open_group(links) as group:
-                for done, job in enumerate(missing, start=1 + len(wanted) - len(missing)):
+                for done, job in enumerate(missing, start=1 + len(requested) - len(missing)):
                     if time.monotonic() >= end_s:
                         break
                     row, failed = _try_job(group, *job, seed=seed, isolated=links.isolated)
                     if row is not None:
                         file.add(row)
                         rows.append(row)
-                    on_progress(_describe(row, failed, number=job[0], done=done, total=len(wanted)))
+                    on_progress(_describe(row, failed, number=job[0], done=done, total=len(requested)))
     return rows
 
 

@@ -200,16 +200,20 @@ def _iterate_reduced(step: RealStep, member: Member) -> Callable[[], Moments]:
         step.model = DistributedDataParallel(step.model)
 
     def iterate() -> Moments:
-        begin = time.monotonic()
-        step.zero()
-        loss = step.forward()
-        forward = time.monotonic()
-        step.backward(loss)
-        backward = time.monotonic()
+        moments = _compute_gradients(step)
         step.update()
-        return begin, forward, backward
+        return moments
 
     return iterate
+
+
+def _compute_gradients(step: RealStep) -> Moments:
+    begin = time.monotonic()
+    step.zero()
+    loss = step.forward()
+    forward = time.monotonic()
+    step.backward(loss)
+    return begin, forward, time.monotonic()
 
 
 # Parameter servers: gradients are sent after the backward phase, parameters come back
@@ -221,18 +225,13 @@ def _iterate_served(step: RealStep, member: Member) -> Callable[[], Moments]:
     buffers = [torch.empty(sum(each.numel() for each in shard)) for shard in shards]
 
     def iterate() -> Moments:
-        begin = time.monotonic()
-        step.zero()
-        loss = step.forward()
-        forward = time.monotonic()
-        step.backward(loss)
-        backward = time.monotonic()
+        moments = _compute_gradients(step)
         sent = [dist.isend(_join(_get_gradients(shard)), server) for shard, server in zip(shards, servers, strict=True)]
         received = [dist.irecv(buffer, server) for buffer, server in zip(buffers, servers, strict=True)]
         _wait([*sent, *received])
         for shard, buffer in zip(shards, buffers, strict=True):
             _spread(buffer, shard)
-        return begin, forward, backward
+        return moments
 
     return iterate
 

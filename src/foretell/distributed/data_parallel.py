@@ -89,7 +89,7 @@ class ParallelModel:
 
     **Growth** of synchronisation. ``ring``: bytes that a ring sends, and a latency for each hop. ``power``: powers of
     the GPUs of a node and of nodes. ``limited``: the same with powers from 0 to 1.
-    **Residuals**, if wanted, are fitted by a Gaussian process for each workload on a cluster.
+    **Residuals** are optionally fitted by a Gaussian process for each workload on a cluster.
     **Intervals** have default widths until :meth:`calibrate` fits them to rows that were held back.
     """
 

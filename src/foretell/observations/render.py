@@ -173,7 +173,7 @@ def _draw_bursts(search: CycleSearch, edges_s: Floats) -> str:
 
 
 def build_observation_record(observation: Observation) -> dict[str, Any]:
-    """Seconds, cores or shares of a GPU, bytes a second; where there is no ``cycle``, it says ``why``."""
+    """Seconds, cores or shares of a GPU, bytes a second; without a ``cycle``, ``why`` has the reason."""
     recorded = observation.recorded
     return {
         "subject": observation.subject,
