@@ -19,6 +19,8 @@ import pytest
 from foretell.apps import api
 from foretell.core.run import State
 
+pytestmark = pytest.mark.slow
+
 # Starts `foretell WORDS` as a process of its own in a few milliseconds: by forking a Python that has imported it.
 _NURSERY = """
 import json, os, signal, sys

@@ -31,6 +31,8 @@ from foretell.workloads.network_layers import NetworkSpec, Sampler
 from foretell.workloads.random_networks import sample_network
 from foretell.workloads.step_options import StepOptions
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
