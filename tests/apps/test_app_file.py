@@ -15,7 +15,7 @@ Find = Callable[[str], tuple[Mistake, ...]]
 
 
 def _app(**keys: str) -> str:
-    """A file with one parameter, changed as the test wants."""
+    """A file with one parameter and the changes of a test."""
     defaults = {"name": "a", "command": '[run, "{x}"]', "parameters": "{x: {values: [1, 2]}}"}
     return "".join(f"{key}: {value}\n" for key, value in (defaults | keys).items() if value)
 
@@ -65,7 +65,7 @@ def test_a_declared_type_decides(read: Read) -> None:
     assert parameter.scaled_down.values == ("1", "2.50", "true")
 
 
-def test_one_sweep_stands_in_for_the_other(read: Read) -> None:
+def test_a_single_sweep_is_used_for_both_scales(read: Read) -> None:
     (parameter,) = read(_app(parameters="{x: {fs: [8, 9]}}")).parameters
     assert parameter.scaled_down == parameter.full_scale
     app = read(_app(resources="{cores: {sd: [1, 2]}, memory: {from: 1GB, to: 3GB, step: 1GB}, gpus: 0}"))
@@ -73,7 +73,7 @@ def test_one_sweep_stands_in_for_the_other(read: Read) -> None:
     assert app.scaled_down_resources.memory_bytes == (2**30, 2**31, 3 * 2**30)
 
 
-def test_words_may_be_numbers_and_braces_may_be_meant(read: Read) -> None:
+def test_arguments_may_be_numbers_and_have_literal_braces(read: Read) -> None:
     app = read(_app(command='[run, 3, true, "{{x}}", "{x}"]'))
     assert app.command == ("run", "3", "true", "{{x}}", "{x}")
 
@@ -111,13 +111,13 @@ def test_words_may_be_numbers_and_braces_may_be_meant(read: Read) -> None:
         (_app(command='[run, "{x}", "{memory_mb}"]'), "command, item 3", "resources.memory"),
         (_app(command='[run, "{x}", "a\\0"]'), "command, item 3", "NUL"),
         (_app(command='[run, "{x}", "\\ud800"]'), "command, item 3", "surrogates"),
-        (_app(command="[run]"), "parameters.x", "in no hole"),
+        (_app(command="[run]"), "parameters.x", "without a placeholder"),
         (_app(command="", shell="'run {x}'"), "shell", '"$PARAM_x"'),
         (_app(parameters="[x]"), "parameters", "a list"),
         (_app(parameters="{x: [1]}"), "parameters.x", "a mapping such as"),
         (_app(parameters="{x: {}}"), "parameters.x", "without values"),
         (_app(parameters="{x: {target: 3}}"), "parameters.x", "without values"),
-        (_app(parameters="{x: {values: 1, sd: 2}}"), "parameters.x", "values beside sd"),
+        (_app(parameters="{x: {values: 1, sd: 2}}"), "parameters.x", "values together with sd"),
         (_app(parameters="{x: {values: []}}"), "parameters.x.values", "at least one"),
         (_app(parameters="{x: {values: [a, 1]}}"), "parameters.x", "integer and text"),
         (_app(parameters="{x: {values: [.nan]}}"), "parameters.x.values, item 1", "finite"),
@@ -160,7 +160,7 @@ def test_words_may_be_numbers_and_braces_may_be_meant(read: Read) -> None:
         (_app(phases="{p: {pattern: '('}}"), "phases.p.pattern", "regular expression"),
         (_app(phases="{p: {pattern: '(a)(b)'}}"), "phases.p.pattern", "2 groups"),
         (_app(phases="{p: {pattern: 'a'}}"), "phases.p.pattern", "a group around"),
-        (_app(phases="{p: {pattern: '(a)', key: b}}"), "phases.p.key", "beside pattern"),
+        (_app(phases="{p: {pattern: '(a)', key: b}}"), "phases.p.key", "together with pattern"),
         (_app(phases="{p: {pattern: '(a)', combine: avg}}"), "phases.p.combine", "mean"),
         (_app(phases="{x: {pattern: '(a)'}}"), "phases.x", "another name"),
         (_app(estimate="1 +"), "estimate", "formula"),
@@ -180,12 +180,12 @@ def test_each_mistake_is_named(find_mistakes: Find, text: str, place: str, part:
     assert any(mistake.place == place and part in str(mistake) for mistake in mistakes), mistakes
 
 
-def test_only_what_is_wrong_is_named(find_mistakes: Find) -> None:
+def test_only_mistakes_are_reported(find_mistakes: Find) -> None:
     (mistake,) = find_mistakes(_app(parameters="{x: {values: [1, b], type: integer}}"))
     assert (mistake.line, mistake.found) == (3, "'b'")
 
 
-def test_all_mistakes_come_at_once_with_their_lines(find_mistakes: Find) -> None:
+def test_all_mistakes_are_reported_together_with_their_lines(find_mistakes: Find) -> None:
     mistakes = find_mistakes(_app(name="a b", repetitions="-1", time_limit="x", color="red"))
     assert [mistake.line for mistake in mistakes] == [1, 4, 5, 6]
 
@@ -199,7 +199,7 @@ def test_all_mistakes_come_at_once_with_their_lines(find_mistakes: Find) -> None
         ('[sh, "--script=job.sh", "{x}"]', '"--script={app_dir}/job.sh"'),
     ],
 )
-def test_a_file_beside_the_app_file_needs_its_folder(
+def test_a_file_next_to_the_app_file_needs_its_folder(
     find_mistakes: Find, read: Read, tmp_path: Path, command: str, expected: str
 ) -> None:
     tmp_path.joinpath("job.sh").touch()
@@ -208,13 +208,13 @@ def test_a_file_beside_the_app_file_needs_its_folder(
     assert read(_app(command=command, working_directory='"{app_dir}"'))
 
 
-def test_set_up_finds_such_files_too(find_mistakes: Find, tmp_path: Path) -> None:
+def test_setup_is_checked_for_such_files(find_mistakes: Find, tmp_path: Path) -> None:
     tmp_path.joinpath("data.csv").touch()
     (mistake,) = find_mistakes(_app(setup="[[mkdir, d], [cp, data.csv, d]]"))
     assert mistake.place == "setup, item 2, item 2"
 
 
-def test_a_value_that_names_such_a_file_too(find_mistakes: Find, read: Read, tmp_path: Path) -> None:
+def test_values_are_checked_for_such_files(find_mistakes: Find, read: Read, tmp_path: Path) -> None:
     tmp_path.joinpath("a.csv").touch()
     (mistake,) = find_mistakes(_app(parameters="{x: {values: [a.csv]}}"))
     assert "'a.csv'" in mistake.found
@@ -225,7 +225,7 @@ def test_a_value_that_names_such_a_file_too(find_mistakes: Find, read: Read, tmp
 @pytest.mark.parametrize(
     "text", ["name: x\n\tcommand: y", "name: 'x", "name: [x", "a: b: c", "- x\nname: y", "name: @x"]
 )
-def test_what_is_no_yaml_is_named_once(find_mistakes: Find, text: str) -> None:
+def test_invalid_yaml_is_reported_once(find_mistakes: Find, text: str) -> None:
     (mistake,) = find_mistakes(text)
     assert "syntax error" in mistake.found
     assert "found found" not in str(mistake)
@@ -361,11 +361,11 @@ def _read_or_refuse(text: str) -> None:
 
 
 @pytest.mark.parametrize("per", ["x", "x ** 2 / cores", "x / (nodes * machine_mhz)"])
-def test_what_times_are_in_proportion_to_is_read(per: str) -> None:
+def test_per_is_read(per: str) -> None:
     assert parse_app(_app(per=per), source="app.yaml", directory=Path()).per == per
 
 
-def test_where_runs_are_made_is_read(read: Read) -> None:
+def test_the_runner_is_read(read: Read) -> None:
     said = "{partition: gpu, account: PAS1, cluster: c, options: {qos: long, exclusive: ''}, sample: true}"
     app = read(_app(runner="slurm", slurm=said))
     assert app.runner == "slurm"
@@ -382,16 +382,18 @@ def test_where_runs_are_made_is_read(read: Read) -> None:
         ("runner", "pbs", "runner", "local or slurm"),
         ("slurm", "cpu", "slurm", "a mapping"),
         ("slurm", "{queue: cpu}", "slurm", "partition"),
-        ("slurm", "{partition: my cpus}", "slurm.partition", "without blanks"),
+        ("slurm", "{partition: my cpus}", "slurm.partition", "without spaces"),
         ("slurm", "{sample: maybe}", "slurm.sample", "true or false"),
         ("slurm", "{options: {time: 10}}", "slurm.options.time", "time_limit in the app file"),
         ("slurm", "{options: {array: 1-5}}", "slurm.options.array", "automatically"),
         ("slurm", "{options: {clusters: c}}", "slurm.options.clusters", "slurm.cluster"),
         ("slurm", "{options: {--qos: long}}", "slurm.options.--qos", "without dashes"),
-        ("slurm", "{options: {comment: a b}}", "slurm.options.comment", "without blanks"),
+        ("slurm", "{options: {comment: a b}}", "slurm.options.comment", "without spaces"),
     ],
 )
-def test_mistakes_under_slurm_are_told(find_mistakes: Find, key: str, value: str, place: str, expected: str) -> None:
+def test_mistakes_under_slurm_are_reported(
+    find_mistakes: Find, key: str, value: str, place: str, expected: str
+) -> None:
     (mistake,) = find_mistakes(_app(**{key: value}))
     assert mistake.place == place
     assert expected in mistake.expected

@@ -18,14 +18,14 @@ def test_each_complete_example_is_an_app(read: Callable[[str], App], text: str) 
     assert build_sweep(read(text))
 
 
-def test_the_page_says_what_check_says(tmp_path: Path) -> None:
+def test_the_page_shows_the_output_of_check(tmp_path: Path) -> None:
     wrong, said = re.findall(r"```yaml\n# mistakes\n(.*?)```.*?```text\n(.*?)```", _PAGE, re.DOTALL)[0]
     with pytest.raises(SpecError) as caught:
         parse_app(wrong, source="foretell.yaml", directory=tmp_path)
     assert str(caught.value) == said.rstrip("\n")
 
 
-def test_every_key_has_its_chapter() -> None:
+def test_every_key_has_a_section() -> None:
     with pytest.raises(SpecError) as caught:
         parse_app("nonsense: 1", source="foretell.yaml", directory=Path())
     (mistake,) = [mistake for mistake in caught.value.mistakes if "nonsense" in mistake.found]

@@ -26,7 +26,7 @@ def _start(launch: Launch) -> str:
     return subprocess.run(launch.argv, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def test_every_hole_is_filled(tmp_path: Path) -> None:
+def test_every_placeholder_is_filled(tmp_path: Path) -> None:
     app = App(
         name="a",
         command=("run", "{x}", "{cores}/{memory_mb}/{gpus}/{nodes}", "{app_dir}/t", "{run_dir}/o", "{{x}}", "{{{x}}}"),
@@ -47,13 +47,13 @@ def test_every_hole_is_filled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "word"), [(True, "true"), (False, "false"), (2, "2"), (0.1, "0.1"), (1e-05, "1e-05")]
 )
-def test_values_as_words(value: Value, word: str) -> None:
+def test_values_as_arguments(value: Value, word: str) -> None:
     launch = build_launch(App(name="a", command=("run", "{x}")), _spec(x=value), run_directory=Path("r"))
     assert launch.argv[1] == word
 
 
 @given(_texts)
-def test_a_value_is_one_word_whatever_it_holds(value: str) -> None:
+def test_any_value_is_one_argument(value: str) -> None:
     app = App(name="a", command=("run", "{x}", "--x={x}"))
     assert build_launch(app, _spec(x=value), run_directory=Path("r")).argv == ("run", value, f"--x={value}")
 
@@ -68,7 +68,7 @@ def test_a_value_reaches_the_process_unchanged(value: str, tmp_path: Path, monke
     assert not list(tmp_path.iterdir())
 
 
-def test_the_nearer_limit_holds() -> None:
+def test_the_shorter_limit_applies() -> None:
     app = App(name="a", command=("run",), time_limit_s=60)
     for walltime_s, limit in [(None, 60), (30.0, 30), (90.0, 60)]:
         spec = replace(_spec(), allocation=Allocation(walltime_s=walltime_s))
@@ -76,7 +76,7 @@ def test_the_nearer_limit_holds() -> None:
     assert build_launch(replace(app, time_limit_s=None), _spec(), run_directory=Path("r")).time_limit_s is None
 
 
-def test_what_cannot_be_launched() -> None:
+def test_apps_that_cannot_be_launched() -> None:
     with pytest.raises(SpecError, match="imported"):
         build_launch(App(name="a"), _spec(), run_directory=Path("r"))
     app = App(name="a", command=("run", "{memory_mb}"))
@@ -121,7 +121,7 @@ def test_texts_that_are_values(kind: ParameterType, text: str, value: Value) -> 
         (ParameterType.TEXT, "\udc80"),
     ],
 )
-def test_texts_that_are_none(kind: ParameterType, text: str) -> None:
+def test_texts_that_are_not_values(kind: ParameterType, text: str) -> None:
     with pytest.raises(SpecError, match=r"x: found .* expected"):
         parse_value(Parameter(name="x", type=kind), text)
 
@@ -131,7 +131,7 @@ def test_texts_that_are_none(kind: ParameterType, text: str) -> None:
         st.integers(-(2**63) + 1, 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), _texts
     )
 )
-def test_a_value_survives_its_text(value: Value) -> None:
+def test_values_survive_rendering_and_parsing(value: Value) -> None:
     kind = {
         int: ParameterType.INTEGER,
         float: ParameterType.NUMBER,
@@ -158,7 +158,7 @@ def test_a_configuration_becomes_a_run(example: App) -> None:
     assert (spec.app, spec.allocation, spec.scale) == ("fcnet", allocation, Scale.FULL_SCALE)
 
 
-def test_all_mistakes_of_a_configuration_come_at_once(example: App) -> None:
+def test_all_mistakes_of_a_configuration_are_reported_together(example: App) -> None:
     with pytest.raises(SpecError) as caught:
         build_spec(example, {"epoch": 3, "batch_size": "many"}, allocation=Allocation())
     mistakes = {mistake.place: str(mistake) for mistake in caught.value.mistakes}
@@ -181,7 +181,7 @@ def test_programs_that_cannot_start(tmp_path: Path, read: Callable[[str], App]) 
     assert find_program_problem(App(name="a")) is None
 
 
-def test_what_has_one_full_scale_value_need_not_be_said(read: Callable[[str], App]) -> None:
+def test_a_parameter_with_one_full_scale_value_may_be_omitted(read: Callable[[str], App]) -> None:
     app = read(
         'name: a\ncommand: [run, "{steps}", "{size}"]\n'
         "parameters:\n  steps: {sd: [1, 2], fs: [10, 20]}\n  size: {sd: [3, 4], fs: 8}\n"

@@ -1,4 +1,4 @@
-"""Users' conditions: read and judged, never run as code."""
+"""Conditions of users are parsed and evaluated, never run as code."""
 
 import contextlib
 
@@ -29,12 +29,12 @@ _VALUES = {"heads": 4, "hidden": 66, "algorithm": "flash", "fast": True, "gpus":
         ("10 ** 10 ** 10 > 1", False),
     ],
 )
-def test_what_conditions_say(text: str, holds: bool) -> None:
+def test_conditions(text: str, holds: bool) -> None:
     assert Condition.parse(text, _KINDS).holds(_VALUES) is holds
 
 
 @given(heads=st.integers(-50, 50), hidden=st.integers(-50, 50))
-def test_arithmetic_is_pythons(heads: int, hidden: int) -> None:
+def test_arithmetic_is_that_of_python(heads: int, hidden: int) -> None:
     text = "(hidden + 3 * heads) % 7 < 4 and not (hidden - heads == 2 or heads >= hidden)"
     expected = eval(text, {}, {"heads": heads, "hidden": hidden})
     assert Condition.parse(text, _KINDS).holds({"heads": heads, "hidden": hidden}) is expected
@@ -63,18 +63,18 @@ def test_arithmetic_is_pythons(heads: int, hidden: int) -> None:
         ("heads == 1" + " or heads == 1" * 100, "characters"),
     ],
 )
-def test_what_is_refused(text: str, why: str) -> None:
+def test_invalid_conditions_are_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Condition.parse(text, _KINDS)
 
 
 @given(text=st.text(max_size=60))
-def test_any_text_is_a_condition_or_refused_in_words(text: str) -> None:
+def test_any_text_is_a_condition_or_a_clear_error(text: str) -> None:
     with contextlib.suppress(ValueError):
         Condition.parse(text, _KINDS).holds(_VALUES)
 
 
-def test_broken_ones_are_listed_as_far_as_values_are_known() -> None:
+def test_false_conditions_are_listed_for_known_values() -> None:
     conditions = [Condition.parse(text, _KINDS) for text in ("heads > 5", "gpus > 0", "heads > 1")]
     assert list_broken(conditions, {"heads": 4}) == ["heads > 5"]
     assert list_broken(conditions, _VALUES) == ["heads > 5", "gpus > 0"]

@@ -1,4 +1,4 @@
-"""A program that has changed: its stored runs are asked about, kept, or set aside."""
+"""A changed program: its stored runs need a decision, are kept, or are set aside."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def made(tmp_path: Path) -> App:
     return app
 
 
-def test_a_changed_command_is_asked_about(made: App, tmp_path: Path) -> None:
+def test_a_changed_command_needs_a_decision(made: App, tmp_path: Path) -> None:
     changed = load(tmp_path, "echo again $PARAM_n")
     with pytest.raises(
         ProgramChangedError, match=r"5 stored runs(.|\n)*echo \$PARAM_n(.|\n)*--keep-runs(.|\n)*--start"
@@ -38,17 +38,17 @@ def test_a_changed_command_is_asked_about(made: App, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", ["setup: [[mkdir, data]]\n", "environment: {THREADS: 2}\n", "working_directory: /\n"])
-def test_so_is_what_else_decides_how_long_it_takes(made: App, tmp_path: Path, more: str) -> None:
+def test_other_changes_that_affect_the_time_need_a_decision(made: App, tmp_path: Path, more: str) -> None:
     with pytest.raises(ProgramChangedError, match=more.partition(":")[0]):
         foretell.generate(load(tmp_path, "echo $PARAM_n", more))
 
 
 @pytest.mark.parametrize("more", ["time_limit: 1h\n", "repetitions: 1\n", "cleanup: [[rm, -rf, data]]\n"])
-def test_what_does_not_matter_is_not_asked_about(made: App, tmp_path: Path, more: str) -> None:
+def test_other_changes_need_no_decision(made: App, tmp_path: Path, more: str) -> None:
     assert foretell.generate(load(tmp_path, "echo $PARAM_n", more)).completed == 0
 
 
-def test_runs_that_are_kept_count_for_the_new_program(made: App, tmp_path: Path) -> None:
+def test_kept_runs_are_used_for_the_new_program(made: App, tmp_path: Path) -> None:
     changed = load(tmp_path, "echo again $PARAM_n")
     assert foretell.generate(changed, keep_runs=True).completed == 0
     assert foretell.generate(changed).completed == 0
@@ -70,13 +70,13 @@ def test_starting_over_sets_the_stored_runs_aside(made: App, tmp_path: Path) -> 
     assert foretell.predict(changed, {"n": 3})[0].warnings == ()
 
 
-def test_starting_over_works_for_a_program_that_changed_behind_the_same_command(made: App) -> None:
+def test_starting_over_without_a_changed_command(made: App) -> None:
     assert foretell.generate(made, start_over=True).completed == 5
     assert foretell.generate(made, start_over=True).completed == 5
     assert foretell.list_runs(made, set_aside=True).total == 10
 
 
-def test_build_predict_verify_and_run_do_not_pass_over_a_change(made: App, tmp_path: Path) -> None:
+def test_build_predict_verify_and_run_report_a_change(made: App, tmp_path: Path) -> None:
     foretell.build(made)
     changed = load(tmp_path, "echo again $PARAM_n")
     assert "has changed" in foretell.build(changed).warnings[0].text
@@ -87,17 +87,17 @@ def test_build_predict_verify_and_run_do_not_pass_over_a_change(made: App, tmp_p
         foretell.run(changed, foretell.JobRequest(configuration={"n": 3}))
 
 
-def test_failed_runs_do_not_stand_in_the_way_of_a_correction(tmp_path: Path) -> None:
+def test_failed_runs_do_not_prevent_a_correction(tmp_path: Path) -> None:
     assert foretell.generate(load(tmp_path, "exit 1")).failed == 5
     assert foretell.generate(load(tmp_path, "exit 0"), retry_failed=True).completed == 5
 
 
-def test_both_ways_at_once_are_refused(made: App) -> None:
+def test_both_options_together_are_refused(made: App) -> None:
     with pytest.raises(SpecError, match="one of the two"):
         foretell.generate(made, keep_runs=True, start_over=True)
 
 
-def test_imported_runs_are_of_the_version_that_counts(made: App, tmp_path: Path) -> None:
+def test_imported_runs_have_the_current_version(made: App, tmp_path: Path) -> None:
     foretell.generate(made, start_over=True)
     (tmp_path / "more.csv").write_text("n,seconds\n9,0.1\n")
     store = tmp_path / ".foretell/store.db"
@@ -105,12 +105,12 @@ def test_imported_runs_are_of_the_version_that_counts(made: App, tmp_path: Path)
     assert foretell.list_runs(made).total == 6
 
 
-def test_ids_of_a_first_version_are_as_they_were() -> None:
+def test_ids_of_a_first_version_are_unchanged() -> None:
     assert RunSpec(app="demo", parameters={"n": 1}).id == "85166bbfac4e36a0-0"
     assert RunSpec(app="demo", parameters={"n": 1}, version=1).id != "85166bbfac4e36a0-0"
 
 
-def test_a_store_of_the_version_before_is_taken_as_it_is(made: App, tmp_path: Path) -> None:
+def test_a_store_of_an_older_version_is_used(made: App, tmp_path: Path) -> None:
     """Its runs have no version, its app has a command."""
     engine = sa.create_engine(f"sqlite:///{tmp_path / '.foretell/store.db'}")
     with engine.begin() as connection:

@@ -24,7 +24,7 @@ def _spec(x: float, y: str = "a", *, scale: Scale = Scale.SCALED_DOWN, repetitio
     return RunSpec(app="a", parameters={"x": x, "y": y}, scale=scale, repetition=repetition)
 
 
-def test_every_combination_comes_once(example: App) -> None:
+def test_every_combination_is_included_once(example: App) -> None:
     sweep = build_sweep(example)
     scaled_down = [spec for spec in sweep if spec.scale is Scale.SCALED_DOWN]
     assert len(scaled_down) == 3 * 5 * 2 * 2 * 2
@@ -41,7 +41,7 @@ def test_full_scale_wins_a_shared_configuration() -> None:
     ]  # fmt: skip
 
 
-def test_resources_make_runs_of_their_own() -> None:
+def test_resources_give_separate_runs() -> None:
     resources = ResourceSweep(cores=(1, 2), memory_bytes=(None, 2**30))
     app = App(name="a", command=("run",), scaled_down_resources=resources)
     allocations = {spec.allocation for spec in build_sweep(app)}
@@ -55,7 +55,7 @@ def test_everything_that_fits_is_picked_cheap_first() -> None:
     assert pick_within(specs, [30, 10, 20], budget_s=30, at_once=2) == (specs[1], specs[2], specs[0])
 
 
-def test_the_picked_fill_the_space() -> None:
+def test_picked_runs_fill_the_space() -> None:
     specs = [_spec(2**power, y) for power in range(9) for y in "ab"]
     picked = pick_within(specs, [1.0] * len(specs), budget_s=6, at_once=1)
     assert len(picked) == 6
@@ -69,7 +69,7 @@ def test_repetitions_wait_for_new_configurations() -> None:
     assert {spec.parameters["x"] for spec in picked} == {1, 2, 3}
 
 
-def test_a_third_is_kept_for_full_scale() -> None:
+def test_a_third_is_reserved_for_full_scale() -> None:
     specs = [_spec(x) for x in range(1, 100)] + [_spec(x, scale=Scale.FULL_SCALE) for x in range(100, 130)]
     seconds = [1.0] * 99 + [5.0] * 30
     picked = pick_within(specs, seconds, budget_s=60, at_once=1)
@@ -78,7 +78,7 @@ def test_a_third_is_kept_for_full_scale() -> None:
     assert len(picked) - len(full_scale) == 40
 
 
-def test_one_dear_full_scale_run_may_take_more_than_its_third() -> None:
+def test_one_long_full_scale_run_may_take_more_than_a_third() -> None:
     specs = [_spec(1), _spec(2), _spec(100, scale=Scale.FULL_SCALE)]
     assert pick_within(specs, [2, 3, 9], budget_s=11, at_once=1) == (specs[0], specs[2])
 
@@ -102,7 +102,7 @@ _specs = st.lists(
 
 
 @given(_specs, st.floats(0, 500), st.integers(1, 4))
-def test_what_is_picked_fits_and_was_there(runs: list[tuple[RunSpec, float]], budget_s: float, at_once: int) -> None:
+def test_picked_runs_fit_and_are_candidates(runs: list[tuple[RunSpec, float]], budget_s: float, at_once: int) -> None:
     specs, seconds = [spec for spec, _ in runs], [second for _, second in runs]
     picked = pick_within(specs, seconds, budget_s=budget_s, at_once=at_once)
     cost = {id(spec): second for spec, second in runs}
@@ -125,7 +125,7 @@ def test_both_scales_are_picked_where_both_fit(runs: list[tuple[RunSpec, float]]
         assert picked == set(Scale)
 
 
-def test_the_cheapest_run_of_the_other_scale_finds_room() -> None:
+def test_the_shortest_run_of_the_other_scale_fits() -> None:
     specs = [_spec(0, "a", scale=Scale.SCALED_DOWN), *(_spec(x, "a", scale=Scale.FULL_SCALE) for x in (1, 2))]
     picked = pick_within(specs, [3.0, 0.0, 1.0], budget_s=3.0, at_once=1)
     assert [spec.scale for spec in picked] == [Scale.FULL_SCALE, Scale.SCALED_DOWN]

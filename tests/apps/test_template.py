@@ -52,13 +52,13 @@ def test_a_command_becomes_an_app(directory: Path) -> None:
     assert app.full_scale_resources.cores == (4,)
 
 
-def test_it_is_pleasant_to_read(directory: Path) -> None:
+def test_lines_are_short_and_commented(directory: Path) -> None:
     text = render_template(_COMMAND, name="fcnet", directory=directory)
     assert max(map(len, text.splitlines())) <= 100
     assert not any(line != line.rstrip() for line in text.splitlines())
 
 
-def test_what_is_commented_out_is_right_too(directory: Path) -> None:
+def test_commented_lines_are_valid(directory: Path) -> None:
     text = render_template(["run", "--epochs", "100"], name="a", directory=directory)
     keys = (
         "environment",
@@ -113,7 +113,7 @@ def _init(typed: str, directory: Path) -> App:
         ("run --num-threads 4", ["run", "--num-threads", "{cores}"]),
     ],
 )  # fmt: skip
-def test_commands_as_they_are_typed(directory: Path, typed: str, command: list[str]) -> None:
+def test_typed_commands(directory: Path, typed: str, command: list[str]) -> None:
     app = _init(typed, directory)
     assert list(app.command) == command
     if "{cores}" in "".join(command) or "-N" in command:
@@ -168,7 +168,7 @@ def test_commands_as_they_are_typed(directory: Path, typed: str, command: list[s
         ("xz -T0 notes", "xz -T0 notes", (1, 0, 1), ["-T0", "check resources"]),
     ],
 )  # fmt: skip
-def test_what_a_launcher_starts_is_what_runs_get(
+def test_resources_are_those_of_the_launcher(
     directory: Path, typed: str, command: str, resources: tuple[int, int, int], kept: list[str]
 ) -> None:
     app = _init(typed, directory)
@@ -180,13 +180,13 @@ def test_what_a_launcher_starts_is_what_runs_get(
     assert bool(notes) == bool(kept)
 
 
-def test_what_does_not_follow_resources_is_said_in_the_file(directory: Path) -> None:
+def test_numbers_that_do_not_follow_resources_are_noted_in_the_file(directory: Path) -> None:
     text = render_template(read_command_line("srun -N 2 -n 64 ./a --n 3"), name="a", directory=directory)
     comment = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
-    assert "Note: '-N 2' and '-n 64' stay as they were typed: changing resources does not change" in comment
+    assert "Note: '-N 2' and '-n 64' stay as typed: changing resources does not change" in comment
 
 
-def test_threads_stay_as_many_as_they_were(directory: Path) -> None:
+def test_the_number_of_threads_is_kept(directory: Path) -> None:
     app = _init("OMP_NUM_THREADS=4 mpirun -np 2 ./a", directory)
     assert (app.environment, app.full_scale_resources.cores) == ({"OMP_NUM_THREADS": "4"}, (8,))
     app = _init("OMP_NUM_THREADS=4 ./a --threads 8", directory)
@@ -195,7 +195,7 @@ def test_threads_stay_as_many_as_they_were(directory: Path) -> None:
     assert (app.environment, app.command[2]) == ({"OMP_NUM_THREADS": "1"}, "{cores}")
 
 
-def test_what_is_set_before_a_command_is_its_environment(directory: Path) -> None:
+def test_variables_before_a_command_become_its_environment(directory: Path) -> None:
     for typed in ("OMP_NUM_THREADS=4 MODE='a b' ./app --n 64", "env OMP_NUM_THREADS=4 MODE='a b' ./app --n 64"):
         app = _init(typed, directory)
         assert app.environment == {"OMP_NUM_THREADS": "{cores}", "MODE": "a b"}
@@ -220,13 +220,13 @@ def test_what_is_set_before_a_command_is_its_environment(directory: Path) -> Non
         ("make -j 8 && mpirun -n 2 ./a --n 64", 'make -j "$PARAM_cores" && mpirun -n 2 ./a --n "$PARAM_n"'),
     ],
 )
-def test_what_needs_a_shell_gets_one(directory: Path, typed: str, shell: str) -> None:
+def test_commands_that_need_a_shell(directory: Path, typed: str, shell: str) -> None:
     app = _init(typed, directory)
     assert app.shell == shell
     assert [parameter.full_scale.values[-1] for parameter in app.parameters if parameter.name == "n"] == [64]
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_parts_that_are_left_out_are_noted() -> None:
     notes = read_command_line("time run > out.txt 2>&1 &").notes
     assert [note.split(":")[0] for note in notes] == [
         "left out '&'", "left out '> out.txt'", "left out '2>&1'", "left out 'time'",
@@ -268,7 +268,7 @@ def test_the_name_is_that_of_the_program(typed: str, name: str) -> None:
 
 
 @given(st.text(max_size=40))
-def test_anything_typed_makes_a_file_or_an_error_in_words(tmp_path_factory: pytest.TempPathFactory, typed: str) -> None:
+def test_any_command_gives_a_file_or_a_clear_error(tmp_path_factory: pytest.TempPathFactory, typed: str) -> None:
     directory = tmp_path_factory.getbasetemp()
     try:
         command = read_command_line(typed)
@@ -288,7 +288,7 @@ def test_many_numbers_stay_few_runs(directory: Path) -> None:
     assert len(build_sweep(_read(render_template(command, name="a", directory=directory), directory))) < 200
 
 
-def test_no_command_is_no_app(directory: Path) -> None:
+def test_without_a_command_there_is_no_app(directory: Path) -> None:
     for command in ([], ["run", "a\udc80"]):
         with pytest.raises(SpecError, match="words of text"):
             render_template(command, name="a", directory=directory)
@@ -324,7 +324,7 @@ _words = st.one_of(
 
 
 @given(st.lists(_words, min_size=1, max_size=8), st.text(max_size=10))
-def test_any_command_makes_a_valid_file_that_means_it(
+def test_any_command_gives_a_valid_file_with_the_same_command(
     tmp_path_factory: pytest.TempPathFactory, command: list[str], name: str
 ) -> None:
     directory = tmp_path_factory.getbasetemp() / "any"
@@ -340,14 +340,14 @@ def test_any_command_makes_a_valid_file_that_means_it(
 
 
 def _same(filled: str, word: str, directory: Path) -> bool:
-    """Whether the full-scale run gets the word that was typed, but for the folder and the way of writing a number."""
+    """Return whether the full-scale run gets the typed word, except for the folder and the format of a number."""
     plain = filled.replace(f"{directory}/", "")
     if plain == word.replace("./template", "template"):
         return True
     return float(plain.rpartition("=")[2]) == float(word.rpartition("=")[2])
 
 
-def test_full_scale_is_what_was_typed(directory: Path) -> None:
+def test_full_scale_is_the_typed_command(directory: Path) -> None:
     app = _read(render_template(_COMMAND, name="a", directory=directory), directory)
     last = build_sweep(app)[-1]
     assert last.scale is Scale.FULL_SCALE

@@ -77,13 +77,13 @@ def test_mistakes_have_their_line(find_mistakes: Find, where: str, found: str, e
     assert "; expected " not in f"{mistake.found} {mistake.expected}"
 
 
-def test_memory_is_judged_where_it_is_asked_for(read: Read) -> None:
+def test_conditions_on_memory_apply_if_it_is_requested(read: Read) -> None:
     app = read(_ATTENTION.replace("cores: [1, 2]", "memory: [1GB, 4GB]") + "where: memory_mb >= 2048")
     assert {spec.allocation.memory_bytes for spec in build_sweep(app)} == {2**32}
     assert Where(app).find_broken({"heads": 2}, Allocation()) is None
 
 
-def test_questions_about_them_are_refused_with_the_condition(read: Read) -> None:
+def test_excluded_configurations_are_refused_with_the_condition(read: Read) -> None:
     where = Where(read(_ATTENTION + _WHERE))
     fine: dict[str, Value] = {"heads": 4, "hidden": 64, "algorithm": "naive"}
     where.check([RunSpec(app="attention", parameters=fine)])
@@ -104,7 +104,7 @@ def test_rows_of_a_table_are_named(read: Read) -> None:
     assert [mistake.found.partition(" in ")[2] for mistake in caught.value.mistakes] == ["row 2", "row 4"]
 
 
-def test_a_condition_from_a_store_that_cannot_be_read_is_an_error_in_words(read: Read) -> None:
+def test_an_invalid_condition_from_a_store_is_a_clear_error(read: Read) -> None:
     with pytest.raises(SpecError, match="where"):
         Where(replace(read(_ATTENTION), where=("__import__('os')",)))
 

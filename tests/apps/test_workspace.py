@@ -1,4 +1,4 @@
-"""What Foretell keeps can be kept elsewhere than beside the app file."""
+"""The work folder can be elsewhere than next to the app file."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,7 +16,7 @@ APP = "name: w\ncommand: [echo, '{n}']\nparameters: {n: {values: [1, 2, 3, 4, 5]
 
 @pytest.fixture
 def folder(public_folder: Path) -> Path:
-    """An app in a folder that others may only read."""
+    """An app in a read-only folder."""
     folder = public_folder / "app"
     folder.mkdir(mode=0o755)
     (folder / "foretell.yaml").write_text(APP)
@@ -24,7 +24,7 @@ def folder(public_folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", [[], ["--store", "sqlite://"], ["--dry-run", "--store", "sqlite://"]])
-def test_a_read_only_app_folder_is_told_with_what_to_do(
+def test_a_read_only_app_folder_is_an_error_with_a_remedy(
     foretell: Callable[..., Any], folder: Path, unprivileged: Callable[[], AbstractContextManager[None]], words: Any
 ) -> None:
     # An unprivileged user may not be able to read modules that are still to be imported.
@@ -38,10 +38,10 @@ def test_a_read_only_app_folder_is_told_with_what_to_do(
     assert outcome.code == 1
     (message,) = outcome.err.splitlines()
     assert str(folder) in message
-    assert "in the variable FORETELL_WORK_DIR" in message
+    assert "set FORETELL_WORK_DIR to a folder" in message
 
 
-def test_all_is_kept_where_the_variable_says(foretell: Callable[..., Any], folder: Path) -> None:
+def test_the_variable_moves_all_files(foretell: Callable[..., Any], folder: Path) -> None:
     work = folder.parent / "work"
     for words in (["generate"], ["build"], ["runs", "list"], ["predict", "--set", "n=3"], ["status"]):
         outcome = foretell(*words, folder=folder, environment={"FORETELL_WORK_DIR": str(work)})

@@ -1,4 +1,4 @@
-"""A YAML file as entries that know their place and line, and note every mistake instead of stopping at the first."""
+"""Reads a YAML file as entries with place and line, and collects all mistakes."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _VALID_YAML = "valid YAML, indented by spaces"
 
 
 class _UnreadError(yaml.MarkedYAMLError):
-    """YAML that we refuse to read."""
+    """YAML that is refused."""
 
     def __init__(self, problem: str, mark: Any) -> None:
         super().__init__(problem=problem, problem_mark=mark)
 
 
 class _Loader(yaml.BaseLoader):
-    """Composes plain nodes: an alias could make a small file stand for a huge or endless one."""
+    """Composes nodes without aliases and tags: an alias could make a small file huge or endless."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -40,7 +40,7 @@ class _Loader(yaml.BaseLoader):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One place in the file. Its readers note a mistake and give ``None`` where something else is written."""
+    """One place in the file. Its readers record a mistake and return ``None`` for unexpected content."""
 
     node: yaml.Node
     place: str
@@ -64,7 +64,7 @@ class Entry:
 
     @property
     def children(self) -> "dict[str, Entry]":
-        """Its entries by key, unchecked; empty if it is no mapping."""
+        """Return its entries by key, unchecked; empty if it is not a mapping."""
         pairs = self.node.value if self.is_mapping else ()
         return {
             key.value: Entry(value, f"{self.place}.{key.value}", self.mistakes)
@@ -79,7 +79,7 @@ class Entry:
         )
 
     def read_fields(self, known: Collection[str] | None = None, *, expected: str = "a mapping") -> "dict[str, Entry]":
-        """Its entries by key; empty if it is no mapping."""
+        """Return its entries by key; empty if it is not a mapping."""
         fields: dict[str, Entry] = {}
         if not self.is_mapping:
             self.note(expected)
@@ -100,7 +100,7 @@ class Entry:
         return fields
 
     def read_items(self, *, expected: str = "a list") -> "list[Entry]":
-        """Its entries in order; empty if it is no list or an empty one."""
+        """Return its entries in order; empty if it is not a list or an empty one."""
         if not self.is_list or not self.node.value:
             self.note(expected, found="an empty list" if self.is_list else None)
             return []
@@ -110,10 +110,10 @@ class Entry:
         ]
 
     def read_text(self, *, expected: str = "text") -> str | None:
-        """What is written there, quoted or not."""
+        """Return its text, quoted or not."""
         if not isinstance(self.node, yaml.ScalarNode):
-            hole = self._find_unquoted_hole()
-            self.note(f'quotes around it: "{hole}"' if hole else expected, found=hole)
+            placeholder = self._find_unquoted_placeholder()
+            self.note(f'quotes around it: "{placeholder}"' if placeholder else expected, found=placeholder)
         elif self.is_empty:
             self.note(expected)
         elif not is_plain_text(self.node.value):
@@ -123,7 +123,7 @@ class Entry:
         return None
 
     def read(self, parse: Callable[[str], T], *, expected: str | None = None) -> T | None:
-        """What ``parse`` makes of the text; the message of its ValueError is what was expected."""
+        """Return the result of ``parse``; the message of its ValueError is what was expected."""
         text = self.read_text(expected=expected or "a value")
         if text is None:
             return None
@@ -141,8 +141,8 @@ class Entry:
         text = repr(self.node.value)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
-    def _find_unquoted_hole(self) -> str | None:
-        """``{epochs}`` without quotes is a mapping to YAML."""
+    def _find_unquoted_placeholder(self) -> str | None:
+        """Return a placeholder without quotes: ``{epochs}`` is a mapping to YAML."""
         if self.is_mapping and len(self.node.value) == 1:
             key, value = self.node.value[0]
             if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode) and value.value == "":
@@ -151,10 +151,10 @@ class Entry:
 
 
 def compose_entry(text: str, mistakes: list[Mistake]) -> Entry | None:
-    """The whole file as one entry; ``None`` (and a mistake) if it is empty or no YAML."""
+    """Return the whole file as one entry; ``None`` (and a mistake) if it is empty or not YAML."""
     try:
         node = yaml.compose(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError, OverflowError) as exc:  # PyYAML lets chr()'s errors through
+    except (yaml.YAMLError, ValueError, OverflowError) as exc:  # PyYAML does not translate errors of chr()
         mistakes.append(_translate(exc))
         return None
     except RecursionError:

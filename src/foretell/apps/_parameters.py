@@ -1,4 +1,4 @@
-"""Lists and ranges of values, as an app file writes them for parameters and resources alike."""
+"""Reads lists and ranges of values of parameters and resources."""
 
 import math
 import re
@@ -20,7 +20,7 @@ Bounds = tuple[float, float]
 
 
 def read_values(entry: Entry, parse: Parse) -> tuple[Value, ...]:
-    """The values of a scalar, a list or a range, each once; empty where there is a mistake."""
+    """Return the values of a scalar, a list or a range without duplicates; empty if there is a mistake."""
     if entry.is_mapping:
         return _read_range(entry, parse)
     if not entry.is_list:
@@ -35,7 +35,7 @@ def read_values(entry: Entry, parse: Parse) -> tuple[Value, ...]:
 
 
 def read_domain(entry: Entry, parse: Parse) -> Domain:
-    """As :func:`read_values`, but ``{from, to}`` alone means any number between them."""
+    """Return values as :func:`read_values`, but ``{from, to}`` alone means any number between them."""
     if not entry.is_mapping or {"count", "step"} & set(entry.children):
         return Domain(values=read_values(entry, parse))
     fields = entry.read_fields(_RANGE_KEYS)
@@ -44,7 +44,7 @@ def read_domain(entry: Entry, parse: Parse) -> Domain:
 
 
 def iterate_scalars(entry: Entry) -> Iterator[Entry]:
-    """The entries whose text tells the type: items of a list, bounds of a range, or the scalar itself."""
+    """Yield the entries that determine the type: items of a list, bounds of a range, or the scalar itself."""
     if entry.is_list:
         yield from (Entry(node, entry.place, entry.mistakes) for node in entry.node.value)
     elif entry.is_mapping:
@@ -116,7 +116,7 @@ def _interpolate(low: float, high: float, share: float, *, log: bool) -> float:
 
 
 def _read_spacing(entry: Entry | None, low: float) -> bool | None:
-    """Whether it is on a log scale."""
+    """Return whether the scale is logarithmic."""
     spacing = "linear" if entry is None else entry.read_text(expected="linear or log")
     if spacing == "linear" or entry is None:
         return False
@@ -133,7 +133,7 @@ def _read_spacing(entry: Entry | None, low: float) -> bool | None:
 def _walk(fields: Mapping[str, Entry], bounds: Bounds, parse: Parse) -> tuple[Value, ...]:
     low, high = bounds
     if "spacing" in fields:
-        fields["spacing"].note("count in place of step", found="spacing beside step")
+        fields["spacing"].note("count in place of step", found="both spacing and step")
         return ()
     step = _read_number(fields["step"], parse)
     if step is None:
@@ -161,7 +161,7 @@ _LOWEST = {"cores": 1, "gpus": 0, "nodes": 1}
 
 
 def read_parameters(fields: Mapping[str, Entry]) -> tuple[Parameter, ...]:
-    """Every parameter; one that has a mistake keeps its name and lacks its values."""
+    """Return all parameters; one with a mistake has its name but no values."""
     for name, field in fields.items():
         _check_name(name, field)
     return tuple(_read_parameter(name, field) for name, field in fields.items())
@@ -183,7 +183,7 @@ def _read_parameter(name: str, entry: Entry) -> Parameter:
     if kind is None:
         return Parameter(name=name, type=ParameterType.TEXT)
     if "values" in fields and {"sd", "fs"} & set(fields):
-        entry.note("values for both, or sd and fs", found="values beside sd or fs")
+        entry.note("values for both, or sd and fs", found="values together with sd or fs")
     elif entry.is_mapping and not {"values", "sd", "fs"} & set(fields):
         entry.note("values, or sd and fs", found="a parameter without values to run with")
     parse = partial(parse_as, kind)
@@ -221,7 +221,7 @@ def _find_type(entry: Entry, uses: Iterable[Entry]) -> ParameterType | None:
 
 
 def read_resources(entry: Entry | None) -> tuple[ResourceSweep, ResourceSweep]:
-    """The allocations for the scaled-down and for the full-scale sweep."""
+    """Return the allocations of the scaled-down and the full-scale sweep."""
     fields = {} if entry is None else entry.read_fields(("cores", "memory", "gpus", "nodes"))
     scaled_down: dict[str, tuple[Value, ...]] = {}
     full_scale: dict[str, tuple[Value, ...]] = {}

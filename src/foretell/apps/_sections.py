@@ -1,4 +1,4 @@
-"""Commands, environment and folders of an app file: everything that may have holes."""
+"""Reads runner, phases, formulas, commands, environment and folders of an app file."""
 
 import dataclasses
 import re
@@ -12,7 +12,7 @@ from foretell.apps._values import (
     RESERVED_HOLES,
     RESERVED_NAMES,
     RUN_FOLDER,
-    find_holes,
+    find_placeholders,
     is_on_path,
     names_file,
     render_known,
@@ -37,7 +37,7 @@ _ELSEWHERE = OWN_OPTIONS | {"clusters": "slurm.cluster in the app file"}
 
 
 def read_runner(entry: Entry | None) -> str:
-    """One of the runners."""
+    """Return the name of a runner."""
     if entry is None:
         return RUNNERS[0]
     name = entry.read_text(expected=" or ".join(RUNNERS))
@@ -47,7 +47,7 @@ def read_runner(entry: Entry | None) -> str:
 
 
 def read_submission(entry: Entry | None) -> Submission:
-    """What is said under ``slurm``."""
+    """Return the options under ``slurm``."""
     if entry is None:
         return Submission()
     fields = entry.read_fields(_KEYS, expected="a mapping such as {partition: cpu, account: PAS1234}")
@@ -61,7 +61,7 @@ def read_submission(entry: Entry | None) -> Submission:
 
 
 def _read_word(entry: Entry | None) -> str | None:
-    expected = "a name without blanks"
+    expected = "a name without spaces"
     word = None if entry is None else entry.read_text(expected=expected)
     if entry is not None and word is not None and not _WORD.fullmatch(word):
         entry.note(expected)
@@ -71,13 +71,13 @@ def _read_word(entry: Entry | None) -> str | None:
 def _read_options(entry: Entry) -> dict[str, str]:
     options = {}
     for name, value in entry.read_fields(expected="options of sbatch, such as {qos: long}").items():
-        text = value.read_text(expected="text without blanks; '' for a flag")
+        text = value.read_text(expected="text without spaces; '' for a flag")
         if not _OPTION.fullmatch(name):
             value.note("a long name without dashes before it, as in qos", found=f"the option {name!r}")
         elif meant := find_meant_option(name, _ELSEWHERE):
             value.note(_ELSEWHERE[meant], found=f"the option {describe_option(name, meant)}")
         elif text and not _WORD.fullmatch(text):
-            value.note("text without blanks")
+            value.note("text without spaces")
         options[name] = text or ""
     return options
 
@@ -89,11 +89,11 @@ def _parse_flag(text: str) -> bool:
 
 
 _NUMERIC = frozenset({ParameterType.INTEGER, ParameterType.NUMBER})
-_MACHINE_NUMBERS = ("machine_cores", "machine_mhz", "machine_memory_bytes")  # its benchmark comes in by itself
+_MACHINE_NUMBERS = ("machine_cores", "machine_mhz", "machine_memory_bytes")  # its benchmark is read by default
 
 
 def read_phases(entry: Entry | None, *, parameters: Iterable[Parameter]) -> tuple[Phase, ...]:
-    """Every phase; one that has a mistake keeps its name."""
+    """Return all phases; one with a mistake has its name."""
     fields = {} if entry is None else entry.read_fields(expected="a mapping of names to phases")
     taken = {parameter.name for parameter in parameters} | RESERVED_NAMES
     for name, field in fields.items():
@@ -110,7 +110,7 @@ def _read_phase(name: str, entry: Entry) -> Phase:
     if entry.is_mapping and ("pattern" in fields) == ("file" in fields):
         entry.note("one of the two", found="both pattern and file" if "file" in fields else "neither pattern nor file")
     if "pattern" in fields and "key" in fields:
-        fields["key"].note("key only beside file", found="key beside pattern")
+        fields["key"].note("key only together with file", found="key together with pattern")
     combine = (fields["combine"].read(_parse_combine) if "combine" in fields else None) or Combine.MEAN
     return Phase(
         name=name,
@@ -150,7 +150,7 @@ def _read_pattern(entry: Entry, combine: Combine) -> str | None:
 
 
 def read_estimate(entry: Entry | None, *, phases: Iterable[Phase], parameters: Iterable[Parameter]) -> str | None:
-    """The formula, once all its names are known ones and one of them is a phase."""
+    """Return the formula, if all its names are known and one of them is a phase."""
     text = None if entry is None else entry.read_text(expected="a formula such as startup + epochs * epoch")
     if entry is None or text is None:
         return None
@@ -162,14 +162,14 @@ def read_estimate(entry: Entry | None, *, phases: Iterable[Phase], parameters: I
 
 
 def read_per(entry: Entry | None, *, parameters: Iterable[Parameter]) -> str | None:
-    """The formula that times are in proportion to, once all its names are known ones."""
+    """Return the formula that times are proportional to, if all its names are known."""
     text = None if entry is None else entry.read_text(expected="a formula such as size * steps / cores")
     if entry is None or text is None:
         return None
     known = [*_list_numbers(parameters), *_MACHINE_NUMBERS]
     names = _read_names(entry, text, known=known)
     if names is not None and not names:
-        entry.note(f"at least one of {', '.join(known)}: what is the same for all runs tells nothing")
+        entry.note(f"at least one of {', '.join(known)}, which must differ between runs")
     return text
 
 
@@ -178,7 +178,7 @@ def _list_numbers(parameters: Iterable[Parameter]) -> list[str]:
 
 
 def _read_names(entry: Entry, text: str, *, known: Collection[str]) -> frozenset[str] | None:
-    """The names in a formula; nothing if it is none, or one of them is unknown, which is then noted."""
+    """Return the names in a formula; nothing, with a mistake, if it is invalid or a name is unknown."""
     try:
         names = Formula.parse(text).names
     except ExpressionError as exc:
@@ -196,7 +196,7 @@ _BARE_HOLE = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandReader:
-    """Reads words with holes and keeps the names it met in them."""
+    """Reads arguments with placeholders and collects the names in them."""
 
     parameters: tuple[Parameter, ...]
     has_memory: bool
@@ -204,12 +204,12 @@ class CommandReader:
     used: set[str] = dataclasses.field(default_factory=set)
 
     def read_words(self, entry: Entry) -> tuple[str, ...]:
-        """A command as a list of words; empty where there is a mistake."""
+        """Return a command as a list of arguments; empty if there is a mistake."""
         items = entry.read_items(expected='a list of words, such as [python, "{app_dir}/train.py"]')
         return tuple(self.read_word(item) for item in items)
 
     def read_steps(self, entry: Entry) -> tuple[tuple[str, ...], ...]:
-        """Several commands; an empty list is none."""
+        """Return several commands; none for an empty list."""
         if entry.is_list and not entry.node.value:
             return ()
         items = entry.read_items(expected="a list of commands, such as [[mkdir, -p, data]]")
@@ -220,17 +220,17 @@ class CommandReader:
         if word is None:
             return ""
         try:
-            holes = find_holes(word)
+            placeholders = find_placeholders(word)
         except ValueError as exc:
             entry.note("{{ or }} for a literal brace", found=str(exc))
             return ""
-        for hole in holes:
-            self._check_hole(entry, hole)
-        self.used.update(holes)
+        for placeholder in placeholders:
+            self._check_placeholder(entry, placeholder)
+        self.used.update(placeholders)
         return word
 
     def read_environment(self, entry: Entry) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Variables with their words, and the names without one: those are passed on as they are."""
+        """Return variables with their values, and the names without one, which are inherited."""
         environment, inherited = {}, []
         for name, value in entry.read_fields(expected="a mapping of names to text").items():
             if not IDENTIFIER.fullmatch(name):
@@ -251,13 +251,13 @@ class CommandReader:
 
     def read_shell(self, entry: Entry) -> str | None:
         text = entry.read_text(expected="a shell command")
-        for hole in dict.fromkeys(_BARE_HOLE.findall(text or "")):
-            if hole in self._holes():
-                entry.note(f'"$PARAM_{hole}": a shell command has no holes', found=f"{{{hole}}}")
+        for placeholder in dict.fromkeys(_BARE_HOLE.findall(text or "")):
+            if placeholder in self._placeholders():
+                entry.note(f'"$PARAM_{placeholder}": a shell command has no placeholders', found=f"{{{placeholder}}}")
         return text
 
     def check_files(self, entry: Entry) -> None:
-        """Note the words that name a file beside the app file, though the command starts in another folder."""
+        """Report arguments that name a file next to the app file, if the command starts in another folder."""
         for number, node in enumerate(entry.node.value if entry.is_list else ()):
             word = Entry(node, f"{entry.place}, item {number + 1}", entry.mistakes)
             if not isinstance(node.value, str) or (number == 0 and is_on_path(node.value)):
@@ -265,11 +265,11 @@ class CommandReader:
             for prefix, path, written in self._possible_paths(node.value):
                 if names_file(path, self.directory):
                     expected = f'"{prefix}{{app_dir}}/{written}", or "{prefix}{{run_dir}}/{written}" for the run\'s own'
-                    word.note(expected, found=f"{path!r}, a file beside the app file, while runs start in {RUN_FOLDER}")
+                    word.note(expected, found=f"{path!r}, a file next to the app file, but runs start in {RUN_FOLDER}")
                     break
 
     def _possible_paths(self, word: str) -> Iterator[tuple[str, str, str]]:
-        """(option, path, the path as written), for the word and for what follows its ``=``."""
+        """Yield (option, path, the path as written) for the argument and for the part after its ``=``."""
         option, equals, value = word.partition("=")
         candidates = [("", word)] + ([(option + equals, value)] if equals and option.startswith("-") else [])
         for prefix, written in candidates:
@@ -279,12 +279,12 @@ class CommandReader:
                     values = (*parameter.scaled_down.values, *parameter.full_scale.values)
                     yield from ((prefix, str(value), written) for value in values)
 
-    def _holes(self) -> list[str]:
+    def _placeholders(self) -> list[str]:
         return [*(parameter.name for parameter in self.parameters), *RESERVED_HOLES]
 
-    def _check_hole(self, entry: Entry, hole: str) -> None:
-        if hole not in self._holes():
-            expected = f"{render_known(hole, self._holes())} (a literal brace is written twice)"
-            entry.note(expected, found=f"{{{hole}}}, which names nothing")
-        elif hole == "memory_mb" and not self.has_memory:
+    def _check_placeholder(self, entry: Entry, placeholder: str) -> None:
+        if placeholder not in self._placeholders():
+            expected = f"{render_known(placeholder, self._placeholders())} (a literal brace is written twice)"
+            entry.note(expected, found=f"{{{placeholder}}}, which names nothing")
+        elif placeholder == "memory_mb" and not self.has_memory:
             entry.note("a size under resources.memory to fill it", found="{memory_mb}")

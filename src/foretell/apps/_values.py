@@ -1,4 +1,4 @@
-"""Values of parameters to and from text: the same rules in an app file, after ``--set`` and in a CSV cell."""
+"""Parses and renders values of parameters: the same rules in an app file, for ``--set`` and in a CSV cell."""
 
 import difflib
 import math
@@ -16,42 +16,42 @@ RESERVED_NAMES = frozenset({*RESERVED_HOLES, *RESOURCES})
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
-def find_holes(word: str) -> list[str]:
-    """The names in a word's holes, in order.
+def find_placeholders(word: str) -> list[str]:
+    """Return the names in the placeholders of a text, in order.
 
     Raises:
         ValueError: if a brace stands alone.
     """
-    holes = []
+    placeholders = []
     for token in _TOKEN.finditer(word):
         if token.group() in "{}":
             raise ValueError(f"a lone {token.group()!r} in {word!r}")
         if token.group(1) is not None:
-            holes.append(token.group(1))
-    return holes
+            placeholders.append(token.group(1))
+    return placeholders
 
 
-def fill_holes(word: str, values: Mapping[str, str]) -> str:
-    """The word with its holes filled and its doubled braces single.
+def fill_placeholders(word: str, values: Mapping[str, str]) -> str:
+    """Return the text with its placeholders filled and doubled braces replaced by single ones.
 
     Raises:
-        KeyError: if a hole names nothing.
+        KeyError: if a placeholder names nothing.
     """
     return _TOKEN.sub(lambda token: token.group()[0] if token.group(1) is None else values[token.group(1)], word)
 
 
 def escape_braces(word: str) -> str:
-    """The word as it must be written to mean itself."""
+    """Return the text with its braces doubled."""
     return word.replace("{", "{{").replace("}", "}}")
 
 
 def is_on_path(word: str) -> bool:
-    """Whether a word is the name of a program of this machine, not the path of one."""
+    """Return whether a word is the name of a program on PATH, not the path of one."""
     return "/" not in word and shutil.which(word) is not None
 
 
 def names_file(word: str, directory: Path) -> bool:
-    """Whether a relative word names a file, seen from that folder."""
+    """Return whether a relative path names a file below that folder."""
     if not word or Path(word).is_absolute():
         return False
     try:
@@ -75,7 +75,7 @@ _EXPECTED = {
 
 
 def parse_as(kind: ParameterType, text: str) -> Value:
-    """The value a text stands for.
+    """Return the value of a text.
 
     Raises:
         ValueError: if it is none of that type; the message says what was expected.
@@ -99,7 +99,7 @@ def _parse_integer(text: str) -> int | None:
 def _parse_number(text: str) -> float | None:
     stripped = text.strip()
     number = float(stripped) if _DECIMAL.fullmatch(stripped) else math.nan
-    return number + 0.0 if math.isfinite(number) else None  # + 0.0: there is one zero
+    return number + 0.0 if math.isfinite(number) else None  # + 0.0: no negative zero
 
 
 def _parse_boolean(text: str) -> bool | None:
@@ -119,7 +119,7 @@ _PARSERS = {
 
 
 def parse_count(text: str, *, lowest: int, highest: int) -> int:
-    """An integer between two bounds, both included.
+    """Return an integer between two bounds, both included.
 
     Raises:
         ValueError: if it is none; the message says what was expected.
@@ -131,7 +131,7 @@ def parse_count(text: str, *, lowest: int, highest: int) -> int:
 
 
 def guess_type(text: str) -> ParameterType:
-    """The type of an unquoted text; ``007`` and ``no`` stay text, so that no value changes on its way."""
+    """Return the type of an unquoted text; ``007`` and ``no`` stay text, so that no value changes."""
     if _PADDED.fullmatch(text):
         return ParameterType.TEXT
     if _WHOLE.fullmatch(text):
@@ -142,7 +142,7 @@ def guess_type(text: str) -> ParameterType:
 
 
 def render_value(value: Value) -> str:
-    """The word a command gets: ``true``, ``64`` (also for 64.0), ``1e-05``, or the text itself."""
+    """Return the argument of a command: ``true``, ``64`` (also for 64.0), ``1e-05``, or the text itself."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -152,19 +152,19 @@ def render_value(value: Value) -> str:
 
 
 def is_plain_text(text: str) -> bool:
-    """Whether it can be an argument of a process: no NUL, nothing that UTF-8 cannot hold."""
+    """Return whether it can be an argument of a process: no NUL, nothing that UTF-8 cannot encode."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def render_known(name: str, known: Iterable[str]) -> str:
-    """What to write instead of an unknown name: one of the known, and which is nearest."""
+    """Return what to write instead of an unknown name: the known names, and the most similar one."""
     names = [str(name) for name in dict.fromkeys(known)]  # an enumeration's repr is not its name
     if not names:
-        return "none: there is nothing to name"
+        return "none: there are no names"
     near = find_near(name, names)
     return f"one of {', '.join(names)}{'' if near is None else f'; did you mean {near!r}?'}"
 
 
 def find_near(name: str, known: Iterable[str]) -> str | None:
-    """The known name that an unknown one is most like, if it is like any."""
+    """Return the most similar known name, if one is similar."""
     return next(iter(difflib.get_close_matches(name, known, n=1)), None)

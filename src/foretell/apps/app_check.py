@@ -1,4 +1,4 @@
-"""What an app file amounts to: how many runs, which of them this machine cannot make, whether its program is here."""
+"""Checks an app file: how many runs, which of them this machine cannot make, whether its program is installed."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from foretell.schedulers.local import LocalRunner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppCheck:
-    """The runs of an app file without mistakes.
+    """The runs of a valid app file.
 
     ``excluded`` ones do not meet its ``where``. ``impossible_here`` counts runs that this machine cannot make, by the
     reason; it is empty for an app whose runs are made elsewhere. ``warning`` is about its program.

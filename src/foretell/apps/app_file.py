@@ -1,4 +1,4 @@
-"""An app file → App, with every mistake in it at once."""
+"""Reads an app file and reports all of its mistakes together."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def load_app(path: str | Path) -> App:
-    """The app that a file describes.
+    """Return the app that a file describes.
 
     Raises:
         NotFoundError: if there is no such file.
@@ -44,7 +44,7 @@ def load_app(path: str | Path) -> App:
 
 
 def parse_app(text: str, *, source: str, directory: Path) -> App:
-    """The app that a text describes; ``directory`` is where ``{app_dir}`` points.
+    """Return the app that a text describes; ``directory`` is the value of ``{app_dir}``.
 
     Raises:
         SpecError: with every mistake in it.
@@ -153,7 +153,7 @@ def _check_command(root: Entry, fields: Mapping[str, Entry]) -> None:
 def _check_unused(parameters: Mapping[str, Entry], used: Collection[str]) -> None:
     for name, entry in parameters.items():
         if name not in used:
-            entry.note(f'"{{{name}}}" in command, environment or setup', found="a parameter that is in no hole")
+            entry.note(f'"{{{name}}}" in command, environment or setup', found="a parameter without a placeholder")
 
 
 def _check_files(fields: Mapping[str, Entry], reader: CommandReader) -> None:

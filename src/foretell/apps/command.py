@@ -1,28 +1,28 @@
-"""App + configuration → what can be started."""
+"""Builds the command, environment and folder of a run from an app and a configuration."""
 
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from foretell.apps._values import fill_holes, find_holes, parse_as, render_known, render_value
+from foretell.apps._values import fill_placeholders, find_placeholders, parse_as, render_known, render_value
 from foretell.core.app import App, Parameter, Value
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.run import Allocation, Launch, RunSpec
 
 
 def build_launch(app: App, spec: RunSpec, *, run_directory: Path) -> Launch:
-    """The run made ready to start. Its environment is what the app adds: its own, and a PARAM_name for every hole.
+    """Return the launch of a run. Its environment is that of the app, and a PARAM_name for every placeholder.
 
     Raises:
-        SpecError: if the app has no command, or a hole has no value.
+        SpecError: if the app has no command, or a placeholder has no value.
     """
-    values = _hole_values(app, spec, run_directory)
+    values = _build_values(app, spec, run_directory)
     try:
         return Launch(
             argv=_fill_words(app.command, values) if app.shell is None else ("bash", "-c", app.shell),
             environment=_build_environment(app, values),
             inherited=app.inherited,
-            working_directory=fill_holes(app.working_directory, values),
+            working_directory=fill_placeholders(app.working_directory, values),
             run_directory=values["run_dir"],
             setup=tuple(_fill_words(words, values) for words in app.setup),
             cleanup=tuple(_fill_words(words, values) for words in app.cleanup),
@@ -30,15 +30,15 @@ def build_launch(app: App, spec: RunSpec, *, run_directory: Path) -> Launch:
             log_limit_bytes=app.log_limit_bytes,
         )
     except KeyError as exc:
-        hole = exc.args[0]
-        expected = "memory in the allocation" if hole == "memory_mb" else render_known(hole, values)
+        placeholder = exc.args[0]
+        expected = "memory in the allocation" if placeholder == "memory_mb" else render_known(placeholder, values)
         raise SpecError(
-            app.name, [Mistake(place="command", found=f"{{{hole}}} without a value", expected=expected)]
+            app.name, [Mistake(place="command", found=f"{{{placeholder}}} without a value", expected=expected)]
         ) from None
 
 
 def build_followed_launch(app: App, spec: RunSpec, *, run_directory: Path) -> Launch:
-    """What is needed of a run that was started before: its folder and its limits, and no command."""
+    """Return what is needed of a run that was started before: its folder and its limits, without a command."""
     return Launch(
         argv=(),
         run_directory=str(run_directory.absolute()),
@@ -47,7 +47,7 @@ def build_followed_launch(app: App, spec: RunSpec, *, run_directory: Path) -> La
     )
 
 
-def _hole_values(app: App, spec: RunSpec, run_directory: Path) -> dict[str, str]:
+def _build_values(app: App, spec: RunSpec, run_directory: Path) -> dict[str, str]:
     if not app.command and app.shell is None:
         expected = "an app file with a command; 'foretell init' writes one"
         raise SpecError(app.name, [Mistake(place="command", found="none: its runs were imported", expected=expected)])
@@ -61,11 +61,11 @@ def _hole_values(app: App, spec: RunSpec, run_directory: Path) -> dict[str, str]
 
 
 def _fill_words(words: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(fill_holes(word, values) for word in words)
+    return tuple(fill_placeholders(word, values) for word in words)
 
 
 def _build_environment(app: App, values: Mapping[str, str]) -> dict[str, str]:
-    own = {name: fill_holes(word, values) for name, word in app.environment.items()}
+    own = {name: fill_placeholders(word, values) for name, word in app.environment.items()}
     return own | {f"PARAM_{name}": value for name, value in values.items()}
 
 
@@ -75,7 +75,7 @@ def _find_time_limit(app: App, allocation: Allocation) -> float | None:
 
 
 def parse_value(parameter: Parameter, text: str) -> Value:
-    """The value that a text stands for, by the parameter's type.
+    """Return the value of a text, by the parameter's type.
 
     Raises:
         SpecError: if it is none of that type.
@@ -88,7 +88,7 @@ def parse_value(parameter: Parameter, text: str) -> Value:
 
 
 def build_spec(app: App, settings: Mapping[str, str | Value], *, allocation: Allocation) -> RunSpec:
-    """The full-scale run of that configuration; a parameter that has only one full-scale value need not be given.
+    """Return the full-scale run of a configuration; a parameter with only one full-scale value may be omitted.
 
     Raises:
         SpecError: with every unknown name, missing name and unfit value.
@@ -118,15 +118,15 @@ def build_spec(app: App, settings: Mapping[str, str | Value], *, allocation: All
 
 
 def find_program_problem(app: App) -> str | None:
-    """Why the app's program cannot be started on this machine; ``None`` if it can, or if that depends on the run."""
+    """Return why the app's program cannot be started here; ``None`` if it can, or if that depends on the run."""
     if not app.command and app.shell is None:
         return None
     word = app.command[0] if app.shell is None else "bash"
-    if set(find_holes(word)) - {"app_dir"}:
+    if set(find_placeholders(word)) - {"app_dir"}:
         return None
-    program = fill_holes(word, {"app_dir": str(Path(app.directory).absolute())})
+    program = fill_placeholders(word, {"app_dir": str(Path(app.directory).absolute())})
     if shutil.which(program):
         return None
     if Path(program).is_file():
         return f"the program {program!r} is not executable; run 'chmod +x' on it, or start it by its interpreter"
-    return f"the program {program!r} is not found here; install it, or load its module before running"
+    return f"the program {program!r} was not found; install it, or load its module before running"

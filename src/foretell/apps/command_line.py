@@ -1,4 +1,4 @@
-"""A command as it is typed at a terminal → its words, what is set before it, and whether it needs a shell."""
+"""Splits a command, as typed at a terminal, into arguments, variables set for it, and parts that need a shell."""
 
 import re
 import shlex
@@ -20,13 +20,13 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PREFIXES = {"time": "runs are timed anyway", "nohup": "runs do not depend on the terminal"}
 _PREFIX = re.compile(rf"(?:(?:/usr(?:/local)?)?/bin/)?({'|'.join(_PREFIXES)})")
 _TIME_VALUES = frozenset({"-f", "--format", "-o", "--output"})  # options of GNU time with a value
-_SHELL_WORDS = frozenset({"exec", "export", "then", "do", "else", "!", "{"})  # with a command after them
+_SHELL_WORDS = frozenset({"exec", "export", "then", "do", "else", "!", "{"})  # followed by a command
 _KEPT = "what a run prints is kept in its stdout.log and stderr.log"
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A part of what was typed: its source, and for a word what the shell makes of it."""
+    """A part of a typed command: its source, and for an argument its value after the shell's quoting."""
 
     kind: str
     source: str
@@ -37,7 +37,7 @@ class Token:
 
     @property
     def needs_shell(self) -> bool:
-        """Whether only a shell can do what it says; output to a file it can do without."""
+        """Whether it needs a shell; redirected output does not."""
         if self.kind == "word":
             return bool(re.search(r"[$`]", _WITHOUT_QUOTES.sub("", self.source)))
         return self.kind == "operator" or (self.kind == "redirection" and "<" in self.source)
@@ -45,7 +45,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLine:
-    """What was typed. ``notes`` say what of it was left out, and why.
+    """A typed command. ``notes`` say what was left out, and why.
 
     ``words`` are a command that can be started as it is; where they cannot (pipes, ``&&``, ``$HOME``, input from a
     file), ``shell`` has all its tokens for a shell to read.
@@ -58,7 +58,7 @@ class CommandLine:
 
 
 def read_command_line(text: str) -> CommandLine:
-    """What a typed command consists of.
+    """Return the parts of a typed command.
 
     Raises:
         ValueError: if a quote or a redirection has no end; the message says which.
@@ -87,7 +87,7 @@ def read_command_line(text: str) -> CommandLine:
 
 
 def count_prefix_words(words: Sequence[str]) -> int:
-    """How many words stand before a command that a shell starts: variables set for it, ``time -p``, ``exec``."""
+    """Return how many words precede a command in a shell: variables set for it, ``time -p``, ``exec``."""
     at = 0
     while at < len(words):
         skipped = _count_left_out(words[at:]) or int(
@@ -100,7 +100,7 @@ def count_prefix_words(words: Sequence[str]) -> int:
 
 
 def _count_left_out(words: Sequence[str]) -> int:
-    """How many words at the start are ``nohup``, or ``time`` with its options."""
+    """Return how many words at the start are ``nohup``, or ``time`` with its options."""
     prefix = _PREFIX.fullmatch(words[0])
     if prefix is None:
         return 0
@@ -121,7 +121,7 @@ def _tokenize(text: str) -> Iterator[Token]:
 
 
 def _drop_redirections(tokens: list[Token], notes: list[str]) -> Iterator[str]:
-    waiting = ""  # a redirection whose file comes next
+    waiting = ""  # a redirection whose file follows
     for token in tokens:
         if token.kind == "redirection":
             if "&" in token.source.lstrip("&"):

@@ -1,4 +1,4 @@
-"""The numbers in a command → what each run gets, which of them follow it, and which stay as they were typed."""
+"""Reads the resources of a typed command from its numbers, and which of them can follow ``resources``."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,25 +20,25 @@ _RESOURCE_OF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResources:
-    """What a command uses: cores and GPUs of each node, and nodes.
+    """The resources of a command: cores and GPUs of each node, and nodes.
 
-    ``counts`` are the numbers in it by their places: a position among its words (in a shell, among its tokens), or the
-    name of a variable. ``holes`` name the resource that the number at a place always equals. ``programs`` are the
-    places of what is run, ``launching`` those of the words before it. ``notes`` say what does not follow resources.
+    ``counts`` are the numbers in it by place: an index among its words (in a shell, among its tokens), or the name of a
+    variable. ``placeholders`` name the resource that the number at a place always equals. ``programs`` are the places
+    of programs, ``launching`` those of the words before them. ``notes`` say what does not follow resources.
     """
 
     cores: int = 1
     gpus: int = 0
     nodes: int = 1
     counts: Mapping[Place, Count] = field(default_factory=dict)
-    holes: Mapping[Place, str] = field(default_factory=dict)
+    placeholders: Mapping[Place, str] = field(default_factory=dict)
     programs: tuple[int, ...] = ()
     launching: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
 
 
 def read_resources(command: CommandLine) -> CommandResources:
-    """What a command uses; where it is several, for a shell, what the largest of them does."""
+    """Return the resources of a command; of several commands for a shell, those of the largest."""
     parts = [list(enumerate(command.words))] if command.words else list(_split(command.shell))
     variables = [
         count for name, value in command.environment.items() if (count := read_assignment(f"{name}={value}", name))
@@ -48,12 +48,12 @@ def read_resources(command: CommandLine) -> CommandResources:
         usage, assigned = _read_part(part, variables)
         usages.append(usage)
         if part[0][1] == _EXPORT:
-            variables += assigned  # of what comes after it
+            variables += assigned  # of the command after it
     return _combine(usages)
 
 
 def list_files(tokens: Sequence[Token]) -> frozenset[int]:
-    """The places of words that name a file to read from or write to."""
+    """Return the indices of words that name a file to read or write."""
     places, waiting = set(), False
     for place, token in enumerate(tokens):
         if token.kind == "redirection":
@@ -65,7 +65,7 @@ def list_files(tokens: Sequence[Token]) -> frozenset[int]:
 
 
 def _split(tokens: Sequence[Token]) -> Iterator[list[tuple[int, str]]]:
-    """The commands that a shell starts, each as words with their places."""
+    """Return the commands that a shell starts, each as words with their indices."""
     files = list_files(tokens)
     part: list[tuple[int, str]] = []
     for place, token in enumerate(tokens):
@@ -79,7 +79,7 @@ def _split(tokens: Sequence[Token]) -> Iterator[list[tuple[int, str]]]:
 
 
 def _read_part(part: Sequence[tuple[int, str]], variables: Sequence[Count]) -> tuple[CommandResources, list[Count]]:
-    """What one command uses, and the variables set before it."""
+    """Return the resources of one command, and the variables set for it."""
     places, words = zip(*part, strict=True)
     start = count_prefix_words(words)
     program = start + find_program(words[start:])
@@ -94,19 +94,21 @@ def _find_usage(counts: Sequence[Count]) -> CommandResources:
     layout = _Layout.of(counts)
     for_gpus = {count.place for count in counts if layout.starts_for_gpus(count)}
     layout = _Layout.of([count for count in counts if count.place not in for_gpus])
-    found = {count.place: _GPUS if count.place in for_gpus else layout.find_hole(count.counted) for count in counts}
+    found = {
+        count.place: _GPUS if count.place in for_gpus else layout.find_placeholder(count.counted) for count in counts
+    }
     return CommandResources(
         cores=layout.cores,
         gpus=layout.gpus,
         nodes=layout.nodes,
         counts={count.place: count for count in counts},
-        holes={place: hole for place, hole in found.items() if hole is not None},
+        placeholders={place: placeholder for place, placeholder in found.items() if placeholder is not None},
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """How a command is laid out: ``tasks`` on each of the ``nodes``, ``inner`` cores for each, by what was ``said``.
+    """The layout of a command: ``tasks`` on each of the ``nodes``, ``inner`` cores for each, by what was ``said``.
 
     A number may follow a resource only where every other factor of what it counts stays 1.
     """
@@ -146,8 +148,8 @@ class _Layout:
         on_one_node = count.counted is Counted.PROCESSES or self.nodes == 1
         return count.may_use_gpus and on_one_node and 0 < self.gpus == count.number
 
-    def find_hole(self, counted: Counted) -> str | None:
-        """The resource that a number of this kind always equals, if there is one."""
+    def find_placeholder(self, counted: Counted) -> str | None:
+        """Return the resource that a number of this kind always equals, if there is one."""
         return _HOLES[counted](self)
 
     def _find_nodes(self) -> str | None:
@@ -204,43 +206,45 @@ _HOLES: Mapping[Counted, Callable[[_Layout], str | None]] = {
 
 
 def _combine(usages: Sequence[CommandResources]) -> CommandResources:
-    """The largest of several commands; a number follows a resource only where that has the same value."""
+    """Return the largest of several commands; a number follows a resource only if it has the same value."""
     largest = {name: max((getattr(usage, name) for usage in usages), default=0) for name in (_CORES, _GPUS, _NODES)}
     counts = {place: count for usage in usages for place, count in usage.counts.items()}
-    holes = {}
+    placeholders = {}
     for place, count in counts.items():
-        named = {usage.holes.get(place) for usage in usages if place in usage.counts}
-        hole = named.pop()
-        if hole is not None and not named and count.number == largest[hole]:
-            holes[place] = hole
+        named = {usage.placeholders.get(place) for usage in usages if place in usage.counts}
+        placeholder = named.pop()
+        if placeholder is not None and not named and count.number == largest[placeholder]:
+            placeholders[place] = placeholder
     return CommandResources(
         cores=max(1, largest[_CORES]),
         gpus=largest[_GPUS],
         nodes=max(1, largest[_NODES]),
         counts=counts,
-        holes=holes,
+        placeholders=placeholders,
         programs=tuple(place for usage in usages for place in usage.programs),
         launching=frozenset().union(*(usage.launching for usage in usages)),
-        notes=tuple(_list_notes(list(counts.values()), holes, gpus=largest[_GPUS])),
+        notes=tuple(_list_notes(list(counts.values()), placeholders, gpus=largest[_GPUS])),
     )
 
 
-def _list_notes(counts: Sequence[Count], holes: Mapping[Place, str], *, gpus: int) -> Iterator[str]:
-    kept = [count for count in counts if count.number and count.place not in holes and _matters(count, holes)]
+def _list_notes(counts: Sequence[Count], placeholders: Mapping[Place, str], *, gpus: int) -> Iterator[str]:
+    kept = [
+        count for count in counts if count.number and count.place not in placeholders and _matters(count, placeholders)
+    ]
     if kept:
-        stay = "stays as it was typed" if len(kept) == 1 else "stay as they were typed"
+        stay = "stays as typed" if len(kept) == 1 else "stay as typed"
         yield f"{_list_texts(kept)} {stay}: changing resources does not change this part of the command"
     unread = [count for count in counts if count.number is None]
     if unread:
-        yield f"what runs get was not read from {_list_texts(unread)}: check resources"
+        yield f"resources could not be read from {_list_texts(unread)}: check resources"
     on_gpus = [count for count in counts if count.may_use_gpus and count.number]
     if on_gpus and not gpus:
         yield f"{_list_texts(on_gpus)} counts as a core for each process; if each uses a GPU, set gpus in resources"
 
 
-def _matters(count: Count, holes: Mapping[Place, str]) -> bool:
-    """Whether it should be said that a number does not follow; a 1 that leaves its resource to another need not."""
-    return count.number != 1 or _RESOURCE_OF.get(count.counted, _CORES) not in holes.values()
+def _matters(count: Count, placeholders: Mapping[Place, str]) -> bool:
+    """Return whether to report that a number does not follow a resource; a 1 next to another number is not reported."""
+    return count.number != 1 or _RESOURCE_OF.get(count.counted, _CORES) not in placeholders.values()
 
 
 def _list_texts(counts: Sequence[Count]) -> str:

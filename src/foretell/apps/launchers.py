@@ -1,4 +1,4 @@
-"""Programs that start programs (``srun``, ``mpirun``, ``torchrun``), and every option that counts what a run uses."""
+"""Programs that start programs (``srun``, ``mpirun``, ``torchrun``), and options that count the resources of a run."""
 
 import enum
 import re
@@ -21,7 +21,7 @@ class Counted(enum.Enum):
     TASKS = enum.auto()  # on all nodes together
     TASKS_PER_NODE = enum.auto()
     CPUS_PER_TASK = enum.auto()
-    PROCESSES = enum.auto()  # that one task starts, on its node
+    PROCESSES = enum.auto()  # that one task starts on its node
     THREADS = enum.auto()  # of one process
     GPUS = enum.auto()  # on all nodes together
     GPUS_PER_NODE = enum.auto()
@@ -150,7 +150,7 @@ LAUNCHERS: Mapping[str, Launcher] = {
     "env": Launcher(values=_set("-u --unset -C --chdir"), flags=_set("-i --ignore-environment")),
 }
 
-# Options of programs that start no other one. Short ones mean something else elsewhere.
+# Options of programs that start no other one. Short ones mean something else in other programs.
 PROGRAMS: Mapping[str, Mapping[str, Counted]] = {
     **dict.fromkeys(("make", "gmake", "ninja", "ctest", "parallel"), _table(processes="-j --jobs --parallel")),
     "cmake": _table(processes="-j --parallel"),
@@ -163,7 +163,7 @@ PROGRAMS: Mapping[str, Mapping[str, Counted]] = {
     **dict.fromkeys(("gmx", "gmx_mpi"), _table(threads="-nt -ntomp", processes="-ntmpi")),
 }
 
-# Names of options that mean the same in every program, whatever stands before and between their words.
+# Names of options with the same meaning in every program, with any prefix and separators.
 _ANY_PROGRAM = _table(
     threads="cores ncores num_cores cpus ncpus num_cpus threads nthreads n_threads num_threads",
     processes="parallel n_jobs nproc np",
@@ -174,7 +174,7 @@ _ANY_PROGRAM = _table(
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _LONG = re.compile(r"(--?[A-Za-z@][A-Za-z0-9_.-]*)=(.*)", re.DOTALL)
 _ATTACHED = re.compile(r"(-[A-Za-z@])([0-9]+)")
-_COUNT = re.compile(r"((?:[A-Za-z][A-Za-z0-9_.-]*:)*)([1-9][0-9]{0,3})")  # gpu:a100:2 is one, too
+_COUNT = re.compile(r"((?:[A-Za-z][A-Za-z0-9_.-]*:)*)([1-9][0-9]{0,3})")  # also gpu:a100:2
 _MODULE = "-m"
 _SEPARATOR = "--"
 _OTHER_DEVICES = "--gres"  # of which GPUs are one kind
@@ -182,7 +182,7 @@ _OTHER_DEVICES = "--gres"  # of which GPUs are one kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """A number in a command, ``text`` in the word at ``place``; ``before`` it that word may hold more.
+    """A number in a command, ``text`` in the argument at ``place`` after the part ``before`` it.
 
     ``place`` is a position, or the name of a variable. ``number`` is ``None`` where it cannot be read.
     """
@@ -196,12 +196,12 @@ class Count:
 
 
 def find_program(words: Sequence[str]) -> int:
-    """Where the program is that all launchers together start; at the end if there is none."""
+    """Return the index of the program that all launchers together start; the end if there is none."""
     return _list_launchers(words)[1]
 
 
 def read_counts(words: Sequence[str]) -> list[Count]:
-    """Every number of nodes, tasks, cores, threads or GPUs in the words of a command, in order."""
+    """Return every number of nodes, tasks, cores, threads or GPUs in the arguments of a command, in order."""
     launchers, program = _list_launchers(words)
     counts = [count for launcher, start, end in launchers for count in _read_launcher(launcher, words, start, end)]
     name = Path(words[program]).name if program < len(words) else ""
@@ -209,7 +209,7 @@ def read_counts(words: Sequence[str]) -> list[Count]:
 
 
 def read_assignment(word: str, place: int | str) -> Count | None:
-    """The number of threads in a word such as ``OMP_NUM_THREADS=4``."""
+    """Return the number of threads in an assignment such as ``OMP_NUM_THREADS=4``."""
     assignment = _ASSIGNMENT.fullmatch(word)
     if assignment is None or assignment[1] not in THREAD_VARIABLES:
         return None
@@ -218,7 +218,7 @@ def read_assignment(word: str, place: int | str) -> Count | None:
 
 
 def _list_launchers(words: Sequence[str]) -> tuple[list[tuple[Launcher, int, int]], int]:
-    """Each launcher with where its own words start and end, and where what the last one starts is."""
+    """Return each launcher with the start and end of its own arguments, and the start of the program."""
     launchers: list[tuple[Launcher, int, int]] = []
     at = 0
     while found := _match_launcher(words, at):
@@ -240,7 +240,7 @@ def _match_launcher(words: Sequence[str], at: int) -> tuple[Launcher, int] | Non
 
 
 def _find_end(launcher: Launcher, words: Sequence[str], start: int) -> int:
-    """Where a launcher's own words end."""
+    """Return the end of a launcher's own arguments."""
     at, operands = start, launcher.operands
     while at < len(words):
         word = words[at]
@@ -298,13 +298,13 @@ def _read_program(options: Mapping[str, Counted], words: Sequence[str], program:
         named = _read_option(
             _spell_options(words[max(place - 1, program) : place + 1]), words, place, first=program + 1
         )
-        if named is not None and _COUNT.fullmatch(named[2]):  # else it is a parameter like any other
+        if named is not None and _COUNT.fullmatch(named[2]):  # otherwise it is a normal parameter
             counted, before, value, text = named
             yield _count(place, counted, before, value, text)
 
 
 def _spell_options(words: Iterable[str]) -> dict[str, Counted]:
-    """The options among these words that count in any program, as they are spelled here: ``--num-threads``, ``-np``."""
+    """Return the options in these arguments that count in any program, as they are written: ``--num-threads``."""
     options = (word.partition("=")[0] for word in words if word.startswith("-"))
     names = {option: re.sub(r"[^A-Za-z0-9_]", "_", option.lstrip("-")).lower() for option in options}
     return {option: _ANY_PROGRAM[name] for option, name in names.items() if name in _ANY_PROGRAM}
@@ -313,7 +313,7 @@ def _spell_options(words: Iterable[str]) -> dict[str, Counted]:
 def _read_option(
     options: Mapping[str, Counted], words: Sequence[str], place: int, *, first: int
 ) -> tuple[Counted, str, str, str] | None:
-    """What the word at a place counts: what is before its value, the value, and the option with it."""
+    """Return what the argument at an index counts: the text before its value, the value, and its option."""
     word, before = words[place], words[place - 1] if place > first else ""
     if (match := _LONG.fullmatch(word) or _ATTACHED.fullmatch(word)) and match[1] in options:
         return options[match[1]], word.removesuffix(match[2]), match[2], word

@@ -1,4 +1,4 @@
-"""Whether stored runs are still of what the app file runs, and which of them count."""
+"""Checks whether stored runs were made by the program of the app file, and which of them are used."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -10,13 +10,15 @@ from foretell.core.run import State
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.stores import RunReader, RunStore
 
-# What decides how long a run takes beside its parameters and resources.
+# What determines the time of a run in addition to its parameters and resources.
 _PROGRAM = ("command", "shell", "setup", "environment", "working_directory")
 _COUNTING = (State.COMPLETED, State.TIMED_OUT, State.OUT_OF_MEMORY, State.RUNNING)
 
 
 def resolve_version(app: App, store: RunStore, *, keep_runs: bool = False, start_over: bool = False) -> App:
-    """The app, in the version whose runs count: ``keep_runs`` for a changed program, too; ``start_over``: none so far.
+    """Return the app in the version whose runs are used.
+
+    If the program has changed, ``keep_runs`` uses the stored runs and ``start_over`` sets them aside.
 
     Raises:
         SpecError: if both are asked for.
@@ -33,7 +35,7 @@ def resolve_version(app: App, store: RunStore, *, keep_runs: bool = False, start
 
 
 def check_unchanged(app: App, store: RunStore) -> None:
-    """Refuse to mix runs of a changed program with those that are stored.
+    """Refuse to mix runs of a changed program with stored ones.
 
     Raises:
         ProgramChangedError: if the program has changed since the stored runs were made.
@@ -44,25 +46,25 @@ def check_unchanged(app: App, store: RunStore) -> None:
 
 
 def find_changes(app: App, store: RunReader) -> tuple[str, ...]:
-    """What differs in the program from that of the stored runs that count; nothing if there are none."""
+    """Return how the program differs from that of the stored runs; nothing if there are none."""
     try:
         stored = store.get_app(app.name)
     except NotFoundError:
         return ()
-    if not (stored.command or stored.shell):  # imported runs: nobody knows what made them
+    if not (stored.command or stored.shell):  # imported runs: their program is unknown
         return ()
     changes = tuple(_compare(stored, app))
     return changes if changes and _count(app, store) else ()
 
 
 def warn_of_changes(app: App, store: RunReader) -> tuple[PredictionWarning, ...]:
-    """The same as a warning for whoever uses the stored runs."""
+    """Return the same as a warning for users of the stored runs."""
     changes = find_changes(app, store)
     if not changes:
         return ()
     text = (
-        f"what is run has changed since the stored runs were made ({'; '.join(changes)}): "
-        "'foretell generate --keep-runs' says that they still count, '--start-over' sets them aside"
+        f"the program has changed since the stored runs were made ({'; '.join(changes)}): "
+        "'foretell generate --keep-runs' keeps using them, '--start-over' sets them aside"
     )
     return (build_warning("program-changed", text, app=app.name, changes=list(changes)),)
 

@@ -1,4 +1,4 @@
-"""Campaigns and runs, for the terminal."""
+"""Text and tables of runs."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -53,9 +53,9 @@ _OWN_COLUMNS = frozenset({*RESOURCE_COLUMNS, *USAGE_COLUMNS, *JOB_COLUMNS, *LAST
 
 
 def build_run_record(run: Run) -> Record:
-    """A run as one flat row: parameters first, then what it had, what it used, and what came of it.
+    """Return a run as one flat row: parameters first, then resources, usage and result.
 
-    A parameter that is named like one of our own columns becomes ``parameter_NAME``.
+    A parameter with the name of another column becomes ``parameter_NAME``.
     """
     allocation, machine = run.spec.allocation, run.machine
     row: Record = {_name_column(name): value for name, value in run.spec.parameters.items()}
@@ -71,7 +71,7 @@ def build_run_record(run: Run) -> Record:
 
 
 def build_runs_table(runs: Iterable[Run]) -> "Table":
-    """Runs as a table for export: parameters, resources, usage, ``phase_`` and ``machine_`` columns, then the rest."""
+    """Return runs as a table: parameters, resources, usage, ``phase_`` and ``machine_`` columns, then the rest."""
     from foretell.core.table_files import Table  # most records need no tables
 
     rows = [build_run_record(run) for run in runs]
@@ -79,7 +79,7 @@ def build_runs_table(runs: Iterable[Run]) -> "Table":
 
 
 def _order_columns(names: Iterable[str]) -> list[str]:
-    """Columns of one kind together and in the same order, however the runs differ."""
+    """Return columns grouped by kind, always in the same order."""
     found = dict.fromkeys(names)
     phases = [name for name in found if name.startswith("phase_")]
     machine = [name for name in found if name.startswith("machine_")]
@@ -88,7 +88,7 @@ def _order_columns(names: Iterable[str]) -> list[str]:
 
 
 def _encodable(value: Any) -> Any:
-    """Text that a file can hold: half of a surrogate pair is spelled out."""
+    """Return text that can be encoded: lone surrogates are escaped."""
     return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
 
 
@@ -101,7 +101,7 @@ _MOST_ROWS = 5
 
 
 def render_import(result: ImportResult) -> Group:
-    """What came in, and what did not, with the reason and the first rows."""
+    """Return what was imported and what was not, with the reason and the first rows."""
     facts = build_facts(
         [
             ("app", result.app),
@@ -123,15 +123,15 @@ STATE_STYLES = {State.COMPLETED: GOOD, State.RUNNING: "", State.CANCELLED: QUIET
 
 
 def explain_outcome(run: Run) -> str:
-    """Why a run did not complete, with the last line it wrote to stderr."""
+    """Return why a run did not complete, with the last line of its stderr."""
     last = run.last_line if run.state is not State.COMPLETED else ""
     return explain_failure(run) + (f": {last}" if last else "")
 
 
 def render_runs(runs: Sequence[Run], *, total: int) -> Group:
-    """Stored runs, one line each, and where all failed with the reason; ``total`` is how many there are."""
+    """Return stored runs, one line each, with the reason if all failed; ``total`` is their number in the store."""
     if not runs:
-        return stack(Text("No runs. 'foretell generate' makes them, 'foretell runs import' takes them from a table."))
+        return stack(Text("No runs. 'foretell generate' makes runs, 'foretell runs import' reads them from a table."))
     columns = ["Run", "State", "Scale", "Size", "Time", "Memory", "Parameters"]
     failed = all(run.state in RETRIABLE for run in runs)
     table = build_table(*columns, *["Why"] * failed, numbers=("Time", "Memory"), whole=("Run",))
@@ -151,7 +151,7 @@ def render_runs(runs: Sequence[Run], *, total: int) -> Group:
 
 
 def render_run(run: Run) -> Group:
-    """Everything known of a run."""
+    """Return all facts about a run."""
     log = clean_block(run.log_tail)
     return stack(
         build_line(f"{run.spec.app} {run.id}: {name_state(run.state)}", HEADING),

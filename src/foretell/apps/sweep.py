@@ -1,4 +1,4 @@
-"""App → RunSpecs: all of a sweep, or what fits a budget."""
+"""Builds the runs of a sweep, or those that fit a budget."""
 
 import itertools
 import math
@@ -15,19 +15,19 @@ _SCALES = (Scale.SCALED_DOWN, Scale.FULL_SCALE)
 
 
 def count_runs(app: App) -> int:
-    """The runs of both sweeps, each once, before ``where`` excludes any."""
+    """Return the number of runs of both sweeps without duplicates, before ``where`` excludes any."""
     scaled_down, full_scale = (_list_axes(app, scale) for scale in _SCALES)
     shared = [set(few) & set(many) for few, many in zip(scaled_down, full_scale, strict=True)]
     return app.repetitions * (_count(scaled_down) + _count(full_scale) - _count(shared))
 
 
 def has_allowed(app: App) -> bool:
-    """Whether ``where`` leaves anything to run."""
+    """Return whether ``where`` leaves anything to run."""
     return any(True for scale in _SCALES for _ in list_configurations(app, scale))
 
 
 def list_configurations(app: App, scale: Scale) -> Iterator[tuple[dict[str, Value], Allocation]]:
-    """Parameters and allocation of each configuration of a sweep; one that both sweeps have is full-scale."""
+    """Yield parameters and allocation of each configuration of a sweep; one in both sweeps is full-scale."""
     full = [set(axis) for axis in _list_axes(app, Scale.FULL_SCALE)]
     axes = _list_axes(app, scale)
     is_full = scale is Scale.FULL_SCALE
@@ -51,7 +51,7 @@ def _list_domains(app: App, scale: Scale) -> list[tuple[Value, ...]]:
 
 
 def _list_axes(app: App, scale: Scale) -> list[Sequence[Value | None]]:
-    """The values of each parameter, then those of each resource."""
+    """Return the values of each parameter, then those of each resource."""
     resources = app.full_scale_resources if scale is Scale.FULL_SCALE else app.scaled_down_resources
     sizes = (resources.cores, resources.memory_bytes, resources.gpus, resources.nodes)
     return [*_list_domains(app, scale), *sizes]
@@ -76,11 +76,11 @@ def _is_in(axes: Sequence[Collection[Value | None]], values: Sequence[Value | No
 
 
 _FULL_SCALE_SHARE = 1 / 3
-_SHORTEST_S = 1e-3  # what a run costs at least, when weighed against what it adds
+_SHORTEST_S = 1e-3  # smallest cost of a run, when it is compared with its benefit
 
 
 def build_sweep(app: App) -> tuple[RunSpec, ...]:
-    """Every scaled-down run, then every full-scale one; a configuration in both is full-scale."""
+    """Return every scaled-down run, then every full-scale one; a configuration in both is full-scale."""
     return tuple(
         RunSpec(
             app=app.name,
@@ -104,15 +104,15 @@ def pick_within(
     at_once: int,
     sizes: Sequence[float] | None = None,
 ) -> tuple[RunSpec, ...]:
-    """A space-filling part of a sweep that fits the budget, cheap runs first.
+    """Return a space-filling part of a sweep that fits the budget, short runs first.
 
-    ``seconds`` are what each run is expected to take, ``sizes`` how many of the places for runs ``at_once`` it takes
-    meanwhile, if that is not one. A third of the budget is kept for full-scale runs, more if
-    their cheapest needs more, less if the cheapest other one does; what one scale leaves over, the other may use.
+    ``seconds`` are the expected times of runs, ``sizes`` the number of parallel slots (of ``at_once``) that each run
+    takes, one by default. A third of the budget is reserved for full-scale runs, more if their shortest needs more,
+    less if the shortest other one does; what one scale does not use, the other may.
     """
     expected = np.asarray(seconds, dtype=float)
     costs = np.where(expected <= budget_s, expected * np.asarray(1.0 if sizes is None else sizes), np.inf)
-    order = np.argsort(costs, kind="stable")  # so that ties go to the cheaper run
+    order = np.argsort(costs, kind="stable")  # so that the shorter of equal runs comes first
     ordered = [specs[index] for index in order]
     full = np.array([spec.scale is Scale.FULL_SCALE for spec in ordered], dtype=bool)
     capacity = budget_s * at_once
@@ -127,17 +127,17 @@ def pick_within(
 
 def _keep_for_full_scale(costs: NDArray[np.float64], full: NDArray[np.bool_], capacity: float) -> float:
     cheapest = np.min(costs[full], initial=np.inf)
-    beside = np.min(costs[~full], initial=np.inf)
-    if not np.isfinite(beside):
+    cheapest_other = np.min(costs[~full], initial=np.inf)
+    if not np.isfinite(cheapest_other):
         return capacity
     share = capacity * _FULL_SCALE_SHARE
-    return min(max(share, cheapest), capacity - beside) if cheapest + beside <= capacity else share
+    return min(max(share, cheapest), capacity - cheapest_other) if cheapest + cheapest_other <= capacity else share
 
 
 class _Picker:
-    """Picks run after run: first the cheapest, then the one farthest from those picked, for its cost.
+    """Picks runs: first the cheapest, then the one with the largest distance from those picked for its cost.
 
-    Distances are squared: so two runs half as far are worth one at half the price each, and corners get visited.
+    Distances are squared, so that one run is worth two at half its distance and price, and corners are chosen too.
     """
 
     def __init__(self, specs: Sequence[RunSpec], costs: NDArray[np.float64]) -> None:
@@ -165,7 +165,7 @@ class _Picker:
 
 
 def _build_coordinates(specs: Sequence[RunSpec]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Numbers between 0 and 1 (log scale where all are positive), and labels that are the same or not."""
+    """Return numbers between 0 and 1 (log scale if all are positive), and labels that are equal or not."""
     numbers: list[NDArray[np.float64]] = []
     labels: list[NDArray[np.int64]] = []
     for column in filter(_varies, _columns(specs)):
@@ -193,6 +193,6 @@ def _columns(specs: Sequence[RunSpec]) -> Iterator[list[Value]]:
 def _normalise(column: NDArray[np.float64]) -> NDArray[np.float64]:
     largest = np.abs(column).max()  # first, because the difference of huge numbers overflows
     scaled = np.log(column) if (column > 0).all() else column / largest
-    spread = float(np.ptp(scaled)) or 1.0  # 0: numbers that only differ beyond a float's precision
+    spread = float(np.ptp(scaled)) or 1.0  # 0: numbers that differ only beyond the precision of a float
     normalised: NDArray[np.float64] = (scaled - scaled.min()) / spread
     return normalised

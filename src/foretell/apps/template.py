@@ -1,4 +1,4 @@
-"""A user's command → the commented app file that ``foretell init`` writes."""
+"""Renders the commented app file that ``foretell init`` writes for a command."""
 
 import itertools
 import math
@@ -14,8 +14,8 @@ import yaml
 from foretell.apps._values import (
     RESERVED_NAMES,
     escape_braces,
-    fill_holes,
-    find_holes,
+    fill_placeholders,
+    find_placeholders,
     guess_type,
     is_on_path,
     is_plain_text,
@@ -30,17 +30,17 @@ from foretell.core.app import ParameterType
 from foretell.core.errors import Mistake, SpecError
 
 _WIDTH = 100
-_MOST_SWEPT = 4  # 3 to the 4th scaled-down runs are enough to begin with
+_MOST_SWEPT = 4  # 3 to the power of 4 scaled-down runs are enough for a start
 _LARGEST_SWEPT = 2**53
 _PLAIN_WORD = re.compile(r"-{0,2}[A-Za-z_./][A-Za-z0-9_./+-]*")
 _OPTION = re.compile(r"(--?[A-Za-z][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL)
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _WITH_NUMBER = re.compile(r"-[A-Za-z][0-9]+")
-_LITERAL_OPTIONS = frozenset({"-m", "-c"})  # python -m package, bash -c text: no parameters
-_FILE_NAME = re.compile(r"/|\.[A-Za-z][A-Za-z0-9]{0,4}$")  # of what is read or written: no size of the problem
+_LITERAL_OPTIONS = frozenset({"-m", "-c"})  # python -m package, bash -c text: not parameters
+_FILE_NAME = re.compile(r"/|\.[A-Za-z][A-Za-z0-9]{0,4}$")  # of input or output: not a size of the problem
 _SEED = re.compile(r"(.*_)?(seed|random_state|rng)(_.*)?", re.IGNORECASE)
 _FILE = """\
-# What to run, with which values, on what. 'foretell check' names every mistake in this file.
+# What to run, with which values, on what. 'foretell check' reports mistakes in this file.
 name: {name}
 
 {command}
@@ -58,7 +58,7 @@ parameters:{parameters}
 # How often each configuration runs; 2 or 3 show how much its time varies.
 repetitions: 1
 
-# A run that takes longer is stopped, and counts as "longer than".
+# A run that takes longer is stopped, and is used as "longer than".
 # time_limit: 1h
 
 # Variables for each run; where it starts (by default in a folder of its own); commands before and
@@ -77,18 +77,18 @@ repetitions: 1
 """
 
 _COMMAND = """\
-# The command, word by word. Each parameter below fills the hole of its name; further holes are
+# The command, word by word. Each parameter below fills the placeholder of its name. Others are
 # {{app_dir}} (this file's folder), {{run_dir}} (each run's own), {{cores}}, {{memory_mb}}, {{gpus}}, {{nodes}}.
 command: {words}"""
 _SHELL = """\
-# The command, for a shell. Each parameter below is a variable in it, $PARAM_name; further ones are
+# The command, for a shell. Each parameter below is a variable in it, $PARAM_name. Others are
 # $PARAM_app_dir (this file's folder), $PARAM_run_dir (each run's own), $PARAM_cores, $PARAM_gpus, $PARAM_nodes.
 shell: {text}"""
 _ENVIRONMENT = '# environment: {OMP_NUM_THREADS: "{cores}"}'
 
 
 def suggest_name(command: CommandLine) -> str:
-    """A name for the app: that of its script, else of its program."""
+    """Return a name for the app: that of its script, else of its program."""
     words = command.words or [token.word for token in command.shell if token.kind == "word"]
     files = [Path(word).stem for word in words if Path(word).suffix in SCRIPTS]
     files += [word for word, before in _pair(words) if before == "-m" and _MODULE.fullmatch(word)]
@@ -98,7 +98,7 @@ def suggest_name(command: CommandLine) -> str:
 
 
 def render_template(command: CommandLine | Sequence[str], *, name: str, directory: Path) -> str:
-    """An app file for that command; what a name cannot hold becomes ``-``.
+    """Return an app file for that command; characters that a name cannot have become ``-``.
 
     Raises:
         SpecError: if there is no command, or a word of it is no text.
@@ -138,7 +138,7 @@ def _render_words(command: Sequence[str], draft: "_Draft") -> str:
 
 
 def _pair(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Each word with the one before it."""
+    """Return each word with the one before it."""
     return zip(words, [None, *words], strict=False)
 
 
@@ -161,8 +161,10 @@ def _render_shell(tokens: Sequence[Token], draft: "_Draft") -> str:
 
 
 def _render_shell_word(word: str) -> str:
-    """A word with holes as a shell has it: each hole is a variable."""
-    parts = fill_holes(word, {hole: f"\0{hole}\0" for hole in find_holes(word)}).split("\0")
+    """Return a word for a shell, in which each placeholder is a variable."""
+    parts = fill_placeholders(
+        word, {placeholder: f"\0{placeholder}\0" for placeholder in find_placeholders(word)}
+    ).split("\0")
     quoted = (f'"$PARAM_{part}"' if number % 2 else part and shlex.quote(part) for number, part in enumerate(parts))
     return "".join(quoted)
 
@@ -176,11 +178,11 @@ class _Draft:
     parameters: dict[str, str] = field(default_factory=dict)
 
     def add_variable(self, name: str, value: str) -> str:
-        """The value of a variable that is set for the command."""
+        """Return the value of a variable that is set for the command."""
         return self._fill(name) or escape_braces(value)
 
     def add_word(self, place: int, word: str, before: str | None) -> str:
-        """The word as the app file has it; ``before`` is the word in front of it."""
+        """Return the word for the app file; ``before`` is the word in front of it."""
         if filled := self._fill(place):
             return filled
         if place in self.resources.launching or place in self.resources.counts:
@@ -195,9 +197,9 @@ class _Draft:
         return self._add_value(word, _find_option(before))
 
     def _fill(self, place: int | str) -> str | None:
-        """The word at a place whose number is that of a resource."""
-        hole = self.resources.holes.get(place)
-        return None if hole is None else f"{escape_braces(self.resources.counts[place].before)}{{{hole}}}"
+        """Return the word at an index whose number is that of a resource."""
+        placeholder = self.resources.placeholders.get(place)
+        return None if placeholder is None else f"{escape_braces(self.resources.counts[place].before)}{{{placeholder}}}"
 
     def _keep(self, word: str) -> str:
         option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
@@ -212,7 +214,7 @@ class _Draft:
             return self._keep(text)
         name = re.sub(r"[^A-Za-z0-9_]", "_", (option or "value").lstrip("-"))
         if _SEED.fullmatch(name):
-            return self._keep(text)  # another seed is no other size
+            return self._keep(text)  # another seed does not change the size
         return f"{{{self._add_parameter(name, text)}}}"
 
     def _add_parameter(self, name: str, text: str) -> str:
@@ -223,13 +225,13 @@ class _Draft:
 
 
 def _find_option(before: str) -> str | None:
-    """The option whose value comes next; not ``-j8`` nor ``--jobs=8``, which have theirs."""
+    """Return the option whose value comes next; not ``-j8`` or ``--jobs=8``, which contain theirs."""
     option = _OPTION.fullmatch(before)
     return option.group(1) if option and not option.group(2) and not _WITH_NUMBER.fullmatch(before) else None
 
 
 def _is_short_option(word: str, before: str) -> bool:
-    """``-9`` of ``xz -k -9``; after ``--offset`` it is a number."""
+    """Return whether it is an option such as ``-9`` of ``xz -k -9``; after ``--offset`` it is a number."""
     return bool(re.fullmatch(r"-\d+", word)) and not before.startswith("--")
 
 
@@ -248,7 +250,7 @@ def _render_values(text: str, *, sweep: bool) -> str:
 
 
 def _survives(text: str, kind: ParameterType) -> bool:
-    """Whether the text, unquoted, reaches the command with its meaning."""
+    """Return whether the unquoted text reaches the command unchanged."""
     try:
         value = parse_as(kind, text)
     except ValueError:
@@ -263,7 +265,7 @@ def _quote(text: str) -> str:
 
 
 def _render_list(items: Iterable[str], *, indent: int = 0) -> str:
-    """A YAML list, broken into lines of readable length."""
+    """Return a YAML list, broken into lines of readable length."""
     lines = [""]
     for item in items:
         if lines[-1] and indent + len(lines[-1]) + len(item) + 2 > _WIDTH:

@@ -1,4 +1,4 @@
-"""Conditions that users write, such as ``hidden % heads == 0 and gpus > 0``: read, never executed as code."""
+"""Parses and evaluates conditions such as ``hidden % heads == 0 and gpus > 0``, without running them as code."""
 
 import ast
 import enum
@@ -16,7 +16,7 @@ from foretell.core.formula import ExpressionError, is_number, parse_expression
 from foretell.core.run import Allocation, RunSpec
 
 if TYPE_CHECKING:
-    from foretell.apps._nodes import Entry  # with PyYAML, which predicting does without
+    from foretell.apps._nodes import Entry  # with PyYAML, which predictions do not need
 
 Evaluate = Callable[[Mapping[str, Any]], Any]
 
@@ -27,7 +27,7 @@ _DEEPEST = 100
 
 
 class Kind(enum.StrEnum):
-    """What a part of a condition is."""
+    """The kind of a part of a condition."""
 
     NUMBER = "a number"
     TEXT = "text"
@@ -66,7 +66,7 @@ class Condition:
     """Names, numbers, quoted text, ``+ - * / // % **``, comparisons, ``in``, ``and or not``, ``true false``, ``()``.
 
     Raises (on :meth:`parse`):
-        ExpressionError: if the text holds anything else, names what is not in ``kinds``, or compares what cannot be.
+        ExpressionError: if the text has anything else, a name that is not in ``kinds``, or an invalid comparison.
     """
 
     text: str
@@ -83,7 +83,7 @@ class Condition:
         return cls(text, frozenset(names), part.evaluate)
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is true of these values; what has no value (``1 / 0``) compares as false."""
+        """Return whether it is true for these values; parts without a value (``1 / 0``) compare as false."""
         return bool(self._evaluate(values))
 
 
@@ -114,7 +114,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """From an expression's parts to functions that compute them, each checked for its kind."""
+    """Compiles the parts of an expression to functions, and checks their kinds."""
 
     text: str
     kinds: Mapping[str, Kind]
@@ -235,7 +235,7 @@ def _compute(compute: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
 
 
 def list_broken(conditions: Sequence[Condition], values: Mapping[str, Any]) -> list[str]:
-    """The conditions that are false of these values; one that names an unknown value is not judged."""
+    """Return the conditions that are false for these values; those with an unknown name are skipped."""
     return [one.text for one in conditions if one.names <= values.keys() and not one.holds(values)]
 
 
@@ -251,13 +251,13 @@ _MOST_SHOWN = 10
 
 
 def read_where(entry: "Entry | None", parameters: Sequence[Parameter], *, has_memory: bool) -> tuple[str, ...]:
-    """The conditions, one or several; each that cannot be read is noted with its line."""
+    """Return the conditions, one or several; each invalid one is reported with its line."""
     if entry is None:
         return ()
     items = entry.read_items(expected="at least one condition") if entry.is_list else [entry]
     kinds = _list_kinds(parameters)
     if not has_memory:
-        del kinds[_MEMORY]  # it would never be judged
+        del kinds[_MEMORY]  # it would never be evaluated
     conditions = [_read_condition(item, kinds) for item in items]
     return tuple(condition.text for condition in conditions if condition is not None)
 
@@ -281,10 +281,10 @@ def _list_kinds(parameters: Sequence[Parameter]) -> dict[str, Kind]:
 
 @dataclass(frozen=True)
 class Where:
-    """The conditions of an app, ready to be judged.
+    """The conditions of an app, parsed.
 
     Raises:
-        SpecError: if the app came from elsewhere than a file, with a condition that cannot be read.
+        SpecError: if the app does not come from a file and has an invalid condition.
     """
 
     app: App
@@ -300,7 +300,7 @@ class Where:
         object.__setattr__(self, "_conditions", conditions)
 
     def find_broken(self, parameters: Mapping[str, Value], allocation: Allocation) -> str | None:
-        """The first condition that excludes it; one on memory is not judged where none is asked for."""
+        """Return the first condition that excludes it; one on memory is skipped if none is requested."""
         if not self._conditions:
             return None
         return next(iter(list_broken(self._conditions, {**parameters, **_list_resources(allocation)})), None)
@@ -309,7 +309,7 @@ class Where:
         return self._find_broken_in(spec) is None
 
     def check(self, specs: Sequence[RunSpec]) -> None:
-        """Refuse questions about what the app excludes.
+        """Refuse configurations that the app excludes.
 
         Raises:
             SpecError: with the first of them.
@@ -317,7 +317,7 @@ class Where:
         self._refuse([(_render_spec(spec), self._find_broken_in(spec)) for spec in specs])
 
     def check_rows(self, specs: Sequence[RunSpec]) -> None:
-        """The same for the rows of a table, which are named by their numbers.
+        """Refuse rows of a table that the app excludes; they are named by their numbers.
 
         Raises:
             SpecError: with the first of them.
@@ -326,7 +326,7 @@ class Where:
         self._refuse([(found, self._find_broken_in(spec)) for found, spec in named])
 
     def check_parameters(self, spec: RunSpec) -> None:
-        """The same by the conditions on parameters alone, where the allocation is still to be chosen.
+        """Refuse configurations by the conditions on parameters alone, if the allocation is not chosen yet.
 
         Raises:
             SpecError: if one of them excludes it.

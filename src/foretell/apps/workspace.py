@@ -1,4 +1,4 @@
-"""Where things are kept: stores, run directories, apps by name or by file."""
+"""Finds apps by name or file, and the folders of their runs, batches and logs."""
 
 import os
 import re
@@ -11,43 +11,43 @@ from foretell.core.private_files import make_own_folder, make_top_folder
 from foretell.core.work_folder import APP_FILE, WORK_DIR, looks_like_a_file, work_folder
 from foretell.stores import RunReader, RunStore
 
-_NAME = re.compile(r"(?!\.)[^/\0]{1,200}")  # of a folder: an imported app may have a name with blanks
+_NAME = re.compile(r"(?!\.)[^/\0]{1,200}")  # of a folder: an imported app may have a name with spaces
 
 
 def make_work_folder(app: App) -> None:
-    """See that runs can be made before any is.
+    """Check that the work folder can be written before any run is made.
 
     Raises:
-        RunnerError: if the folder cannot be written to.
-        SpecError: if the app's name cannot be that of a folder.
+        RunnerError: if it cannot be written.
+        SpecError: if the app's name is not valid for a folder.
     """
     folder = run_directory(app, "").parent.parent
     try:
         make_top_folder(folder)
         writable = os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
-        cause = None if writable else "not yours to write"
+        cause = None if writable else "not writable"
     except OutputError as exc:
         raise RunnerError(str(exc)) from exc
     except OSError as exc:
         cause = exc.strerror
     if cause:
         raise RunnerError(
-            f"{folder}: runs cannot be kept there ({cause}); name a folder you can write to in the variable {WORK_DIR}"
+            f"{folder}: runs cannot be stored there ({cause}); set {WORK_DIR} to a folder that you can write to"
         )
 
 
 def directory_of(app: App | str | Path) -> Path:
-    """The folder an app lives in: its store is there unless said otherwise."""
+    """Return the folder of an app: its store is there by default."""
     if isinstance(app, App):
         return Path(app.directory)
     return Path(app).parent if looks_like_a_file(app) else Path()
 
 
 def resolve_app(app: App | str | Path, store: RunReader) -> App:
-    """An app as it is, from a file, or by its name in the store; in the version that the store has of it.
+    """Return an app object, the app of a file, or the app of a name in the store; in the version of the store.
 
     Raises:
-        NotFoundError: if it is neither a file nor a name the store knows.
+        NotFoundError: if it is neither a file nor a name in the store.
         SpecError: if the file has mistakes.
     """
     if isinstance(app, App):
@@ -59,29 +59,29 @@ def resolve_app(app: App | str | Path, store: RunReader) -> App:
     try:
         return store.get_app(str(app))
     except NotFoundError as exc:
-        hint = "'foretell runs import' or 'foretell generate' makes an app known."
+        hint = "'foretell runs import' or 'foretell generate' adds an app."
         raise NotFoundError("app", str(app), known=exc.known, hint=hint) from None
 
 
 def resolve_own_app(app: App | str | Path, store: RunStore) -> App:
-    """As :func:`resolve_app`, for what is to be run: a name is enough only where nobody else can write the store.
+    """Return an app as :func:`resolve_app` for running it: by name only if no other user can write the store.
 
     Raises:
-        NotFoundError: if it is neither a file nor a name the store knows.
+        NotFoundError: if it is neither a file nor a name in the store.
         SpecError: if the file has mistakes.
-        StoreError: if it is a name, and others can write the store.
+        StoreError: if it is a name, and other users can write the store.
     """
     known = resolve_app(app, store)
     if not may_run(app, store):
         raise StoreError(
-            f"{known.name!r} names an app in a store that others can write, so its command may be anybody's: "
-            f"name the app file to run it, as in 'foretell generate {known.name}/{APP_FILE}'."
+            f"{known.name!r} is an app in a store that other users can write, so its command is not trusted; "
+            f"pass the app file to run it, as in 'foretell generate {known.name}/{APP_FILE}'."
         )
     return known
 
 
 def may_run(app: App | str | Path, store: RunReader) -> bool:
-    """Whether what an app says may be run: it comes from a file, or from a store that only this user can write."""
+    """Return whether an app may be run: it comes from a file, or from a store that only this user can write."""
     return isinstance(app, App) or looks_like_a_file(app) or store.private
 
 
@@ -93,12 +93,12 @@ def _adopt_version(app: App, store: RunReader) -> App:
 
 
 def run_directory(app: App, run_id: str) -> Path:
-    """Where a run of the app keeps its logs."""
+    """Return the folder of a run."""
     return _folder_of(app, "runs") / run_id
 
 
 def batch_directory(app: App) -> Path:
-    """Where the scripts of what was handed to a scheduler are kept."""
+    """Return the folder of scripts for a scheduler."""
     return _folder_of(app, "batches")
 
 
