@@ -31,9 +31,7 @@ def test_init_writes_a_file_that_check_accepts(tmp_path: Path, foretell: Callabl
 def test_init_says_what_of_the_command_does_not_follow_resources(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     typed = ["init", "--command", "srun -N 2 -n 64 ./solve --n 4", "--force"]
     outcome = foretell(*typed, folder=tmp_path)
-    assert "Note: '-N 2' and '-n 64' stay as typed: changing resources does not" in " ".join(
-        outcome.err.split()
-    )
+    assert "Note: '-N 2' and '-n 64' stay as typed: changing resources does not" in " ".join(outcome.err.split())
     (note,) = foretell(*typed, "--json", folder=tmp_path).record["notes"]
     assert note.startswith("'-N 2' and '-n 64' stay")
 
