@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretell.core.cycles import Series
+from foretell.core.observation import Series
 from foretell.core.workload import Floats
 
 STEP_S = 0.02

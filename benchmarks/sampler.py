@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretell.core.run import Launch, RunSpec
-from foretell.core.run_environment import RUN_DIRECTORY
+from foretell.core.run import RUN_DIRECTORY, Launch, RunSpec
 from foretell.measure.job_recorder import find_sample
 from foretell.schedulers.local import LocalRunner
 

@@ -114,7 +114,7 @@ def _build_setting(options: argparse.Namespace) -> "Setting":
 
 def describe_progress(progress: "JobProgress") -> str:
     """``12/20 conv 11: 84.2 ms an iteration, undisturbed``."""
-    from foretell.render.phrases import clean_line, render_short_time
+    from foretell.core.render.phrases import clean_line, render_short_time
 
     place = f"{progress.done}/{progress.total}"
     if progress.iteration_s is None:

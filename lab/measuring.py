@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from foretell.core import devices
-from foretell.core.cycles import Cycle, Resource, Series
 from foretell.core.errors import Mistake, NotFoundError, RunnerError, SpecError
-from foretell.core.observation import Recorded
+from foretell.core.observation import Cycle, Recorded, Resource, Series
 from foretell.core.workload import Floats
 from foretell.distributed.api import check_setting
 from foretell.distributed.consumption import Setting

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 _NURSERY = """
 import json, os, signal, sys
 import rich.live
-import foretell.campaigns.api, foretell.render.records, foretell.campaigns.render
+import foretell.campaigns.api, foretell.core.serialization, foretell.campaigns.render
 from foretell.cli.main import main
 
 for line in sys.stdin:

@@ -11,9 +11,8 @@ from lab.links import Links
 from lab.training_jobs import Trained, TrainingJob
 from tests.contracts.consumption import build_jobs
 
-from foretell.core.cycles import Cycle, Resource, Series
 from foretell.core.devices import Device
-from foretell.core.observation import Recorded
+from foretell.core.observation import Cycle, Recorded, Resource, Series
 from foretell.distributed.consumption import Case, MeasuredJob, Setting
 from foretell.distributed.consumption_predictor import ConsumptionPredictor, learn_consumption_model
 from foretell.distributed.measured_jobs import JobFile, JobRow

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.consumption.data import JOBS, PROFILES, Profiled, build_cases, read_jobs, read_profiles, read_rows
-from foretell.core.cycles import Metric, Resource
+from foretell.core.observation import Metric, Resource
 from foretell.core.workload import Floats
 from foretell.distributed._base import TARGETS, ConsumptionModel, Target, read_targets
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob

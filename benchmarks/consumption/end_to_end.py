@@ -14,8 +14,7 @@ from matplotlib.figure import Figure as Canvas
 
 import benchmarks.step_networks as networks
 from foretell import learn_device, observe, predict_consumption
-from foretell.core.cycles import Metric, Resource, Series
-from foretell.core.observation import Observation
+from foretell.core.observation import Metric, Observation, Resource, Series
 from foretell.core.units import parse_rate
 from foretell.distributed.consumption import ConsumptionPrediction, Setting
 

@@ -5,8 +5,6 @@ from foretell.advice.api import render_script as render_script
 from foretell.advice.execution import JobRequest as JobRequest
 from foretell.advice.execution import preview as preview
 from foretell.advice.execution import run as run
-from foretell.advice.outcomes import Execution as Execution
-from foretell.advice.outcomes import Verification as Verification
 from foretell.advice.policy import Cheapest as Cheapest
 from foretell.advice.policy import Fastest as Fastest
 from foretell.advice.site_lookup import find_site as find_site
@@ -49,11 +47,13 @@ from foretell.core.past_jobs import HistoryApp as HistoryApp
 from foretell.core.past_jobs import HistoryImport as HistoryImport
 from foretell.core.past_jobs import WasteReport as WasteReport
 from foretell.core.prediction import Estimate as Estimate
+from foretell.core.prediction import Execution as Execution
 from foretell.core.prediction import Offer as Offer
 from foretell.core.prediction import Prediction as Prediction
 from foretell.core.prediction import Recommendation as Recommendation
 from foretell.core.prediction import Rejection as Rejection
 from foretell.core.prediction import Request as Request
+from foretell.core.prediction import Verification as Verification
 from foretell.core.run import Allocation as Allocation
 from foretell.core.run import Bench as Bench
 from foretell.core.run import ImportResult as ImportResult
@@ -82,8 +82,8 @@ from foretell.history.api import group_history as group_history
 from foretell.history.api import import_history as import_history
 from foretell.history.api import list_history_apps as list_history_apps
 from foretell.history.api import report_waste as report_waste
-from foretell.measure.api import bench_machine as bench_machine
-from foretell.measure.api import describe_machine as describe_machine
+from foretell.measure.machine_benchmark import bench_machine as bench_machine
+from foretell.measure.machine_benchmark import describe_machine as describe_machine
 from foretell.observations.api import observe as observe
 from foretell.runtimes.api import build as build
 from foretell.runtimes.api import explain as explain

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from foretell.advice.offers import Choice
+from foretell.advice.offers import Choice, build_market, pareto_front, rank
 from foretell.advice.policy import Cheapest, Fastest
-from foretell.advice.ranking import build_market, pareto_front, rank
 from foretell.advice.site_lookup import list_allocations
 from foretell.advice.sites import list_sites
 from foretell.core.prices import price_per_hour

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.advice.retries import Ceiling, Doubling, LeastCost, RaisePolicy, raise_request
+from foretell.advice.execution import Ceiling, Doubling, LeastCost, RaisePolicy, raise_request
 from foretell.core.prediction import Request
 from foretell.core.run import Allocation, State
 

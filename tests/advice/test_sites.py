@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.advice.site_keys import NODE_KEYS, SITE_KEYS
-from foretell.advice.sites import get_site, list_sites, load_sites, parse_sites
+from foretell.advice.sites import NODE_KEYS, SITE_KEYS, get_site, list_sites, load_sites, parse_sites
 from foretell.core.errors import NotFoundError, SiteError
 from foretell.core.site import Billing, NodeType, Site
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from foretell.apps.app_file import parse_app
 from foretell.apps.command import build_launch, build_spec
-from foretell.apps.command_line import read_command_line
-from foretell.apps.command_resources import read_resources
+from foretell.apps.command_line import read_command_line, read_resources
 from foretell.apps.sweep import build_sweep
 from foretell.apps.template import render_template, suggest_name
 from foretell.core.app import App, Scale

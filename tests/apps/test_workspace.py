@@ -9,7 +9,7 @@ import pytest
 
 from foretell.apps.workspace import batch_directory, run_directory
 from foretell.core.app import App
-from foretell.core.work_folder import default_store
+from foretell.core.private_files import default_store
 
 APP = "name: w\ncommand: [echo, '{n}']\nparameters: {n: {values: [1, 2, 3, 4, 5]}}\n"
 

@@ -8,7 +8,7 @@ from benchmarks.consumption.data import read_rows
 from benchmarks.consumption.transfer import Point, find_savings
 from tests.contracts.consumption import build_jobs
 
-from foretell.core.cycles import Metric
+from foretell.core.observation import Metric
 from foretell.distributed.consumption import Consumed
 
 

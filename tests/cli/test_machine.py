@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from foretell.core.run import BENCH_FIGURES
-from foretell.measure import api as bench_module
+from foretell.measure import machine_benchmark as bench_module
 from foretell.measure.machine_benchmark import Work, measure_bench
 
 TINY = Work(rounds=1, array_bytes=1 << 12, sweeps=1, file_bytes=1 << 20)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretell.core.cycles import Cycle, Metric, Resource
 from foretell.core.model_files import load_model, save_model
+from foretell.core.observation import Cycle, Metric, Resource
 from foretell.core.workload import Gradient, Operator, StepPhase, Workload
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strategy

@@ -11,8 +11,8 @@ import pytest
 from tests.trained_models import know_core, save_jobs, save_law
 
 import foretell
-from foretell.core.cycles import Resource
 from foretell.core.errors import ImportDataError, NotEnoughRunsError, NotFoundError, SpecError, WorkloadError
+from foretell.core.observation import Resource
 from foretell.distributed import METHODS
 from foretell.distributed.api import list_changes
 from foretell.distributed.consumption import Change, ConsumptionPrediction, Setting, Strategy

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.contracts.consumption import SETTINGS, ConsumptionContract, build_jobs, build_workload
 
-from foretell.core.cycles import Metric, Resource
+from foretell.core.observation import Metric, Resource
 from foretell.distributed._base import ConsumptionModel
 from foretell.distributed.consumption import Case, Setting, Strategy
 from foretell.distributed.consumption_baselines import BandwidthModel, TotalsModel

@@ -8,9 +8,9 @@ import pytest
 from tests.contracts.consumption import SETTINGS, build_jobs, build_workload
 from tests.trained_models import CORE, learn_law, save_law
 
-from foretell.core.cycles import Resource
 from foretell.core.errors import NotEnoughRunsError, NotFoundError, StoreError
 from foretell.core.model_files import save_model
+from foretell.core.observation import Resource
 from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strategy
 from foretell.distributed.consumption_predictor import (
     ConsumptionPredictor,

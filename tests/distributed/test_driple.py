@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from tests.contracts.consumption import SETTINGS, ConsumptionContract, build_jobs
 
-from foretell.core.cycles import Metric, Resource
 from foretell.core.errors import MissingExtraError, NotFoundError, StoreError
 from foretell.core.model_files import load_model, save_model
+from foretell.core.observation import Metric, Resource
 from foretell.distributed._base import TARGETS, ConsumptionModel
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting
 from foretell.distributed.driple import DripleModel

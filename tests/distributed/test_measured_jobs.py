@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from foretell.core.cycles import Cycle, Resource
 from foretell.core.errors import ImportDataError
+from foretell.core.observation import Cycle, Resource
 from foretell.distributed.consumption import Setting, Strategy
 from foretell.distributed.measured_jobs import JobFile, JobRow, build_jobs, find_family, read_rows
 

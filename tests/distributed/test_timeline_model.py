@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tests.contracts.consumption import ConsumptionContract, build_jobs, build_workload
 
-from foretell.core.cycles import Cycle, Metric, Resource
 from foretell.core.errors import StoreError
 from foretell.core.model_files import load_model, save_model
+from foretell.core.observation import Cycle, Metric, Resource
 from foretell.distributed._base import ConsumptionModel, count_sent_bytes
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting, Strategy
 from foretell.distributed.timeline import Costs, lay_out

@@ -8,9 +8,8 @@ from lab.measuring import measure_jobs, place_setting
 from lab.training_jobs import JobProgress
 from tests.trained_models import PERIOD_S, PretendedGroup, know_core, pretend, record
 
-from foretell.core.cycles import Resource
 from foretell.core.errors import NotFoundError, RunnerError, SpecError
-from foretell.core.observation import Recorded
+from foretell.core.observation import Recorded, Resource
 from foretell.distributed.consumption import Setting
 from lab import training_jobs
 

@@ -9,10 +9,9 @@ from foretell.core.errors import OutputError, SpecError
 from foretell.core.run import Bench
 from foretell.core.site import NodeType
 from foretell.core.warning import PredictionWarning, build_warning
-from foretell.measure import api as bench_module
-from foretell.measure.api import bench_machine, describe_machine
+from foretell.measure import machine_benchmark as bench_module
 from foretell.measure.machine import save_bench
-from foretell.measure.machine_benchmark import Work, measure_bench
+from foretell.measure.machine_benchmark import Work, bench_machine, describe_machine, measure_bench
 
 TINY = Work(rounds=1, array_bytes=1 << 12, sweeps=1, file_bytes=1 << 20)
 

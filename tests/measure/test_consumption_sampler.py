@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from foretell.core.cycles import Resource, Series
 from foretell.core.errors import NotFoundError
+from foretell.core.observation import Resource, Series
 from foretell.measure import consumption_sampler, counters
 from foretell.measure.consumption_sampler import sample
 from foretell.measure.counters import LoadWatch, NetworkCounter

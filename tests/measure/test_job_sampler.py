@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from foretell.core.run_environment import RUN_DIRECTORY, SAMPLE
+from foretell.core.run import RUN_DIRECTORY, SAMPLE
 from foretell.measure import job_recorder as recorder
 from foretell.measure.child_process import Child
 from foretell.measure.gpus import GpuSample

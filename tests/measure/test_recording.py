@@ -3,8 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.core.cycles import Resource, Series
-from foretell.core.observation import Load, Recorded
+from foretell.core.observation import Load, Recorded, Resource, Series
 from foretell.core.warning import build_warning
 from foretell.measure.watch import parse_recorded, render_recorded
 

@@ -3,7 +3,7 @@ import numpy.typing as npt
 import pytest
 from benchmarks.observe_series import STEP_S, Wave, make_wave, make_without
 
-from foretell.core.cycles import Cycle, Series
+from foretell.core.observation import Cycle, Series
 from foretell.observations.cycles import search_cycle
 
 RNG_SEED = 7

@@ -8,8 +8,8 @@ import pytest
 from tests.slurm.cluster import Cluster
 
 import foretell
-from foretell.core.cycles import Resource
 from foretell.core.errors import SchedulerError
+from foretell.core.observation import Resource
 
 pytestmark = pytest.mark.slurm
 

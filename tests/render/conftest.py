@@ -19,10 +19,10 @@ from foretell.campaigns.campaign_plan import CampaignResult, Plan, Progress
 from foretell.core.app import App, Domain, Parameter, ParameterType, Scale
 from foretell.core.model_card import Judgement, LeaderboardRow, ModelCard, Scores
 from foretell.core.prediction import Estimate, Offer, Prediction, Recommendation, Rejection, Request
+from foretell.core.render.tables import WordTable
 from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.core.site import Billing, NodeType, Site
 from foretell.core.warning import PredictionWarning, build_warning
-from foretell.render.tables import WordTable
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MEGABYTE, GIGABYTE = 2**20, 2**30

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from foretell.core.cycles import Resource
+from foretell.core.observation import Resource
 from foretell.core.prediction import Estimate
+from foretell.core.render.figures import save_figure
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import Workload
 from foretell.distributed.api import LearnedConsumption
@@ -30,7 +31,6 @@ from foretell.distributed.render import (
     render_outlook,
     render_short_interval,
 )
-from foretell.render.figures import save_figure
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from foretell.core.app import Value
 from foretell.core.prediction import Estimate
+from foretell.core.render.figures import render_svg, save_figure
 from foretell.core.run import Allocation
-from foretell.render.figures import render_svg, save_figure
-from foretell.render.records import render_json
+from foretell.core.serialization import render_json
 from foretell.runtimes.explanation import (
     INSIDE,
     MACHINE,

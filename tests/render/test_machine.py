@@ -7,7 +7,7 @@ import pytest
 from foretell.core.app import Value
 from foretell.core.run import Bench, Machine
 from foretell.core.warning import build_warning
-from foretell.render.machine_facts import build_machine_record, render_bench, render_machine
+from foretell.measure.render import build_machine_record, render_bench, render_machine
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foretell.core.cycles import Cycle, Resource, Series
-from foretell.core.observation import CycleSearch, Load, Observation, Recorded
+from foretell.core.observation import Cycle, CycleSearch, Load, Observation, Recorded, Resource, Series
 from foretell.core.prediction import Estimate
+from foretell.core.render.figures import render_svg
+from foretell.core.serialization import render_json
 from foretell.core.units import render_rate
 from foretell.core.warning import build_warning
 from foretell.core.workload import Workload
@@ -22,8 +23,6 @@ from foretell.observations.render import (
     render_amount,
     render_observation,
 )
-from foretell.render.figures import render_svg
-from foretell.render.records import render_json
 
 TIMES_S = 0.02 * np.arange(501.0)
 BURSTS = tuple((begin / 10, begin / 10 + 0.06) for begin in range(2, 98, 2))

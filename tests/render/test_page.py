@@ -16,9 +16,9 @@ from foretell.advice.report_page import render_page
 from foretell.core.app import App
 from foretell.core.model_card import ModelCard
 from foretell.core.prediction import Recommendation, Rejection
+from foretell.core.render.phrases import clean_block
 from foretell.core.run import Allocation, Run, State
 from foretell.core.warning import build_warning
-from foretell.render.phrases import clean_block
 
 NOON = datetime(2025, 3, 14, 12, 0, tzinfo=UTC)
 COUNTS = {State.COMPLETED: 312, State.FAILED: 1, State.TIMED_OUT: 1, State.CANCELLED: 0}

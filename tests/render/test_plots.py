@@ -14,8 +14,8 @@ from foretell.campaigns.plots import draw_runs
 from foretell.core.errors import OutputError
 from foretell.core.model_card import Judgement
 from foretell.core.prediction import Recommendation
+from foretell.core.render.figures import render_svg, save_figure
 from foretell.core.run import Run
-from foretell.render.figures import render_svg, save_figure
 from foretell.runtimes.plots import draw_predicted_measured
 
 

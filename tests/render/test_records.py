@@ -14,9 +14,9 @@ from foretell.campaigns.render import build_plan_record, build_result_record
 from foretell.core.model_card import ModelCard
 from foretell.core.prediction import Estimate, Prediction, Recommendation
 from foretell.core.run import Run, Usage
+from foretell.core.serialization import render_json
 from foretell.core.site import Site
 from foretell.core.warning import build_warning
-from foretell.render.records import render_json
 from foretell.runtimes.render import build_card_record, build_prediction_record
 
 

@@ -7,7 +7,6 @@ from decimal import Decimal
 
 import pytest
 
-from foretell.advice.outcomes import Attempt, Execution
 from foretell.advice.render import build_execution_record, render_execution, render_start
 from foretell.campaigns.campaign_plan import CampaignResult, CampaignStatus, Cancellation, Plan, Progress
 from foretell.campaigns.render import (
@@ -19,9 +18,9 @@ from foretell.campaigns.render import (
 )
 from foretell.core.app import Submission
 from foretell.core.batch import Batch, BatchStatus
-from foretell.core.prediction import Recommendation
+from foretell.core.prediction import Attempt, Execution, Recommendation
 from foretell.core.run import Owner, Run, RunSpec, State, Usage
-from foretell.render.records import render_json
+from foretell.core.serialization import render_json
 
 Golden = Callable[[str, str], None]
 ToText = Callable[..., str]

@@ -13,11 +13,11 @@ from foretell.campaigns.render import render_campaign_result, render_outcome, re
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.model_card import Judgement, ModelCard
 from foretell.core.prediction import Estimate, Prediction, Recommendation, Request
+from foretell.core.render.phrases import describe_request
+from foretell.core.render.tables import render_mistakes
 from foretell.core.run import Allocation, Run, State, Usage
 from foretell.core.site import Site
 from foretell.core.warning import build_warning
-from foretell.render.phrases import describe_request
-from foretell.render.tables import render_mistakes
 from foretell.runtimes.render import render_leaderboard, render_model_card, render_predictions
 
 Golden = Callable[[str, str], None]

@@ -6,7 +6,7 @@ import pytest
 
 from foretell.core.model_card import Judgement
 from foretell.core.prediction import Estimate
-from foretell.render.phrases import ELAPSED, MEMORY, describe_expectation, render_range
+from foretell.core.render.phrases import ELAPSED, MEMORY, describe_expectation, render_range
 
 
 def test_the_error_between_measured_values_is_reported_where_it_is_known(judgement: Judgement) -> None:

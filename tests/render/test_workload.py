@@ -9,11 +9,11 @@ import pytest
 
 from foretell.core.devices import Device
 from foretell.core.prediction import Estimate
+from foretell.core.render.figures import render_svg
+from foretell.core.render.phrases import render_scaled, render_short_time
+from foretell.core.serialization import render_json
 from foretell.core.warning import build_warning
 from foretell.core.workload import MeasuredStep, Operator, StepEstimate, StepPhase, Workload
-from foretell.render.figures import render_svg
-from foretell.render.phrases import render_scaled, render_short_time
-from foretell.render.records import render_json
 from foretell.steps.plots import draw_curve
 from foretell.steps.render import (
     build_learned_record,

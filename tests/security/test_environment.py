@@ -116,7 +116,7 @@ def test_addresses_that_cannot_be_used_are_one_sentence_without_the_password(add
 
 
 def test_the_environment_of_this_process_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from foretell.core.run_environment import build_environment
+    from foretell.core.run import build_environment
 
     monkeypatch.setenv("PGPASSWORD", "hush")
     assert build_environment(inherited=["PGPASSWORD"])["PGPASSWORD"] == "hush"

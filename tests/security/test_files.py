@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from tests.conftest import Outcome
 
-from foretell.advice.site_keys import SITE_OPTIONS
-from foretell.advice.sites import parse_sites
+from foretell.advice.sites import SITE_OPTIONS, parse_sites
 from foretell.cli._options import build_submission
 from foretell.core.app import OWN_OPTIONS, Submission
 from foretell.core.errors import RunnerError, SiteError

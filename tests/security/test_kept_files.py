@@ -148,7 +148,7 @@ def test_all_folders_are_closed_to_others(victim: User) -> None:
 def test_what_root_makes_for_a_user_is_the_users(victim: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """As 'sudo foretell consumption learn' does: the user wants to read it afterwards."""
     from foretell.core.errors import OutputError
-    from foretell.core.work_folder import make_kept_folder
+    from foretell.core.private_files import make_kept_folder
 
     work = victim.write(victim.home / "work/.foretell/x", "").parent
     with pytest.raises(OutputError, match="belongs to"):

@@ -20,8 +20,7 @@ from tests.contracts.consumption import build_jobs
 
 from foretell.core.devices import Device
 from foretell.core.errors import ForetellError, StoreError
-from foretell.core.model_checks import read_number
-from foretell.core.model_files import ModelContent, from_bytes, to_bytes
+from foretell.core.model_files import ModelContent, from_bytes, read_number, to_bytes
 from foretell.core.serialization import from_record
 from foretell.runtimes.predictor_files import KIND, dump_models, load_models, read_predictor
 from foretell.runtimes.regressors import REGRESSORS, BlendRunRegressor, build_blend

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.advice.offers import Choice, choose, describe_nothing_works
+from foretell.advice.offers import WORKS, Choice, Ranking, build_market, choose, describe_nothing_works, rank
 from foretell.advice.policy import Policy, choose_policy
-from foretell.advice.ranking import WORKS, Ranking, build_market, rank
 from foretell.advice.site_lookup import LOCAL, find_site, list_allocations
 from foretell.apps.command import build_launch
 from foretell.apps.where import Where

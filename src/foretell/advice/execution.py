@@ -1,34 +1,102 @@
 """Recommends a request, submits it, raises it where it was too small, and stores the runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Protocol
 
 from foretell.advice.api import recommend
-from foretell.advice.outcomes import Attempt, Execution
 from foretell.advice.policy import choose_policy
-from foretell.advice.retries import Ceiling, Doubling, LeastCost, raise_request
 from foretell.advice.site_lookup import LOCAL, find_site
 from foretell.apps.command import build_launch
-from foretell.apps.program_version import check_unchanged
-from foretell.apps.workspace import batch_directory, directory_of, resolve_own_app, run_directory
+from foretell.apps.workspace import batch_directory, check_unchanged, directory_of, resolve_own_app, run_directory
 from foretell.campaigns.campaign import Campaign
 from foretell.campaigns.campaign_plan import Progress
 from foretell.campaigns.placement import RunnerOptions, check_local
 from foretell.campaigns.waiting import RetryingStore
 from foretell.core.app import App, Submission
 from foretell.core.errors import NotFoundError, RunnerError
-from foretell.core.prediction import Offer, Recommendation
+from foretell.core.prediction import Attempt, Execution, Offer, Recommendation, Request
 from foretell.core.prices import charge
 from foretell.core.run import RETRIABLE, Allocation, Run, RunSpec, State, find_repetition
 from foretell.core.site import NodeType, Site
-from foretell.core.units import render_price
+from foretell.core.units import render_bytes, render_duration, render_price
 from foretell.runtimes.api import Configuration
 from foretell.schedulers.shell_script import render_shell_script
 from foretell.schedulers.slurm.job_array import build_batch, find_walltime_s, render_array_script, render_task_script
 from foretell.stores import RunStore
 from foretell.stores.opening import StoreLike, using_store
+
+_MINUTE_S, _MEBIBYTE = 60.0, 2**20
+
+
+class RaisePolicy(Protocol):
+    """How much more to request."""
+
+    def walltime_s(self, asked_s: float) -> float: ...
+
+    def memory_bytes(self, asked: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Doubling:
+    """Twice as much each time, as HARP does."""
+
+    def walltime_s(self, asked_s: float) -> float:
+        return 2 * asked_s
+
+    def memory_bytes(self, asked: int) -> int:
+        return 2 * asked
+
+
+@dataclass(frozen=True, slots=True)
+class LeastCost:
+    """The next request of the sequence that costs least on average; twice as much after its last one."""
+
+    request: Request
+
+    def walltime_s(self, asked_s: float) -> float:
+        return _next(self.request.retries_walltime_s, asked_s) or 2 * asked_s
+
+    def memory_bytes(self, asked: int) -> int:
+        return int(_next(self.request.retries_memory, asked) or 2 * asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """The largest request that the site and the user allow; ``None`` where there is no limit."""
+
+    walltime_s: float | None = None
+    memory_bytes: int | None = None
+
+
+def raise_request(asked: Allocation, state: State, *, by: RaisePolicy, ceiling: Ceiling) -> Allocation | str:
+    """The next request after a run that ended in this state; or, as a sentence, why there is none."""
+    if state is State.TIMED_OUT and asked.walltime_s is not None:
+        more_s = _cap(_round_up(by.walltime_s(asked.walltime_s), _MINUTE_S), ceiling.walltime_s)
+        if more_s > asked.walltime_s:
+            return replace(asked, walltime_s=more_s)
+        return f"it ran out of time, and {render_duration(asked.walltime_s)} is the most that may be requested"
+    if state is State.OUT_OF_MEMORY and asked.memory_bytes is not None:
+        more = int(_cap(_round_up(by.memory_bytes(asked.memory_bytes), _MEBIBYTE), ceiling.memory_bytes))
+        if more > asked.memory_bytes:
+            return replace(asked, memory_bytes=more)
+        return f"it ran out of memory, and {render_bytes(asked.memory_bytes)} is the most that may be requested"
+    return ""
+
+
+def _next(planned: Sequence[float], asked: float) -> float | None:
+    return next((more for more in planned if more > asked), None)
+
+
+def _round_up(value: float, step: float) -> float:
+    return -(-value // step) * step
+
+
+def _cap(value: float, most: float | None) -> float:
+    return value if most is None else min(value, most)
+
 
 ON_LIMIT = ("least-cost", "double", "stop")
 _SHELL = "shell"

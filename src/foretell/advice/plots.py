@@ -8,8 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from foretell.core.prediction import Offer, Recommendation
-from foretell.core.units import render_price
-from foretell.render.figures import (
+from foretell.core.render.figures import (
     ACCENT,
     MUTED,
     PICK,
@@ -22,7 +21,8 @@ from foretell.render.figures import (
     house_style,
     rule,
 )
-from foretell.render.phrases import clean_line, name_node, render_size
+from foretell.core.render.phrases import clean_line, name_node, render_size
+from foretell.core.units import render_price
 
 
 def draw_offers(recommendation: Recommendation) -> Figure:

@@ -7,14 +7,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from foretell.advice.outcomes import Execution, Verification
 from foretell.apps.render import build_run_record
-from foretell.core.prediction import Estimate, Offer, Prediction, Recommendation
-from foretell.core.run import Allocation, Usage
-from foretell.core.serialization import to_record
-from foretell.core.site import Billing, NodeType, Site
-from foretell.core.units import render_bytes, render_duration, render_money, render_price
-from foretell.render.phrases import (
+from foretell.core.prediction import Estimate, Execution, Offer, Prediction, Recommendation, Verification
+from foretell.core.render.phrases import (
     ELAPSED,
     clean_block,
     count,
@@ -33,8 +28,7 @@ from foretell.render.phrases import (
     render_risk,
     render_size,
 )
-from foretell.render.records import Record, build_record, render_charge
-from foretell.render.tables import (
+from foretell.core.render.tables import (
     BAD,
     GOOD,
     HEADING,
@@ -48,6 +42,10 @@ from foretell.render.tables import (
     build_warnings,
     stack,
 )
+from foretell.core.run import Allocation, Usage
+from foretell.core.serialization import Record, build_record, render_charge, to_record
+from foretell.core.site import Billing, NodeType, Site
+from foretell.core.units import render_bytes, render_duration, render_money, render_price
 from foretell.runtimes.render import build_prediction_record
 
 _NO_SCHEDULER = "shell"

@@ -13,10 +13,10 @@ from foretell.campaigns import plots as campaigns_plots
 from foretell.core.app import App
 from foretell.core.model_card import ModelCard
 from foretell.core.prediction import Estimate, Recommendation
+from foretell.core.render import figures as reports_plots
+from foretell.core.render import phrases as words
 from foretell.core.run import Run, State
 from foretell.core.units import render_bytes, render_duration, render_most_money
-from foretell.render import figures as reports_plots
-from foretell.render import phrases as words
 from foretell.runtimes import plots as runtimes_plots
 
 _RUNS = 200

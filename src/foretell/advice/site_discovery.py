@@ -9,7 +9,7 @@ from decimal import Decimal
 from itertools import chain, count
 from typing import Any
 
-from foretell.advice.site_keys import NAME, NODE_KEYS, SITE_KEYS, Key
+from foretell.advice.sites import NAME, NODE_KEYS, SITE_KEYS, Key
 from foretell.core.errors import SchedulerError
 from foretell.core.site import NodeType, Site
 from foretell.core.units import render_bytes

@@ -6,15 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from foretell.advice.api import recommend
-from foretell.advice.outcomes import Verification
-from foretell.apps.program_version import check_unchanged
 from foretell.apps.where import Where
-from foretell.apps.workspace import directory_of, resolve_app, resolve_own_app
+from foretell.apps.workspace import check_unchanged, directory_of, resolve_app, resolve_own_app
 from foretell.campaigns.api import make_run
 from foretell.core.app import App
 from foretell.core.errors import InfeasibleError, NotFoundError
 from foretell.core.model_card import ModelCard
-from foretell.core.prediction import Recommendation
+from foretell.core.prediction import Recommendation, Verification
 from foretell.core.run import Run, State, find_repetition
 from foretell.core.site import Site
 from foretell.runtimes.api import Configuration, find_record, load_predictor, specify, usual_allocation

@@ -5,8 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from foretell.apps._nodes import Entry
-from foretell.apps._values import RESERVED_NAMES, guess_type, parse_as, parse_count, render_known
+from foretell.apps._nodes import RESERVED_NAMES, Entry, guess_type, parse_as, parse_count, render_known
 from foretell.core.app import Domain, Parameter, ParameterType, ResourceSweep, Value
 from foretell.core.units import parse_bytes
 

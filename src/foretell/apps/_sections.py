@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretell.apps._nodes import Entry
-from foretell.apps._parameters import IDENTIFIER
-from foretell.apps._values import (
+from foretell.apps._nodes import (
     RESERVED_HOLES,
     RESERVED_NAMES,
     RUN_FOLDER,
+    Entry,
     find_placeholders,
     is_on_path,
     names_file,
     render_known,
 )
+from foretell.apps._parameters import IDENTIFIER
 from foretell.core.app import (
     OWN_OPTIONS,
     RUNNERS,

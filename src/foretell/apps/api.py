@@ -1,14 +1,18 @@
 """Runs in from tables, and out to them."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from foretell.apps.command import find_program_problem
+from foretell.apps.sweep import count_runs, list_configurations
 from foretell.apps.workspace import directory_of, resolve_app
-from foretell.core.app import App, Parameter, ParameterType
+from foretell.core.app import App, Parameter, ParameterType, Scale
 from foretell.core.errors import NotFoundError
-from foretell.core.run import ImportResult, Run, State, find_repetition
+from foretell.core.run import ImportResult, Run, RunSpec, State, find_repetition
+from foretell.schedulers.local import LocalRunner
 from foretell.stores import RunReader, RunStore
 from foretell.stores.opening import StoreLike, reading_store, using_store
 
@@ -109,3 +113,43 @@ def list_runs(
         total = sum(count for state, count in counts.items() if states is None or state in states)
         runs = opened.runs(known.name, states=states, limit=limit, newest_first=True, version=known.version)
     return RunsPage(app=known.name, runs=tuple(runs), total=total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppCheck:
+    """The runs of a valid app file.
+
+    ``excluded`` ones do not meet its ``where``. ``impossible_here`` counts runs that this machine cannot make, by the
+    reason; it is empty for an app whose runs are made elsewhere. ``warning`` is about its program.
+    """
+
+    app: str
+    scaled_down_runs: int
+    full_scale_runs: int
+    excluded_runs: int
+    impossible_here: Mapping[str, int]
+    warning: str | None
+
+
+def check_app(app: App) -> AppCheck:
+    """Count the app's runs without making or storing anything."""
+    sizes = {
+        scale: Counter(allocation for _, allocation in list_configurations(app, scale))
+        for scale in (Scale.SCALED_DOWN, Scale.FULL_SCALE)
+    }
+    small, full = (app.repetitions * counts.total() for counts in sizes.values())
+    impossible: Counter[str] = Counter()
+    if app.runner == "local":
+        with LocalRunner() as runner:
+            for allocation, count in sum(sizes.values(), Counter()).items():
+                obstacle = runner.find_obstacle(RunSpec(app=app.name, parameters={}, allocation=allocation))
+                if obstacle is not None:
+                    impossible[obstacle] += app.repetitions * count
+    return AppCheck(
+        app=app.name,
+        scaled_down_runs=small,
+        full_scale_runs=full,
+        excluded_runs=count_runs(app) - small - full,
+        impossible_here=dict(impossible),
+        warning=find_program_problem(app),
+    )

@@ -5,10 +5,9 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-from foretell.apps._nodes import LARGEST_FILE, Entry, compose_entry
+from foretell.apps._nodes import LARGEST_FILE, RUN_FOLDER, Entry, compose_entry, parse_count
 from foretell.apps._parameters import read_parameters, read_resources
 from foretell.apps._sections import CommandReader, read_estimate, read_per, read_phases, read_runner, read_submission
-from foretell.apps._values import RUN_FOLDER, parse_count
 from foretell.apps.sweep import count_runs, has_allowed
 from foretell.apps.where import read_where
 from foretell.core.app import LOG_LIMIT_BYTES, App

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from foretell.apps._values import fill_placeholders, find_placeholders, parse_as, render_known, render_value
+from foretell.apps._nodes import fill_placeholders, find_placeholders, parse_as, render_known, render_value
 from foretell.core.app import App, Parameter, Value
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.run import Allocation, Launch, RunSpec

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from foretell.apps._values import find_near
+from foretell.apps._nodes import find_near
 from foretell.core.app import App, Domain, Parameter, ParameterType, Scale, Value
 from foretell.core.errors import ImportDataError, Mistake, SpecError
 from foretell.core.formula import ExpressionError, Formula

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from foretell.apps._values import is_on_path
+from foretell.apps._nodes import is_on_path
 
 SCRIPTS = (".py", ".sh", ".jl", ".R", ".pl", ".m")
 THREAD_VARIABLES = frozenset(

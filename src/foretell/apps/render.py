@@ -6,6 +6,29 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
+from foretell.core.render.phrases import (
+    clean_block,
+    clean_line,
+    count,
+    explain_failure,
+    name_place,
+    name_state,
+    render_memory,
+    render_parameters,
+    render_size,
+    render_time,
+)
+from foretell.core.render.tables import (
+    GOOD,
+    HEADING,
+    QUIET,
+    add_cells,
+    build_facts,
+    build_line,
+    build_notes,
+    build_table,
+    stack,
+)
 from foretell.core.run import (
     JOB_COLUMNS,
     LAST_COLUMNS,
@@ -18,32 +41,8 @@ from foretell.core.run import (
     State,
     Usage,
 )
-from foretell.core.serialization import to_record
+from foretell.core.serialization import Record, to_record
 from foretell.core.units import render_bytes, render_duration
-from foretell.render.phrases import (
-    clean_block,
-    clean_line,
-    count,
-    explain_failure,
-    name_place,
-    name_state,
-    render_memory,
-    render_parameters,
-    render_size,
-    render_time,
-)
-from foretell.render.records import Record
-from foretell.render.tables import (
-    GOOD,
-    HEADING,
-    QUIET,
-    add_cells,
-    build_facts,
-    build_line,
-    build_notes,
-    build_table,
-    stack,
-)
 
 if TYPE_CHECKING:
     from foretell.core.table_files import Table

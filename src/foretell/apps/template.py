@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from foretell.apps._values import (
+from foretell.apps._nodes import (
     RESERVED_NAMES,
     escape_braces,
     fill_placeholders,
@@ -23,8 +23,7 @@ from foretell.apps._values import (
     parse_as,
     render_value,
 )
-from foretell.apps.command_line import CommandLine, Token
-from foretell.apps.command_resources import CommandResources, list_files, read_resources
+from foretell.apps.command_line import CommandLine, CommandResources, Token, list_files, read_resources
 from foretell.apps.launchers import SCRIPTS
 from foretell.core.app import ParameterType
 from foretell.core.errors import Mistake, SpecError

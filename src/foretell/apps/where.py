@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from foretell.apps._values import find_near, render_value
+from foretell.apps._nodes import find_near, render_value
 from foretell.core.app import App, Parameter, ParameterType, Value
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.formula import ExpressionError, is_number, parse_expression

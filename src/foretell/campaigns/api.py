@@ -9,8 +9,7 @@ from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from foretell.apps.program_version import resolve_version
-from foretell.apps.workspace import directory_of, make_log_file, may_run, resolve_app, resolve_own_app
+from foretell.apps.workspace import directory_of, make_log_file, may_run, resolve_app, resolve_own_app, resolve_version
 from foretell.campaigns.campaign import Campaign
 from foretell.campaigns.campaign_plan import CampaignResult, CampaignStatus, Cancellation, Plan, Progress
 from foretell.campaigns.placement import BatchClaims, RunnerOptions, list_own_batches, open_slurm

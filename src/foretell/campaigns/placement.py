@@ -15,8 +15,7 @@ from foretell.campaigns.planning import AUTO_RETRIED, list_specs
 from foretell.core.app import RUNNERS, App, Submission
 from foretell.core.batch import Batch
 from foretell.core.errors import Mistake, NotFoundError, SpecError, StoreError
-from foretell.core.run import Claim, Launch, Owner, Run, RunSpec, State
-from foretell.core.run_environment import OWNER
+from foretell.core.run import OWNER, Claim, Launch, Owner, Run, RunSpec, State
 from foretell.measure.machine import build_owner, is_alive
 from foretell.schedulers import Runner
 from foretell.schedulers.local import LocalRunner

@@ -7,8 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from foretell.core.app import Scale
-from foretell.core.run import Run, State
-from foretell.render.figures import (
+from foretell.core.render.figures import (
     ACCENT,
     LARGEST,
     MUTED,
@@ -22,7 +21,8 @@ from foretell.render.figures import (
     house_style,
     rule,
 )
-from foretell.render.phrases import clean_line
+from foretell.core.render.phrases import clean_line
+from foretell.core.run import Run, State
 
 
 def draw_runs(runs: Sequence[Run]) -> Figure | None:

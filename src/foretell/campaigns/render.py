@@ -12,9 +12,7 @@ from foretell.apps.render import BUSY_CORES, STATE_STYLES, build_run_record, exp
 from foretell.campaigns.campaign_plan import CampaignResult, CampaignStatus, Cancellation, Ending, Plan, Progress
 from foretell.core.app import Scale
 from foretell.core.batch import BatchStatus
-from foretell.core.run import Run, RunSpec, State
-from foretell.core.units import render_duration
-from foretell.render.phrases import (
+from foretell.core.render.phrases import (
     clean_line,
     count,
     explain_failure,
@@ -24,8 +22,10 @@ from foretell.render.phrases import (
     render_size,
     render_time,
 )
-from foretell.render.records import Record, build_record
-from foretell.render.tables import BAD, HEADING, QUIET, add_cells, build_facts, build_line, build_table, stack
+from foretell.core.render.tables import BAD, HEADING, QUIET, add_cells, build_facts, build_line, build_table, stack
+from foretell.core.run import Run, RunSpec, State
+from foretell.core.serialization import Record, build_record
+from foretell.core.units import render_duration
 
 _ORDER = (
     State.COMPLETED, State.FAILED, State.TIMED_OUT, State.OUT_OF_MEMORY, State.CANCELLED, State.INTERRUPTED,

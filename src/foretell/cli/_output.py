@@ -34,7 +34,7 @@ def show(renderables: "Iterable[RenderableType]") -> None:
 
 def show_json(record: Any) -> None:
     """Print for programs."""
-    from foretell.render.records import render_json
+    from foretell.core.serialization import render_json
 
     click.echo(render_json(record))
 
@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 def clean_text(text: object) -> str:
     """Text whose names and values may come from anywhere: characters that control the terminal are escaped."""
-    from foretell.render.phrases import clean_line
+    from foretell.core.render.phrases import clean_line
 
     return "\n".join(clean_line(line) for line in str(text).split("\n"))
 
@@ -114,7 +114,7 @@ def write_plot(figure: "Figure", path: Path) -> None:
     Raises:
         OutputError: if it cannot be written.
     """
-    from foretell.render.figures import save_figure
+    from foretell.core.render.figures import save_figure
 
     make_folder(path.parent)
     save_figure(figure, path)

@@ -81,7 +81,7 @@ def find_app(argument: str | None) -> str:
     Raises:
         NotFoundError: if nothing was named and there is no app file.
     """
-    from foretell.core.work_folder import looks_like_a_file
+    from foretell.core.private_files import looks_like_a_file
 
     if argument is not None and looks_like_a_file(argument):
         return argument
@@ -105,7 +105,7 @@ def find_store(explicit: str | None, app: str | None = None) -> str:
 
 def find_work_folder(directory: Path) -> Path:
     """Where Foretell's files of the apps in a folder are."""
-    from foretell.core.work_folder import work_folder
+    from foretell.core.private_files import work_folder
 
     return work_folder(directory)
 

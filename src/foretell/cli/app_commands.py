@@ -15,7 +15,7 @@ from foretell.cli._places import APP_FILE, find_app_file
 from foretell.core.errors import Mistake, NotFoundError, OutputError, SpecError
 
 if TYPE_CHECKING:
-    from foretell.apps.app_check import AppCheck
+    from foretell.apps.api import AppCheck
     from foretell.apps.command_line import CommandLine
 
 
@@ -33,7 +33,7 @@ def init(
     as_json: bool,
 ) -> None:
     """Write a commented foretell.yaml for a command."""
-    from foretell.apps.command_resources import read_resources
+    from foretell.apps.command_line import read_resources
     from foretell.apps.template import render_template, suggest_name
 
     path = directory / APP_FILE
@@ -82,7 +82,7 @@ def check(
     as_json: bool,
 ) -> None:
     """Report all mistakes in an app file, each with its line, and count its runs."""
-    from foretell.apps.app_check import check_app
+    from foretell.apps.api import check_app
     from foretell.apps.app_file import load_app
 
     path = file or find_app_file()

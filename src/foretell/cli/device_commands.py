@@ -109,9 +109,9 @@ def bench_machine(
     as_json: bool,
 ) -> None:
     """Measure how long this machine takes for fixed work, to compare runs of different machines."""
-    from foretell.measure import api
-    from foretell.render.machine_facts import render_bench
-    from foretell.render.records import render_json
+    from foretell.core.serialization import render_json
+    from foretell.measure import machine_benchmark as api
+    from foretell.measure.render import render_bench
 
     note(f"Measuring {repeats} times; leave this machine alone meanwhile.")
     bench = api.bench_machine(repeats=repeats)
@@ -130,8 +130,8 @@ def show_machine(
     as_json: bool,
 ) -> None:
     """Show the facts that are stored with runs made here, and the benchmark if there is one."""
-    from foretell.measure import api
-    from foretell.render.machine_facts import build_machine_record, render_machine
+    from foretell.measure import machine_benchmark as api
+    from foretell.measure.render import build_machine_record, render_machine
 
     machine, bench = api.describe_machine()
     if as_json:

@@ -48,9 +48,9 @@ def import_history(
     as_json: bool,
 ) -> None:
     """Import past jobs from accounting. Importing a job twice changes nothing."""
+    from foretell.core.render.tables import build_line
     from foretell.history import api
     from foretell.history.render import render_history_import
-    from foretell.render.tables import build_line
 
     with open_console(stderr=True).status("Reading…") as status:
         result = api.import_history(
@@ -82,9 +82,9 @@ def group_history(
     as_json: bool,
 ) -> None:
     """Group all jobs again by rules, which later imports use; without rules, by names and commands."""
+    from foretell.core.render.tables import build_line
     from foretell.history import api
     from foretell.history.render import render_history_apps
-    from foretell.render.tables import build_line
 
     with open_console(stderr=True).status("Grouping…") as status:
         apps = api.group_history(

@@ -7,8 +7,7 @@ from typing import NoReturn
 
 import click
 
-from foretell.cli._click import Entry, LazyGroup
-from foretell.cli._completion import install_completion, show_completion
+from foretell.cli._click import Entry, LazyGroup, install_completion, show_completion
 from foretell.cli._output import clean_text
 from foretell.core.errors import ForetellError
 from foretell.core.warning import ExperimentalWarning

@@ -69,7 +69,7 @@ def build(
     as_json: bool,
 ) -> None:
     """Fit and compare models on the stored runs, and store the best."""
-    from foretell.render.tables import build_line
+    from foretell.core.render.tables import build_line
     from foretell.runtimes import api
     from foretell.runtimes.render import build_card_record, render_model_card
 
@@ -97,7 +97,7 @@ def build(
 
 
 def _make_plots_folder(name: str) -> Path:
-    from foretell.core.work_folder import make_kept_folder
+    from foretell.core.private_files import make_kept_folder
 
     base = Path(name).parent if name.endswith((".yaml", ".yml")) else Path.cwd()
     return make_kept_folder(find_work_folder(base), "plots")
@@ -105,8 +105,8 @@ def _make_plots_folder(name: str) -> Path:
 
 def _write_plots(card: "ModelCard", folder: Path, *, is_named: bool) -> list[Path]:
     """Plots in a folder that the user named, or in Foretell's own, where links are not followed."""
-    from foretell.core.work_folder import keep_file
-    from foretell.render.figures import render_figure, save_figure
+    from foretell.core.private_files import keep_file
+    from foretell.core.render.figures import render_figure, save_figure
     from foretell.runtimes.plots import draw_predicted_measured
 
     if is_named:

@@ -87,8 +87,8 @@ def discover_site(
 
 
 def _check_name(name: str) -> None:
-    from foretell.advice.site_keys import A_NAME, NAME
     from foretell.advice.site_lookup import LOCAL
+    from foretell.advice.sites import A_NAME, NAME
 
     if not NAME.fullmatch(name) or name == LOCAL:
         expected = f"{A_NAME}; not {LOCAL!r}, which is this machine"

@@ -221,8 +221,8 @@ def _save(workload: "Workload", path: Path) -> None:
     Raises:
         OutputError: if the file's name ends otherwise, or it cannot be written.
     """
+    from foretell.core.serialization import render_json
     from foretell.core.table_files import save_table
-    from foretell.render.records import render_json
     from foretell.steps.render import build_operator_table, build_workload_record
 
     if path.suffix == ".json":

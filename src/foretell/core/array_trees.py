@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from foretell.core.errors import StoreError
-from foretell.core.model_checks import check_nodes, check_numbers, check_whole_numbers
+from foretell.core.model_files import check_nodes, check_numbers, check_whole_numbers
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 Floats: TypeAlias = NDArray[np.float64]

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 from foretell.core.errors import NotFoundError
-from foretell.core.model_checks import read_positive
+from foretell.core.model_files import read_positive
 from foretell.core.serialization import from_record
 from foretell.core.units import parse_bytes
 

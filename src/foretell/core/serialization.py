@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import json
 import math
 import reprlib
 import types
@@ -166,3 +167,20 @@ _READERS: dict[Any, _Reader] = {
     Decimal: _parse_decimal,
     datetime: datetime.fromisoformat,
 }
+
+Record = dict[str, Any]
+
+
+def render_json(value: Any) -> str:
+    """Valid JSON of a record or of any of our values: what is not finite becomes ``null``."""
+    return json.dumps(to_record(value), indent=2, allow_nan=False)
+
+
+def render_charge(amount: Decimal) -> float:
+    """An amount to the last digit; it is rounded for people only."""
+    return float(amount)
+
+
+def build_record(value: object) -> Record:
+    record: Mapping[str, Any] = to_record(value)
+    return dict(record)

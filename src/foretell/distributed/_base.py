@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.core.cycles import Cycle, Metric, Resource
+from foretell.core.observation import Cycle, Metric, Resource
 from foretell.core.workload import Floats, Workload
 from foretell.distributed.consumption import Case, Consumed, MeasuredJob, Setting, Strategy
 

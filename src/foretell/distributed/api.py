@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretell.core import devices
-from foretell.core.cycles import Resource
 from foretell.core.devices import Device
 from foretell.core.errors import ImportDataError, Mistake, NotFoundError, SpecError, WorkloadError
+from foretell.core.observation import Resource
+from foretell.core.private_files import make_kept_folder
 from foretell.core.table_files import TableLike
 from foretell.core.warning import PredictionWarning, build_warning, experimental
-from foretell.core.work_folder import make_kept_folder
 from foretell.core.workload import Workload
 from foretell.distributed import DEFAULT_METHOD, get_method
 from foretell.distributed.consumption import (

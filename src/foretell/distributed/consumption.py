@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from foretell.core.cycles import Cycle, Metric, Resource
+from foretell.core.observation import Cycle, Metric, Resource
 from foretell.core.prediction import Estimate
 from foretell.core.warning import PredictionWarning
 from foretell.core.workload import Floats, Workload

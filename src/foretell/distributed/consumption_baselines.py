@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.core.cycles import Metric, Resource
-from foretell.core.model_checks import check_numbers, read_number, read_positive
+from foretell.core.model_files import check_numbers, read_number, read_positive
+from foretell.core.observation import Metric, Resource
 from foretell.core.workload import Floats
 from foretell.distributed._base import (
     TARGETS,

@@ -8,12 +8,11 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from foretell.core.cycles import Metric, Resource
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, NotEnoughRunsError, NotFoundError, SpecError, StoreError
 from foretell.core.intervals import NO_SPREAD, QuantileSpread, build_estimate, count_doublings
-from foretell.core.model_checks import read_rising
-from foretell.core.model_files import load_model, save_model
+from foretell.core.model_files import load_model, read_rising, save_model
+from foretell.core.observation import Metric, Resource
 from foretell.core.prediction import Estimate
 from foretell.core.serialization import from_record, to_record
 from foretell.core.units import render_duration, render_link

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.optimize import least_squares
 
-from foretell.core.model_checks import read_numbers
+from foretell.core.model_files import read_numbers
 from foretell.core.workload import Floats, StepPhase
 from foretell.distributed._base import count_gradient_bytes, count_sent_bytes
 from foretell.distributed.consumption import Case, MeasuredJob, Strategy

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.core.cycles import Metric, Resource
 from foretell.core.errors import MissingExtraError, NotFoundError
-from foretell.core.model_checks import check_numbers, read_number, read_numbers
+from foretell.core.model_files import check_numbers, read_number, read_numbers
+from foretell.core.observation import Metric, Resource
 from foretell.core.serialization import from_record
 from foretell.core.units import render_link
 from foretell.core.workload import Floats, Workload

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from foretell.core.cycles import Cycle, Resource
 from foretell.core.errors import ImportDataError
+from foretell.core.observation import Cycle, Resource
 from foretell.core.workload import Workload
 from foretell.distributed.consumption import MeasuredJob, Setting, Strategy
 from foretell.workloads.capture import capture

@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from foretell.core.cycles import Resource
+from foretell.core.observation import Resource
+from foretell.core.render.figures import ACCENT, INK, MUTED, PICK, house_style
+from foretell.core.render.phrases import clean_line, render_level, render_short_time
 from foretell.distributed.consumption import Change, ConsumptionPrediction, CycleEstimate, Outlook, Strategy
 from foretell.distributed.render import describe_setting, name_resource, render_amount, render_change
-from foretell.render.figures import ACCENT, INK, MUTED, PICK, house_style
-from foretell.render.phrases import clean_line, render_level, render_short_time
 
 _WIDTH, _HEAD, _PANEL, _CURVES = 9.6, 1.2, 1.0, 2.6  # inches
 _LONGEST_TITLE = 90

@@ -8,8 +8,19 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 
-from foretell.core.cycles import Resource
+from foretell.core.observation import Resource
 from foretell.core.prediction import Estimate
+from foretell.core.render.phrases import count, render_interval, render_level, render_short_time
+from foretell.core.render.tables import (
+    HEADING,
+    QUIET,
+    add_cells,
+    build_facts,
+    build_line,
+    build_table,
+    build_warnings,
+    stack,
+)
 from foretell.core.serialization import to_record
 from foretell.core.units import render_link, render_rate
 from foretell.distributed.api import LearnedConsumption
@@ -24,17 +35,6 @@ from foretell.distributed.consumption import (
     Strategy,
 )
 from foretell.distributed.placed_steps import ChoiceReason, PlacedPrediction, PlacementComparison, render_placement
-from foretell.render.phrases import count, render_interval, render_level, render_short_time
-from foretell.render.tables import (
-    HEADING,
-    QUIET,
-    add_cells,
-    build_facts,
-    build_line,
-    build_table,
-    build_warnings,
-    stack,
-)
 
 Record = dict[str, Any]
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from foretell.core.cycles import Metric, Resource
-from foretell.core.model_checks import check_numbers, read_number, read_numbers, read_positive
+from foretell.core.model_files import check_numbers, read_number, read_numbers, read_positive
+from foretell.core.observation import Metric, Resource
 from foretell.core.serialization import from_record
 from foretell.core.workload import Floats, StepPhase
 from foretell.distributed._base import TARGETS, Arrays, Target, TransferableModel, find_measured_resources, read_targets

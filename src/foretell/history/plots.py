@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from foretell.core.past_jobs import Waste, WasteReport
-from foretell.render.figures import ACCENT, GRID, INK, MUTED, PICK, house_style
-from foretell.render.phrases import clean_line
+from foretell.core.render.figures import ACCENT, GRID, INK, MUTED, PICK, house_style
+from foretell.core.render.phrases import clean_line
 
 _MOST_ROWS = 12
 _LONGEST = 24

@@ -6,9 +6,18 @@ from datetime import UTC, datetime
 from rich.console import Group
 
 from foretell.core.past_jobs import Complaint, HistoryApp, HistoryImport, Waste, WasteReport
+from foretell.core.render.phrases import clean_line, count
+from foretell.core.render.tables import (
+    HEADING,
+    QUIET,
+    add_cells,
+    build_facts,
+    build_line,
+    build_notes,
+    build_table,
+    stack,
+)
 from foretell.core.units import render_money
-from foretell.render.phrases import clean_line, count
-from foretell.render.tables import HEADING, QUIET, add_cells, build_facts, build_line, build_notes, build_table, stack
 
 _TITLES = {"user": "User", "account": "Account", "app": "Application", "partition": "Partition"}
 _LONGEST_NAME = 22

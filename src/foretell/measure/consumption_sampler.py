@@ -16,9 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
-from foretell.core.cycles import Resource, Series
 from foretell.core.errors import NotFoundError
-from foretell.core.observation import Load, Recorded
+from foretell.core.observation import Load, Recorded, Resource, Series
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.measure.counters import Counts, LoadWatch, NetworkCounter
 from foretell.measure.gpus import Gpu, GpuLoad, find_gpus, find_used_gpus, read_load

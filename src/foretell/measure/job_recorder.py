@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from foretell.core.run import Machine, Usage
-from foretell.core.run_environment import RUN_DIRECTORY, SAMPLE
+from foretell.core.run import RUN_DIRECTORY, SAMPLE, Machine, Usage
 from foretell.core.serialization import from_record, to_record
 from foretell.measure.child_process import Child
 from foretell.measure.gpus import find_gpus

@@ -17,8 +17,7 @@ from pathlib import Path
 import psutil
 
 from foretell.core.errors import OutputError
-from foretell.core.run import BENCH_VERSION, Bench, Machine, Owner
-from foretell.core.run_environment import CACHE, OWNER, RUN_DIRECTORY, RUN_ID
+from foretell.core.run import BENCH_VERSION, CACHE, OWNER, RUN_DIRECTORY, RUN_ID, Bench, Machine, Owner
 from foretell.core.serialization import from_record, to_record
 from foretell.measure.gpus import find_gpus
 from foretell.measure.procfs import TICKS_PER_S, find_stat, find_text, pids

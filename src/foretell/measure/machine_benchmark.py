@@ -16,9 +16,17 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from foretell.core.run import BENCH_VERSION, Bench
+from foretell.core.errors import Mistake, SpecError
+from foretell.core.run import BENCH_VERSION, Bench, Machine
 from foretell.core.warning import PredictionWarning, build_warning
-from foretell.measure.machine import find_cpu_model, read_busy_s
+from foretell.measure.machine import (
+    detect_machine,
+    find_bench,
+    find_cpu_model,
+    make_bench_folder,
+    read_busy_s,
+    save_bench,
+)
 
 _BLOCK_BYTES = 1 << 20
 _FEWEST_REPEATS = 3
@@ -187,3 +195,25 @@ def _time_disk(size: int) -> float:
             return time.perf_counter() - started
     except OSError:
         return float("nan")
+
+
+def bench_machine(*, repeats: int = 5) -> Bench:
+    """Measure how fast this machine does fixed work. The result is stored with later runs, unless there are warnings.
+
+    Raises:
+        SpecError: if there are no repeats.
+        OutputError: if it could not be stored.
+    """
+    if repeats < 1:
+        mistake = Mistake(place="repeats", found=str(repeats), expected="a whole number from 1")
+        raise SpecError("options", [mistake])
+    make_bench_folder()  # before the measurement, which takes longer than this check
+    bench = measure_bench(FULL_WORK, repeats=repeats)
+    if not bench.warnings:
+        save_bench(bench)
+    return bench
+
+
+def describe_machine() -> tuple[Machine, Bench | None]:
+    """Return the facts of this machine that are stored with runs, and its benchmark if there is one."""
+    return detect_machine(), find_bench()

@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from foretell.core.cycles import Resource, Series
 from foretell.core.errors import RunnerError
-from foretell.core.observation import Load, Recorded
-from foretell.core.run import Usage
-from foretell.core.run_environment import OF_A_RUN, build_environment
+from foretell.core.observation import Load, Recorded, Resource, Series
+from foretell.core.run import OF_A_RUN, Usage, build_environment
 from foretell.core.serialization import from_record, read_warnings, to_record
 from foretell.measure.child_process import Child
 from foretell.measure.consumption_sampler import INTERVAL_S, ConsumptionSampler

@@ -10,14 +10,13 @@ from pathlib import Path
 
 from foretell.apps.api import store_repeated
 from foretell.core.app import ParameterType
-from foretell.core.cycles import Resource
 from foretell.core.errors import Mistake, OutputError, SpecError
-from foretell.core.observation import CycleSearch, Observation, Recorded
+from foretell.core.observation import CycleSearch, Observation, Recorded, Resource
+from foretell.core.private_files import FOLDER, keep_file, make_kept_folder
 from foretell.core.run import Allocation, Run, RunSpec, State
 from foretell.core.serialization import to_record
 from foretell.core.units import render_duration
 from foretell.core.warning import PredictionWarning, build_warning, experimental
-from foretell.core.work_folder import FOLDER, keep_file, make_kept_folder
 from foretell.measure.consumption_sampler import INTERVAL_S, TICK_S, require_processes
 from foretell.measure.machine import detect_machine
 from foretell.measure.watch import Watched, build_recorded_record, watch_command, watch_processes

@@ -17,8 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.core.cycles import Cycle, Series
-from foretell.core.observation import CycleSearch
+from foretell.core.observation import Cycle, CycleSearch, Series
 from foretell.core.workload import Floats
 
 Flags: TypeAlias = NDArray[np.bool_]

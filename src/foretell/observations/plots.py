@@ -5,11 +5,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from foretell.core.cycles import Resource
-from foretell.core.observation import Observation
+from foretell.core.observation import Observation, Resource
+from foretell.core.render.figures import ACCENT, MUTED, house_style
+from foretell.core.render.phrases import clean_line
 from foretell.observations.render import find_window, list_resources, name_resource, render_amount
-from foretell.render.figures import ACCENT, MUTED, house_style
-from foretell.render.phrases import clean_line
 
 _PANEL, _HEAD = 1.35, 0.9  # inches
 _LONGEST_TITLE = 90

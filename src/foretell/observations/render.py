@@ -9,13 +9,12 @@ from rich.console import Console, ConsoleOptions, Group
 from rich.table import Table
 from rich.text import Text
 
-from foretell.core.cycles import Cycle, Resource, Series
-from foretell.core.observation import CycleSearch, Observation
+from foretell.core.observation import Cycle, CycleSearch, Observation, Resource, Series
+from foretell.core.render.phrases import render_percent
+from foretell.core.render.tables import BAD, HEADING, QUIET, add_cells, build_line, build_table, build_warnings, stack
 from foretell.core.serialization import to_record
 from foretell.core.units import render_duration, render_rate
 from foretell.core.workload import Floats
-from foretell.render.phrases import render_percent
-from foretell.render.tables import BAD, HEADING, QUIET, add_cells, build_line, build_table, build_warnings, stack
 
 _SHOWN_PERIODS = 8  # in a time line
 

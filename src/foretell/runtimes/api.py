@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from foretell.apps.command import build_spec
-from foretell.apps.program_version import warn_of_changes
-from foretell.apps.workspace import directory_of, resolve_app
+from foretell.apps.workspace import directory_of, resolve_app, warn_of_changes
 from foretell.core.app import App, ParameterType, Value
 from foretell.core.errors import NotFoundError
 from foretell.core.model_card import ModelCard, ModelRecord

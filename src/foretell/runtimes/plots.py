@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from foretell.core.model_card import Judgement
-from foretell.render.figures import (
+from foretell.core.render.figures import (
     ACCENT,
     DECADE,
     GRID,
@@ -27,7 +27,7 @@ from foretell.render.figures import (
     house_style,
     rule,
 )
-from foretell.render.phrases import ELAPSED, MEMORY, clean_line, render_percent, title_quantity
+from foretell.core.render.phrases import ELAPSED, MEMORY, clean_line, render_percent, title_quantity
 from foretell.runtimes.explanation import Driver, Explanation
 
 _CLOSE = 0.25  # how far off a prediction may be and still lie in the band

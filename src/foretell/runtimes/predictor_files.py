@@ -12,8 +12,7 @@ from foretell.core.errors import StoreError
 from foretell.core.formula import Formula
 from foretell.core.intervals import Spread
 from foretell.core.model_card import ModelCard
-from foretell.core.model_checks import read_number, read_place, read_positive
-from foretell.core.model_files import ModelContent, from_bytes, to_bytes
+from foretell.core.model_files import ModelContent, from_bytes, read_number, read_place, read_positive, to_bytes
 from foretell.core.serialization import from_record, to_record
 from foretell.runtimes.bounds import Marginal
 from foretell.runtimes.encoding import Encoder, Field

@@ -12,8 +12,7 @@ from rich.text import Text
 from foretell.core.app import Value
 from foretell.core.model_card import Judgement, LeaderboardRow, ModelCard
 from foretell.core.prediction import Estimate, Prediction, Request
-from foretell.core.units import render_bytes, render_duration
-from foretell.render.phrases import (
+from foretell.core.render.phrases import (
     ELAPSED,
     LEGEND,
     MEMORY,
@@ -30,8 +29,7 @@ from foretell.render.phrases import (
     render_size,
     title_quantity,
 )
-from foretell.render.records import Record, build_record
-from foretell.render.tables import (
+from foretell.core.render.tables import (
     GOOD,
     HEADING,
     QUIET,
@@ -44,6 +42,8 @@ from foretell.render.tables import (
     build_warnings,
     stack,
 )
+from foretell.core.serialization import Record, build_record
+from foretell.core.units import render_bytes, render_duration
 from foretell.runtimes.explanation import (
     INSIDE,
     MACHINE,

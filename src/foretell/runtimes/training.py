@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from foretell.apps.api import make_known
-from foretell.apps.program_version import warn_of_changes
-from foretell.apps.workspace import directory_of, resolve_app
+from foretell.apps.workspace import directory_of, resolve_app, warn_of_changes
 from foretell.core.app import App
 from foretell.core.errors import Mistake, NotEnoughRunsError, SpecError, StoreError
 from foretell.core.model_card import ModelCard, ModelRecord
+from foretell.core.private_files import looks_like_a_file
 from foretell.core.run import FITTED_STATES
-from foretell.core.work_folder import looks_like_a_file
 from foretell.runtimes.evidence import count_evidence
 from foretell.runtimes.fit import NEED, fit_predictor
 from foretell.runtimes.history_runs import Past, find_past

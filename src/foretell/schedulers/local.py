@@ -9,8 +9,7 @@ from pathlib import Path
 
 from foretell.core.app import Phase
 from foretell.core.errors import RunnerError, RunTakenError
-from foretell.core.run import Launch, Run, RunSpec
-from foretell.core.run_environment import RUN_ID
+from foretell.core.run import RUN_ID, Launch, Run, RunSpec
 from foretell.core.units import render_bytes
 from foretell.measure.gpus import Gpu, find_gpus
 from foretell.measure.machine import detect_machine, kill_leftovers

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from foretell.core.app import Phase
-from foretell.core.run import Launch, Machine, Run, RunSpec, State, Usage
-from foretell.core.run_environment import RUN_DIRECTORY, RUN_ID, build_environment
+from foretell.core.run import RUN_DIRECTORY, RUN_ID, Launch, Machine, Run, RunSpec, State, Usage, build_environment
 from foretell.measure.gpus import Gpu
 from foretell.measure.machine import kill_leftovers, read_busy_s
 from foretell.measure.process_tree import Command, CpuTotal, Ending, Limits, Measurement, ProcessProbe

@@ -16,8 +16,7 @@ from pathlib import Path
 from foretell.core.app import Combine, Phase
 from foretell.core.errors import OutputError, RunnerError
 from foretell.core.private_files import make_own_folder
-from foretell.core.run import Run
-from foretell.core.run_environment import SAMPLE
+from foretell.core.run import SAMPLE, Run
 from foretell.core.serialization import from_record, to_record
 from foretell.core.units import render_bytes, render_duration
 

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from foretell.core.errors import RunnerError
-from foretell.core.run import Allocation, Launch
-from foretell.core.run_environment import RUN_DIRECTORY
+from foretell.core.run import RUN_DIRECTORY, Allocation, Launch
 from foretell.core.units import render_bytes, render_duration
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

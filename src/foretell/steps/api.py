@@ -12,9 +12,9 @@ from foretell.core import devices
 from foretell.core.app import ParameterType, Value
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, SpecError, WorkloadError
+from foretell.core.private_files import FOLDER, keep_file, make_kept_folder
 from foretell.core.run import Allocation, Run, RunSpec, State, Usage
 from foretell.core.warning import PredictionWarning, build_warning
-from foretell.core.work_folder import FOLDER, keep_file, make_kept_folder
 from foretell.core.workload import MeasuredStep, StepPhase, Workload
 from foretell.steps import get_method
 from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPrediction, find_phases

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from foretell.core.array_trees import ArrayTrees
 from foretell.core.devices import Device
-from foretell.core.model_checks import check_numbers, read_number, read_positive
+from foretell.core.model_files import check_numbers, read_number, read_positive
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 from foretell.steps._base import StepModel, StepTimes
 from foretell.steps.operator_encoding import (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from foretell.core.array_trees import Arrays, ArrayTrees
 from foretell.core.devices import Device
-from foretell.core.model_checks import read_numbers
+from foretell.core.model_files import read_numbers
 from foretell.core.workload import Attribute, Floats, Operator, Shape, StepPhase, Workload
 from foretell.steps.boosted_trees import fit_trees
 from foretell.steps.device_tasks import CONVOLUTIONS, PRODUCTS

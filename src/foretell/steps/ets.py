@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from foretell.core.devices import Device
 from foretell.core.errors import MissingExtraError
-from foretell.core.model_checks import check_numbers
+from foretell.core.model_files import check_numbers
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 from foretell.steps._base import StepModel, StepTimes
 from foretell.steps.operator_encoding import (

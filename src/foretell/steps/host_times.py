@@ -8,7 +8,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from scipy.optimize import nnls
 
-from foretell.core.model_checks import read_number, read_numbers
+from foretell.core.model_files import read_number, read_numbers
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
 
 OperatorName: TypeAlias = str  # phase and kind of an operator

@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
+from foretell.core.render.figures import ACCENT, INK, MUTED, PICK, house_style
+from foretell.core.render.phrases import clean_line, render_level
 from foretell.core.workload import StepPhase
-from foretell.render.figures import ACCENT, INK, MUTED, PICK, house_style
-from foretell.render.phrases import clean_line, render_level
 from foretell.steps.step_results import StepPrediction
 
 _COLOURS = {StepPhase.FORWARD: ACCENT, StepPhase.BACKWARD: "#9fbfe3", StepPhase.UPDATE: MUTED}

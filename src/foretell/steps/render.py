@@ -7,12 +7,15 @@ from rich import box
 from rich.console import Group
 from rich.panel import Panel
 
-from foretell.core.serialization import to_record
-from foretell.core.table_files import Table
-from foretell.core.units import render_bytes, render_duration
-from foretell.core.workload import Floats, Operator, StepPhase, Workload
-from foretell.render.phrases import clean_line, count, render_interval, render_level, render_scaled, render_short_time
-from foretell.render.tables import (
+from foretell.core.render.phrases import (
+    clean_line,
+    count,
+    render_interval,
+    render_level,
+    render_scaled,
+    render_short_time,
+)
+from foretell.core.render.tables import (
     HEADING,
     QUIET,
     FirstThatFits,
@@ -24,6 +27,10 @@ from foretell.render.tables import (
     build_warnings,
     stack,
 )
+from foretell.core.serialization import to_record
+from foretell.core.table_files import Table
+from foretell.core.units import render_bytes, render_duration
+from foretell.core.workload import Floats, Operator, StepPhase, Workload
 from foretell.steps.step_results import (
     KnownDevice,
     LearnedDevice,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.core.devices import Device, read_device
-from foretell.core.model_checks import read_number, read_numbers, read_positive
+from foretell.core.model_files import read_number, read_numbers, read_positive
 from foretell.core.workload import Floats, MeasuredStep, Operator, Workload
 from foretell.steps._base import StepModel, StepTimes
 from foretell.steps.cpu_times import Call, CallModel, list_calls

@@ -10,8 +10,7 @@ import numpy as np
 from foretell.core.devices import Device, find_device, list_devices, read_device
 from foretell.core.errors import Mistake, NotFoundError, SpecError, StoreError
 from foretell.core.intervals import NO_SPREAD, QuantileSpread, build_estimate
-from foretell.core.model_checks import read_rising
-from foretell.core.model_files import load_model, save_model
+from foretell.core.model_files import load_model, read_rising, save_model
 from foretell.core.prediction import Estimate
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import MeasuredStep, StepEstimate, StepPhase, Workload

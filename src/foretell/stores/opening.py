@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from foretell.core.work_folder import FOLDER, STORE_FILE, default_store
+from foretell.core.private_files import FOLDER, STORE_FILE, default_store
 from foretell.stores import RunReader, RunStore, find_file, open_reader, open_store
 
 StoreLike: TypeAlias = RunStore | str | Path | None

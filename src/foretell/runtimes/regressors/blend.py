@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from foretell.core.model_checks import read_number
+from foretell.core.model_files import read_number
 from foretell.runtimes.regressors._base import Floats, RunRegressor, State
 
 _PRIOR_ROWS = 4.0  # how many rows it takes to move the weights halfway from what the members' errors alone suggest

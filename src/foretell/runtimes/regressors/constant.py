@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from foretell.core.model_checks import read_number
+from foretell.core.model_files import read_number
 from foretell.runtimes.regressors._base import Floats, RunRegressor, State, weighted_median
 
 if TYPE_CHECKING:

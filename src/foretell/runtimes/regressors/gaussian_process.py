@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.core.model_checks import check_numbers, read_number, read_place
+from foretell.core.model_files import check_numbers, read_number, read_place
 from foretell.core.serialization import from_record, to_record
 from foretell.runtimes.regressors._base import SMALLEST, Floats, RunRegressor, State, predict_distinct
 from foretell.runtimes.regressors.gaussian_process_kernel import Kernel, Pairs, fit_axis

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foretell.core.array_trees import ArrayTrees
-from foretell.core.model_checks import check_numbers, read_number
+from foretell.core.model_files import check_numbers, read_number
 from foretell.runtimes.regressors._base import Floats, RunRegressor, State, check_part
 
 _FEW_ROWS = 2000

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.core.model_checks import read_number, read_place
+from foretell.core.model_files import read_number, read_place
 from foretell.runtimes.regressors._base import SMALLEST, Floats, RunRegressor, State, check_part
 from foretell.runtimes.regressors.scaling_law import ScalingLawRegressor
 

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from foretell.core.model_checks import check_numbers, read_number
+from foretell.core.model_files import check_numbers, read_number
 from foretell.runtimes.regressors._base import SMALLEST, Floats, RunRegressor, State
 
 _RIDGE = 1e-3  # keeps columns apart that always changed together

@@ -6,7 +6,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.core.model_checks import check_numbers, read_number, read_place
+from foretell.core.model_files import check_numbers, read_number, read_place
 from foretell.runtimes.regressors._base import SMALLEST, Floats, RunRegressor, State, weighted_median
 
 Term: TypeAlias = tuple[tuple[int, float], ...]  # ((column, exponent), …), sorted by column; () is the constant

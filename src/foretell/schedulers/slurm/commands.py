@@ -13,8 +13,7 @@ from functools import partial
 from types import MappingProxyType
 
 from foretell.core.errors import SchedulerError
-from foretell.core.run import State
-from foretell.core.run_environment import build_environment
+from foretell.core.run import State, build_environment
 
 # One format of times, whatever the user has set, and complete lists of an array's waiting elements: by default they
 # end in "..." after 64 characters.

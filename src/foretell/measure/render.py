@@ -5,10 +5,7 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
-from foretell.core.run import BENCH_FIGURES, Bench, Machine
-from foretell.core.serialization import to_record
-from foretell.core.units import render_bytes
-from foretell.render.tables import (
+from foretell.core.render.tables import (
     HEADING,
     QUIET,
     add_cells,
@@ -18,6 +15,9 @@ from foretell.render.tables import (
     build_warnings,
     stack,
 )
+from foretell.core.run import BENCH_FIGURES, Bench, Machine
+from foretell.core.serialization import to_record
+from foretell.core.units import render_bytes
 
 _WORK = {
     "bench_s": "core and memory together",

@@ -11,8 +11,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from foretell.core.errors import SiteError, SpecError
+from foretell.core.render.phrases import clean_line, count
 from foretell.core.warning import PredictionWarning
-from foretell.render.phrases import clean_line, count
 
 _SHORT = 8  # characters: "40 cores" and "1,023 MB" are easier to read in one line
 _LONGEST_WORD = 20  # an id of a run has 18; a longer word, such as a path, may be broken

@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from numpy.typing import NDArray
 
 from foretell.core.errors import OutputError
-from foretell.render.phrases import clean_line
+from foretell.core.render.phrases import clean_line
 
 Floats = NDArray[np.float64]
 

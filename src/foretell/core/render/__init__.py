@@ -1,0 +1,1 @@
+"""What all features show their results with: tables, phrases, figures."""

@@ -1,1 +1,0 @@
-"""What all features show their results with."""
