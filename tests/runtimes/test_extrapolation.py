@@ -14,7 +14,8 @@ from foretell.runtimes.regressors import GaussianProcessRunRegressor
 
 Floats = NDArray[np.float64]
 TREE, LAW, PROCESS, POWER, FLAT, BOOSTING, LAWS = (
-    Recipe(family=family) for family in ("tree", "law", "process", "power", "constant", "boosting", "laws")
+    Recipe(family=family)
+    for family in ("tree", "law", "gaussian process", "power", "constant", "boosting", "piecewise law")
 )
 
 

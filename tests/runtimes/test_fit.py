@@ -194,7 +194,7 @@ def test_candidates_decide_who_stands(plain: App, build_runs: BuildRuns) -> None
         }
         for name in ("default", "harp")
     }
-    assert families["default"] == {"constant", "power", "law", "laws", "process", "blend"}
+    assert families["default"] == {"constant", "power", "law", "piecewise law", "gaussian process", "blend"}
     assert families["harp"] == {"linear", "tree", "neural"}
 
 

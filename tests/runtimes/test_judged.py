@@ -23,7 +23,7 @@ def _build(*, small: int, large: int) -> TrainingSet:
 
 
 def test_few_full_scale_runs_are_never_all_left_out_at_once() -> None:
-    selected = select(_build(small=300, large=30), [Recipe(family="process")], quantity="elapsed_s")
+    selected = select(_build(small=300, large=30), [Recipe(family="gaussian process")], quantity="elapsed_s")
     assert len(selected.judged) == 30
     assert selected.judgement.expected.mape < 5
 

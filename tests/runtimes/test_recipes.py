@@ -136,7 +136,7 @@ def _build_cut_set(*, limit: float) -> tuple[TrainingSet, Floats, Floats]:
     return data, truth, X
 
 
-@pytest.mark.parametrize("family", ["linear", "tree", "boosting", "process"])
+@pytest.mark.parametrize("family", ["linear", "tree", "boosting", "gaussian process"])
 def test_stopped_runs_raise_predictions_above_the_limit(family: str) -> None:
     data, truth, X = _build_cut_set(limit=150.0)
     recipe = Recipe(family=family)
@@ -174,13 +174,20 @@ def test_where_all_rows_are_of_one_scale_there_is_nothing_to_mix() -> None:
 @pytest.mark.parametrize("mixed", [False, True])
 def test_our_candidates_learn_from_all_rows(mixed: bool) -> None:
     recipes = list_recipes("default", mixed=mixed, configurations=100)
-    assert {recipe.family for recipe in recipes} == {"constant", "power", "law", "process", "boosting", "law+trees"}
+    assert {recipe.family for recipe in recipes} == {
+        "constant",
+        "power",
+        "law",
+        "gaussian process",
+        "boosting",
+        "law+trees",
+    }
     assert all(recipe.share == 1 and not recipe.adjusted for recipe in recipes)
 
 
 def test_trees_say_nothing_of_a_handful() -> None:
     few = {recipe.family for recipe in list_recipes("default", mixed=False, configurations=8)}
-    assert few == {"constant", "power", "law", "laws", "process"}
+    assert few == {"constant", "power", "law", "piecewise law", "gaussian process"}
 
 
 def test_every_family_stands_somewhere() -> None:

@@ -235,8 +235,8 @@ def test_blend_that_gains_nothing_loses_to_its_member(off_by: Any) -> None:
 
 def test_a_process_says_how_far_each_row_may_stray() -> None:
     data = _law_set(40)
-    selected = _select(data, "law", "process")
-    assert selected.deviation is selected.whole[Recipe(family="process")]
+    selected = _select(data, "law", "gaussian process")
+    assert selected.deviation is selected.whole[Recipe(family="gaussian process")]
     assert len(selected.widths) == len(selected.judged)
     assert np.ptp(selected.widths) > 0
 

@@ -353,21 +353,21 @@ _AXIS = {"log": False, "floor": 0.0, "offset": 0.0, "centre": 0.0, "scale": 1.0,
         ("law", _set("terms", [[[None, 1.0]]])),
         ("law", _set("terms", [])),
         ("law", _set("terms", 3)),
-        ("laws", _declare("parts", [])),
-        ("laws", _set("switches", [[0, 1.0, -1, 0]])),
-        ("laws", _set("switches", [[0, 1.0, 0, 7]])),
-        ("laws", _set("switches", [[5, 1.0, 0, 0]])),
+        ("piecewise law", _declare("parts", [])),
+        ("piecewise law", _set("switches", [[0, 1.0, -1, 0]])),
+        ("piecewise law", _set("switches", [[0, 1.0, 0, 7]])),
+        ("piecewise law", _set("switches", [[5, 1.0, 0, 0]])),
         ("law+trees", _declare("parts", [0, 0])),
         ("law+trees", _declare("parts", [1, 0])),
-        ("process", _set("kernels", [])),
-        ("process", _set("kernels", [{"axes": [_AXIS] * 3, "projections": 10**9}])),
-        ("process", _set("kernels", [{"axes": [_AXIS] * 2, "projections": 0}])),
-        ("process", _set("kernels", [{"axes": [{**_AXIS, "scale": None}] * 3, "projections": 0}])),
-        ("process", _set("kernels", [{"axes": [{**_AXIS, "log": 1}] * 3, "projections": 0}])),
-        ("process", _set("columns", np.array([0, 1, 7]))),
-        ("process", _set("columns", np.array([0.5, 1, 2]))),
-        ("process", _set("rows0", np.ones((2, 3)))),
-        ("process", _set("whitening0", np.ones((2, 3)))),
+        ("gaussian process", _set("kernels", [])),
+        ("gaussian process", _set("kernels", [{"axes": [_AXIS] * 3, "projections": 10**9}])),
+        ("gaussian process", _set("kernels", [{"axes": [_AXIS] * 2, "projections": 0}])),
+        ("gaussian process", _set("kernels", [{"axes": [{**_AXIS, "scale": None}] * 3, "projections": 0}])),
+        ("gaussian process", _set("kernels", [{"axes": [{**_AXIS, "log": 1}] * 3, "projections": 0}])),
+        ("gaussian process", _set("columns", np.array([0, 1, 7]))),
+        ("gaussian process", _set("columns", np.array([0.5, 1, 2]))),
+        ("gaussian process", _set("rows0", np.ones((2, 3)))),
+        ("gaussian process", _set("whitening0", np.ones((2, 3)))),
         ("blend", _set("weights", [1.0, 2.0])),
         ("blend", _set("weights", ["x"])),
         ("blend", _declare("parts", [])),
@@ -391,7 +391,7 @@ def test_names_of_models_that_are_not_there_are_refused(names: Any) -> None:
 
 def test_switches_that_meet_again_are_refused() -> None:
     """Else every one of them doubles the work of a prediction."""
-    content = _open(_dump("laws"))
+    content = _open(_dump("piecewise law"))
     switches = [[0, 1.0, -2 - place, -2 - place] for place in range(60)]
     content.record["models"][-1]["values"]["switches"] = [*switches, [0, 1.0, 0, 0]]
     with pytest.raises(StoreError, match="switches that meet again"):

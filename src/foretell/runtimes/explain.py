@@ -240,7 +240,7 @@ def _list_values(field: Field, asked: Value) -> list[Value]:
     if _is_whole(field) and here.is_integer():
         numbers = np.round(numbers)
     named = (*field.grid, field.low, field.high, here)
-    return [float(number) for number in np.unique(np.clip([*numbers, *named], low, high))]
+    return sorted(set(np.clip([*numbers, *named], low, high).tolist()))
 
 
 def _find_drivers(sweeps: Sequence[_Sweep], quantity: str, level: float) -> tuple[Driver, ...]:

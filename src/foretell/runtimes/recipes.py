@@ -177,8 +177,8 @@ def _adjustment(model: RunRegressor, data: TrainingSet, validation: NDArray[np.i
 DEFAULT = "default"
 _BASELINES = {"harp": ("linear", "tree", "neural"), "harp-pca": ("linear PCA", "tree PCA", "neural PCA")}
 CANDIDATES = (DEFAULT, *_BASELINES)
-_ALWAYS = ("constant", "power", "law", "process")
-_FOR_FEW = (*_ALWAYS, "laws")
+_ALWAYS = ("constant", "power", "law", "gaussian process")
+_FOR_FEW = (*_ALWAYS, "piecewise law")
 _FOR_MANY = (*_ALWAYS, "boosting", "law+trees")
 _LEAST_FOR_TREES = 100
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 _QUICK: dict[str, dict[str, Any]] = {
     "boosting": {"trees": 60},
     "neural": {"hidden": (16,)},
-    "process": {"steps": 10},
+    "gaussian process": {"steps": 10},
     "blend": {"members": (LinearRunRegressor(), TreeRunRegressor()), "weights": (0.6, 0.4)},
 }
 _REGRESSORS = [regressor(**_QUICK.get(name, {})) for name, regressor in REGRESSORS.items()]

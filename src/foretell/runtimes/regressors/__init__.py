@@ -43,8 +43,8 @@ REGRESSORS: dict[str, type[RunRegressor]] = {
     "power": PowerRunRegressor,
     "boosting": BoostingRunRegressor,
     "law": ScalingLawRegressor,
-    "laws": PiecewiseLawRegressor,
+    "piecewise law": PiecewiseLawRegressor,
     "law+trees": TrendRunRegressor,
-    "process": GaussianProcessRunRegressor,
+    "gaussian process": GaussianProcessRunRegressor,
     "blend": BlendRunRegressor,
 }
