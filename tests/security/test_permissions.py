@@ -148,7 +148,7 @@ class TestGroup:
 
     def test_a_store_that_is_there_stays(self, users: Users, shared: Path) -> None:
         done = users.victim.foretell("store", "create", shared, "--group", users.group)
-        assert (done.returncode, "there already" in done.stderr) == (1, True)
+        assert (done.returncode, "exists already" in done.stderr) == (1, True)
 
     def test_groups_of_others_are_refused(self, users: Users) -> None:
         done = users.victim.foretell("store", "create", users.victim.home / "a/store.db", "--group", "root")

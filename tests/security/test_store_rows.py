@@ -182,7 +182,7 @@ class TestAppsByName:
         store, canary = planted
         done = users.victim.foretell(command[0], "demo", *command[1:], "--store", store)
         assert done.returncode == 1
-        assert "name the app file" in done.stderr
+        assert "pass the app file" in done.stderr
         assert not canary.exists()
 
     def test_its_runs_can_be_read(self, users: Users, planted: tuple[Path, Path]) -> None:

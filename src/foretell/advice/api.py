@@ -1,5 +1,6 @@
 """Recommendations for a configuration at a site, and job scripts."""
 
+import platform
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -212,9 +213,7 @@ class _Architectures:
         named = predictor.measured_levels(MACHINE_ARCHITECTURE)
         if named:
             return cls(names=named, assumed=False)
-        from foretell.measure.machine import detect_machine
-
-        here = str(detect_machine().extra.get("architecture") or "")
+        here = platform.machine()
         return cls(names=(here,) if here else (), assumed=True)
 
     def include(self, node: NodeType) -> bool:

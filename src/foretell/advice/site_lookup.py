@@ -6,7 +6,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from foretell.advice.site_discovery import build_site
 from foretell.advice.sites import get_site
 from foretell.advice.sites import list_sites as list_known_sites
 from foretell.core.errors import Mistake, NotFoundError, SiteError
@@ -133,6 +132,7 @@ def discover_site(*, name: str | None = None, cluster: str | None = None) -> Sit
     Raises:
         SchedulerError: if Slurm is not installed, does not answer, or has no open partition.
     """
+    from foretell.advice.site_discovery import build_site
     from foretell.schedulers.slurm.cluster import read_cluster
 
     return build_site(read_cluster(cluster=cluster), name=name, as_of=date.today(), elsewhere=cluster is not None)

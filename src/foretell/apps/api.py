@@ -6,13 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretell.apps.command import find_program_problem
-from foretell.apps.sweep import count_runs, list_configurations
 from foretell.apps.workspace import directory_of, resolve_app
 from foretell.core.app import App, Parameter, ParameterType, Scale
 from foretell.core.errors import NotFoundError
 from foretell.core.run import ImportResult, Run, RunSpec, State, find_repetition
-from foretell.schedulers.local import LocalRunner
 from foretell.stores import RunReader, RunStore
 from foretell.stores.opening import StoreLike, reading_store, using_store
 
@@ -133,6 +130,11 @@ class AppCheck:
 
 def check_app(app: App) -> AppCheck:
     """Count the app's runs without making or storing anything."""
+    # Imported here: listing runs needs neither numpy nor what starts programs.
+    from foretell.apps.command import find_program_problem
+    from foretell.apps.sweep import count_runs, list_configurations
+    from foretell.schedulers.local import LocalRunner
+
     sizes = {
         scale: Counter(allocation for _, allocation in list_configurations(app, scale))
         for scale in (Scale.SCALED_DOWN, Scale.FULL_SCALE)
