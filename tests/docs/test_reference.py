@@ -69,3 +69,11 @@ def _anchors(path: Path) -> set[str]:
 def test_the_readme_leads_to_every_page() -> None:
     linked = {target for target, _ in _LINK.findall((_ROOT / "README.md").read_text("utf-8"))}
     assert {f"docs/{page.name}" for page in (_ROOT / "docs").glob("*.md")} <= linked
+
+
+def test_files_of_the_architecture_page_exist() -> None:
+    text = (_ROOT / "docs/architecture.md").read_text("utf-8")
+    named = [path for path in re.findall(r"`([a-z_]+/[\w./]*)`", text) if "NAME" not in path]
+    missing = [path for path in named if not (_ROOT / "src/foretell" / path).exists() and not (_ROOT / path).exists()]
+    assert len(named) > 20
+    assert not missing
