@@ -26,7 +26,7 @@ def cancel(state: State, tasks: list[Task]) -> None:
 
 
 def stop(task: Task, word: str) -> None:
-    """Tell a running task's worker to end it, and what to call that."""
+    """Make the worker of a running task end it, with a reason."""
     draft = f"{task.stop_file}.new"  # never to be read half written
     with open(draft, "w") as file:
         file.write(word)

@@ -174,7 +174,7 @@ def _follow(batch: Batch, task: Task, pid: int) -> tuple[str | None, int, resour
         if why is None:
             why = _find_reason_to_stop(batch, task, pid, deadline)
             if why is not None:
-                _tell(batch, task, why)
+                _write_log(batch, task, why)
                 _kill(pid, signal.SIGKILL if why == "OUT_OF_MEMORY" else signal.SIGTERM)
                 kill_at = time.monotonic() + KILL_WAIT_S
         elif time.monotonic() > kill_at:
@@ -228,7 +228,7 @@ def _kill_strays(task: Task) -> None:
                     os.kill(int(name), signal.SIGKILL)
 
 
-def _tell(batch: Batch, task: Task, why: str) -> None:
+def _write_log(batch: Batch, task: Task, why: str) -> None:
     """Write into the task's own log what slurmstepd would."""
     causes = {
         "TIMEOUT": " DUE TO TIME LIMIT",

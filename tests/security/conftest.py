@@ -16,7 +16,7 @@ import pytest
 from tests.fake_slurm.cluster import FakeSlurm
 
 _SOURCE = Path(__file__).parents[2] / "src"
-# To run this Python although it may lie in a folder of root's: it lets read everything, and write nothing more.
+# Allows this Python to run from a folder of root: it can read everything, and write nothing more.
 _READS_ALL = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
 
 
@@ -33,7 +33,7 @@ class User:
     def run(
         self, *words: str | Path, folder: Path | None = None, environment: Mapping[str, str] = MappingProxyType({})
     ) -> subprocess.CompletedProcess[str]:
-        """A command of this user's, with next to nothing in its environment."""
+        """Run a command as this user, with an almost empty environment."""
         return subprocess.run(
             [*self.prefix, *map(str, words)],
             cwd=folder or self.home,
@@ -45,7 +45,7 @@ class User:
         )
 
     def start_foretell(self, *words: str | Path, folder: Path) -> subprocess.Popen[str]:
-        """``foretell WORDS``, beside what else happens."""
+        """Start ``foretell WORDS`` in the background."""
         return subprocess.Popen(
             [*self.prefix, sys.executable, "-m", "foretell", *map(str, words)],
             cwd=folder,
@@ -62,15 +62,15 @@ class User:
     def foretell(
         self, *words: str | Path, folder: Path | None = None, environment: Mapping[str, str] = MappingProxyType({})
     ) -> subprocess.CompletedProcess[str]:
-        """``foretell WORDS``; it never ends with a traceback or a signal."""
+        """Run ``foretell WORDS``; it never ends with a traceback or a signal."""
         done = self.run(sys.executable, "-m", "foretell", *words, folder=folder, environment=environment)
         assert "Traceback" not in done.stderr, done.stderr
         assert done.returncode >= 0, (done.returncode, done.stderr)
         return done
 
     def write(self, path: Path, text: str, *, mode: int = 0o644) -> Path:
-        """A file of this user's, made by root where the user could make it, too."""
-        assert path.is_relative_to(self.home)  # or all that is above would become this user's
+        """Write a file of this user."""
+        assert path.is_relative_to(self.home)  # otherwise all folders above would become this user's
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(mode)
@@ -93,7 +93,7 @@ class Users:
 
 @pytest.fixture(scope="session")
 def _accounts() -> Iterator[tuple[str, str, str]]:
-    """Names of two users and of their group, for as long as the tests take."""
+    """Names of two users and their group, which are removed after the tests."""
     missing = [program for program in ("useradd", "groupadd", "setpriv") if shutil.which(program) is None]
     if os.geteuid() != 0 or missing:
         reason = f"needs root, to make two users{' and ' + ', '.join(missing) if missing else ''}"

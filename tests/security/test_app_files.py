@@ -1,4 +1,4 @@
-"""Whose foretell.yaml is used when nobody names one."""
+"""Which foretell.yaml is used if none is named."""
 
 import os
 from pathlib import Path
@@ -30,14 +30,14 @@ def _plant(mallory: User, folder: Path, canary: Path) -> Path:
 
 @pytest.mark.parametrize("words", [["check"], ["generate", "--dry-run"], ["status"]], ids=" ".join)
 def test_a_file_above_is_used_only_if_nobody_else_can_change_it(victim: User, work: Path, words: list[str]) -> None:
-    """Whoever can write the folder can put another file there between the check and the reading."""
+    """A user who can write the folder can replace the file between the check and the reading."""
     folder = work.parents[1]
     done = victim.foretell(*words, folder=work)
     assert done.returncode == 0, done.stderr
     folder.chmod(0o775)
     done = victim.foretell(*words, folder=work)
-    told = f"others can change, because they can write {folder}, in a folder you did not name"
-    assert (done.returncode, told in done.stderr) == (1, True), done.stderr
+    message = f"others can change, because they can write {folder}, in a folder you did not name"
+    assert (done.returncode, message in done.stderr) == (1, True), done.stderr
     assert f"its name, to use it all the same: {folder / 'foretell.yaml'}" in done.stderr
 
 
@@ -60,7 +60,7 @@ def test_no_mode_lets_others_change_it(tmp_path: Path, folder: int, file: int) -
 @pytest.mark.parametrize("target_of", ["victim", "mallory"])
 @pytest.mark.parametrize("link_of", ["victim", "mallory"])
 def test_a_symbolic_link_above_is_refused(users: Users, work: Path, link_of: str, target_of: str) -> None:
-    """What a link points to is checked in vain: it may point elsewhere when the file is read."""
+    """Checking the target of a link is useless: it may change before the file is read."""
     owners = {"victim": users.victim, "mallory": users.mallory}
     target = owners[target_of].write(owners[target_of].home / "app.yaml", "name: demo\ncommand: ['true']\n")
     link = work.parents[1] / "foretell.yaml"
@@ -81,19 +81,19 @@ def test_the_file_of_another_user_above_is_not_run(users: Users, work: Path) -> 
     assert not canary.exists()
 
 
-def test_nor_is_ones_own_file_in_a_folder_of_another_user(users: Users) -> None:
+def test_ones_own_file_in_a_folder_of_another_user_is_not_run(users: Users) -> None:
     """The folder's owner may have linked it there, and can replace it."""
     folder = users.mallory.home / "trap"
     users.victim.write(users.victim.home / "foretell.yaml", "name: demo\ncommand: ['true']\n")
     users.mallory.write(folder / "below/notes.txt", "")
     os.link(users.victim.home / "foretell.yaml", folder / "foretell.yaml")
     done = users.victim.foretell("check", folder=folder / "below")
-    told = f"one in a folder that belongs to {users.mallory.name}"
-    assert (done.returncode, told in done.stderr) == (1, True), done.stderr
+    message = f"one in a folder that belongs to {users.mallory.name}"
+    assert (done.returncode, message in done.stderr) == (1, True), done.stderr
 
 
-def test_a_file_that_is_named_needs_none_above(users: Users, work: Path) -> None:
-    """Whatever lies above, it does not keep the user from naming another."""
+def test_a_named_file_is_used_whatever_is_above(users: Users, work: Path) -> None:
+    """Users can always name another file."""
     own = users.victim.write(work / "mine.yaml", "name: mine\ncommand: ['true']\n")
     work.parents[1].chmod(0o777)
     _plant(users.mallory, work.parents[1], users.victim.home.parent / "canary")
@@ -103,7 +103,7 @@ def test_a_file_that_is_named_needs_none_above(users: Users, work: Path) -> None
 
 
 class TestHere:
-    """The folder that the user went to was chosen."""
+    """The current folder was chosen by the user."""
 
     def test_a_group_may_share_it(self, tmp_path: Path) -> None:
         (tmp_path / "foretell.yaml").write_text("")
@@ -111,7 +111,7 @@ class TestHere:
         tmp_path.chmod(0o775)
         assert find_app_file(tmp_path) == tmp_path / "foretell.yaml"
 
-    def test_anybody_may_not(self, tmp_path: Path) -> None:
+    def test_it_may_not_be_writable_by_all(self, tmp_path: Path) -> None:
         (tmp_path / "foretell.yaml").write_text("")
         (tmp_path / "foretell.yaml").chmod(0o666)
         with pytest.raises(SpecError, match="one that anybody can write"):

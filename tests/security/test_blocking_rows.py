@@ -1,4 +1,4 @@
-"""Batches that somebody wrote into a store stop no command: each is left alone, and the others are followed."""
+"""Invalid batches in a store do not block commands: they are ignored, and the others are tracked."""
 
 import json
 import sqlite3
@@ -29,7 +29,7 @@ runner: slurm
 
 
 class Campaign:
-    """Two runs that were really submitted, and a batch beside them that was not."""
+    """Two runs that were submitted, and a batch that was not."""
 
     def __init__(self, folder: Path, slurm: FakeSlurm, foretell: Callable[..., Outcome]) -> None:
         self.folder = folder
@@ -49,7 +49,7 @@ class Campaign:
         return done
 
     def plant(self, *, parameters: dict[str, Any], directory: str = "", **more: Any) -> None:
-        """A batch in its own folder, or in another that begins so; ``soon`` is later than the others."""
+        """Insert a batch in its own folder, or in another with the same prefix; ``soon`` is later than the others."""
         own = self.folder / ".foretell/batches/demo" / _BATCH
         run_id = hash_spec(parameters, partition=more.get("partition", "owens"))
         if more.get("created_at") == "soon":
@@ -64,10 +64,10 @@ class Campaign:
         return json.loads(done.out)
 
     def count_running(self) -> int:
-        """Of the runs that were really submitted."""
+        """Return the number of running runs that were submitted."""
         return sum(batch["running"] + batch["queued"] for batch in self.read_status()["batches"])
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         (self.folder / "hold").unlink()
         self.slurm.wait_until_idle()
 
@@ -80,7 +80,7 @@ def campaign(tmp_path: Path, fake_slurm: FakeSlurm, foretell: Callable[..., Outc
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ({"submission": {"options": {}, "partition": "nonesuch"}, "created_at": "soon"}, ""),
         ({"submission": {"options": {}, "partition": "nonesuch"}, "created_at": "soon", "job_id": "4242"}, ""),
@@ -106,14 +106,14 @@ def campaign(tmp_path: Path, fake_slurm: FakeSlurm, foretell: Callable[..., Outc
     ],
     ids=str,
 )
-def test_a_row_that_cannot_be_used_stops_nothing(campaign: Campaign, row: dict[str, Any], told: str) -> None:
+def test_an_invalid_row_does_not_block_commands(campaign: Campaign, row: dict[str, Any], message: str) -> None:
     campaign.plant(**{"parameters": {"n": 3}, **row})
     assert campaign.count_running() == 2
     shown = campaign.call("status")
-    assert (shown.code, told in " ".join(shown.out.split())) == (0, True), shown
+    assert (shown.code, message in " ".join(shown.out.split())) == (0, True), shown
     again = campaign.call("generate")
     assert again.code == 0, again
-    campaign.let_go()
+    campaign.release()
     campaign.read_status()
     ended = campaign.call("generate")
     assert ended.code == 0, ended
@@ -131,7 +131,7 @@ def test_a_row_that_cannot_be_used_stops_nothing(campaign: Campaign, row: dict[s
     ],
     ids=str,
 )
-def test_nor_does_it_keep_jobs_from_being_cancelled(campaign: Campaign, row: dict[str, Any]) -> None:
+def test_an_invalid_row_does_not_prevent_cancelling(campaign: Campaign, row: dict[str, Any]) -> None:
     campaign.plant(**{"parameters": {"n": 3}, **row})
     done = campaign.call("cancel")
     assert done.code == 0, done
@@ -140,7 +140,7 @@ def test_nor_does_it_keep_jobs_from_being_cancelled(campaign: Campaign, row: dic
 
 
 def test_jobs_of_an_older_app_file_are_stored_and_cancelled(campaign: Campaign) -> None:
-    """Whose parameters the app file no longer has."""
+    """Its parameters are no longer in the app file."""
     (campaign.folder / "foretell.yaml").write_text(_APP.replace("{n}", "{m}").replace("{n:", "{m:"))
     assert campaign.count_running() == 2
     done = campaign.call("cancel")
@@ -149,8 +149,8 @@ def test_jobs_of_an_older_app_file_are_stored_and_cancelled(campaign: Campaign) 
 
 
 @pytest.mark.parametrize("hours", [2, -2])
-def test_nobody_submits_a_batch_for_hours(campaign: Campaign, hours: int) -> None:
-    """A row may name any process as its submitter, also one that lives for ever."""
+def test_a_submission_does_not_last_for_hours(campaign: Campaign, hours: int) -> None:
+    """A row may name any process as its submitter, also one that never ends."""
     first = psutil.Process(1)
     submitter = {**to_record(build_owner()), "pid": 1, "started_at": first.create_time() - psutil.boot_time()}
     moment = datetime.now(UTC) - timedelta(hours=hours)
@@ -159,8 +159,8 @@ def test_nobody_submits_a_batch_for_hours(campaign: Campaign, hours: int) -> Non
     assert done.code == 0, done
 
 
-def test_what_changes_after_the_check_is_not_followed(campaign: Campaign) -> None:
-    """A batch is read again to learn its job id: nothing else of it counts."""
+def test_changes_after_the_check_are_ignored(campaign: Campaign) -> None:
+    """A batch is read again for its job id only."""
     from foretell.campaigns.placement import BatchClaims
     from foretell.campaigns.planning import AUTO_RETRIED
     from foretell.stores import open_store
@@ -176,8 +176,8 @@ def test_what_changes_after_the_check_is_not_followed(campaign: Campaign) -> Non
         assert BatchClaims(store, retry=AUTO_RETRIED).find(checked) == checked
 
 
-def test_a_run_is_in_no_folder_that_a_row_names(campaign: Campaign) -> None:
-    """SQLite keeps a text where a number should be, and a run's folder has its name."""
+def test_a_row_cannot_choose_the_folder_of_a_run(campaign: Campaign) -> None:
+    """SQLite accepts a text for a number, and the folder of a run has its name."""
     campaign.plant(parameters={"n": 3}, job_id="4242")
     with sqlite3.connect(campaign.store) as connection:
         connection.execute("UPDATE runs SET repetition = '0/../../../..' WHERE owner_token = ?", (_BATCH,))

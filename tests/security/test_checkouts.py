@@ -1,4 +1,4 @@
-"""One store, two checkouts of the same app: each stores what it submitted, with its own records and limits."""
+"""One store, two checkouts of the same app: each stores its own runs, with its own records and limits."""
 
 import json
 import shutil
@@ -76,7 +76,7 @@ def test_a_batch_of_the_version_before_is_stored(
     assert foretell.status(here, store=store).collected == 1
 
 
-def test_a_checkout_that_is_gone_leaves_runs_that_can_be_deleted(
+def test_runs_of_a_removed_checkout_can_be_deleted(
     fake_slurm: FakeSlurm, checkouts: tuple[Path, Path], store: Path
 ) -> None:
     here, elsewhere = checkouts
@@ -99,7 +99,7 @@ def clusters(users: Users) -> Iterator[FakeSlurm]:
     fake.end()
 
 
-def test_the_batch_of_another_user_is_left_alone(users: Users, shared: Path, clusters: FakeSlurm) -> None:
+def test_the_batch_of_another_user_is_ignored(users: Users, shared: Path, clusters: FakeSlurm) -> None:
     apps = [user.write(user.home / "work/foretell.yaml", _APP) for user in (users.mallory, users.victim)]
     words = ("generate", "--store", shared)
     done = users.mallory.foretell(*words, folder=apps[0].parent, environment=clusters.environment)

@@ -1,4 +1,4 @@
-"""What reaches a job, and what is printed, of passwords."""
+"""Passwords in the environment of jobs and in output."""
 
 import os
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class TestRuns:
         for name, value in {**_SECRETS, "OWN_TOKEN": "mine", "FORETELL_CACHE": "/cache"}.items():
             monkeypatch.setenv(name, value)
 
-    def test_foretells_own_variables_stay_here(self, tmp_path: Path, runner: str) -> None:
+    def test_foretells_own_variables_are_not_passed_on(self, tmp_path: Path, runner: str) -> None:
         found = _run(tmp_path, runner)
         assert not _SECRETS.keys() & found.keys()
         assert "hush-hush" not in str(found)
@@ -65,7 +65,7 @@ class TestRuns:
 class TestObserve:
     """A command that is observed is one of the user's, as a run is."""
 
-    def test_foretells_own_variables_stay_here(self, tmp_path: Path, foretell: Callable[..., Outcome]) -> None:
+    def test_foretells_own_variables_are_not_passed_on(self, tmp_path: Path, foretell: Callable[..., Outcome]) -> None:
         secrets = {**_SECRETS, "FORETELL_STORE": str(tmp_path / "hush-hush.db")}
         passed = {"OWN_TOKEN": "mine", "FORETELL_CACHE": str(tmp_path)}
         found = _observe(tmp_path, foretell, {**secrets, **passed})
@@ -73,9 +73,7 @@ class TestObserve:
         assert "hush-hush" not in str(found)
         assert passed.items() <= found.items()
 
-    def test_inside_a_run_it_is_still_found_by_its_marks(
-        self, tmp_path: Path, foretell: Callable[..., Outcome]
-    ) -> None:
+    def test_marks_of_a_run_are_passed_on(self, tmp_path: Path, foretell: Callable[..., Outcome]) -> None:
         marks = {"FORETELL_RUN_DIR": str(tmp_path), "FORETELL_RUN_ID": "a-0", "PARAM_n": "1", "FORETELL_OWNER": "x"}
         assert marks.items() <= _observe(tmp_path, foretell, marks).items()
 
@@ -107,7 +105,7 @@ def test_a_password_is_masked_as_a_whole(password: str, query: str) -> None:
         "mysql://ada:h@ush@127.0.0.1/x",
     ],
 )
-def test_addresses_that_cannot_be_used_are_one_sentence_without_the_password(address: str) -> None:
+def test_errors_of_addresses_do_not_contain_the_password(address: str) -> None:
     with pytest.raises(StoreError) as caught:
         open_store(address)
     assert "\n" not in str(caught.value)
@@ -115,7 +113,7 @@ def test_addresses_that_cannot_be_used_are_one_sentence_without_the_password(add
     assert "h@ush" not in str(caught.value)
 
 
-def test_the_environment_of_this_process_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_this_process_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     from foretell.core.run import build_environment
 
     monkeypatch.setenv("PGPASSWORD", "hush")

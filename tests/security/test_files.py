@@ -15,7 +15,7 @@ from foretell.core.formula import Formula
 from foretell.core.run import Allocation, Launch
 from foretell.schedulers.slurm.job_array import build_batch, render_array_script, render_job_script
 
-# Options of sbatch that say what a job runs, as whom, where its files are, and what becomes of it.
+# Options of sbatch that set what a job runs, as which user, where its files are, and what happens to it.
 _OF_THE_USER = (
     "array", "bb", "bbf", "bcast", "begin", "bell", "chdir", "container", "container-id", "container-image",
     "container-mounts", "container-workdir", "container-writable", "deadline", "dependency", "error", "export",
@@ -62,7 +62,7 @@ price_per_core_h = 0.1
         'account = "\\u001b[2J"',
     ],
 )
-def test_a_site_cannot_say_what_a_job_does(option: str) -> None:
+def test_a_site_cannot_set_what_a_job_does(option: str) -> None:
     with pytest.raises(SiteError):
         parse_sites(_SITE.format(option=option, partition="p"), source="site file")
 
@@ -76,7 +76,7 @@ def test_an_option_that_a_site_may_not_set_is_named_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("name", SITE_OPTIONS)
-def test_what_a_site_may_set_is_a_whole_name(name: str) -> None:
+def test_options_of_sites_are_not_abbreviations(name: str) -> None:
     """No version of sbatch takes one of them for an option that a site may not set."""
     (site,) = parse_sites(_SITE.format(option=f'{name} = "1"', partition="p"), source="site file")
     assert site.script == {name: "1"}
@@ -112,16 +112,16 @@ class TestAbbreviations:
             ("gpus-per-n", "gpus-per-node"),
         ],
     )
-    def test_those_of_refused_options_are_refused(
+    def test_abbreviations_of_refused_options_are_refused(
         self, tmp_path: Path, foretell: Callable[..., Outcome], name: str, meant: str
     ) -> None:
         (tmp_path / "foretell.yaml").write_text("name: demo\ncommand: ['true']\nrunner: slurm\n")
         said = foretell("generate", "--option", f"{name}=x", folder=tmp_path)
-        told = f"{name!r}, which sbatch may read as {meant!r}; expected {OWN_OPTIONS[meant]}"
-        assert (said.code, told in said.err) == (1, True), said.err
+        message = f"{name!r}, which sbatch may read as {meant!r}; expected {OWN_OPTIONS[meant]}"
+        assert (said.code, message in said.err) == (1, True), said.err
         (tmp_path / "foretell.yaml").write_text(f"name: demo\ncommand: ['true']\nslurm: {{options: {{{name}: x}}}}\n")
         written = foretell("check", folder=tmp_path)
-        assert (written.code, told in written.err) == (1, True), written.err
+        assert (written.code, message in written.err) == (1, True), written.err
 
     def test_a_cluster_has_one_name(self, tmp_path: Path, foretell: Callable[..., Outcome]) -> None:
         (tmp_path / "foretell.yaml").write_text("name: demo\ncommand: ['true']\nrunner: slurm\n")
@@ -129,12 +129,12 @@ class TestAbbreviations:
         assert "expected the full name 'clusters'" in said.err
 
     @pytest.mark.parametrize("name", ["outpu", "arra", "job-nam"])
-    def test_those_of_what_jobs_are_found_by_are_refused_in_python(self, tmp_path: Path, name: str) -> None:
+    def test_abbreviations_of_reserved_options_are_refused_in_python(self, tmp_path: Path, name: str) -> None:
         batch = build_batch("demo", directory=tmp_path, submission=Submission(options={name: "x"}), run_ids=("a",))
         with pytest.raises(RunnerError, match=f"option '{name}', which sbatch may read as"):
             render_array_script(batch, allocation=Allocation())
 
-    def test_other_options_are_the_users_to_choose(self) -> None:
+    def test_users_can_set_other_options(self) -> None:
         free = [name for name in (*_OF_THE_USER, *SITE_OPTIONS) if name not in OWN_OPTIONS]
         assert build_submission(
             partition=None, account=None, options=[f"{name}=1" for name in free if name != "account"]

@@ -1,4 +1,4 @@
-"""What accounting and history files can say: it never reaches a terminal raw, breaks the store, or stops an import."""
+"""Accounting and history files: control characters are escaped, and no value breaks the store or an import."""
 
 import bz2
 import gzip
@@ -65,7 +65,7 @@ def find_controls(text: str) -> set[str]:
     return {one for one in text if one != "\n" and unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
 
 
-def test_no_text_of_a_job_reaches_the_terminal_raw(tmp_path: Path, foretell: Callable[..., Any]) -> None:
+def test_control_characters_of_jobs_are_escaped(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     write(tmp_path / "jobs.txt", [*build_evil_lines(), line(JobID="1", State=f"LOST{EVIL}")])
     shown = [foretell("history", "import", "jobs.txt", folder=tmp_path)]
     name = foretell("history", "apps", "--json", folder=tmp_path).record[0]["app"]
@@ -113,9 +113,7 @@ def test_no_text_of_a_job_reaches_the_terminal_raw(tmp_path: Path, foretell: Cal
     ],
     ids=lambda mark: repr(mark[:40]),
 )
-def test_a_mark_that_cannot_be_read_means_that_nothing_was_read(
-    tmp_path: Path, foretell: Callable[..., Any], mark: Any
-) -> None:
+def test_an_invalid_mark_is_ignored(tmp_path: Path, foretell: Callable[..., Any], mark: Any) -> None:
     write(tmp_path / "jobs.txt", [line(JobID=str(number)) for number in range(3)])
     first = foretell("history", "import", "jobs.txt", "--json", folder=tmp_path).record
     assert (first["jobs"], first["read_before"]) == (3, 0)
@@ -159,7 +157,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-def test_no_figure_breaks_an_import_or_what_comes_after_it(store: str, tmp_path: Path) -> None:
+def test_no_value_breaks_an_import_or_later_commands(store: str, tmp_path: Path) -> None:
     odd = [
         line(**{"JobID": str(1000 + number), column: value})
         for column, values in FIGURES.items()
@@ -181,7 +179,7 @@ def test_no_figure_breaks_an_import_or_what_comes_after_it(store: str, tmp_path:
         assert 8 in columns["job"]
 
 
-def test_bytes_that_are_no_text_end_up_in_the_store_and_come_out_again(store: str, tmp_path: Path) -> None:
+def test_invalid_text_survives_storing_and_reading(store: str, tmp_path: Path) -> None:
     raw = line(JobName="a\0b", User="\ud800x").encode("utf-8", "surrogatepass").replace(b"/u/ada", b"/u/\xff\xfe")
     path = tmp_path / "jobs.txt"
     path.write_bytes(("|".join(NAMES) + "\n").encode() + raw)
@@ -190,7 +188,7 @@ def test_bytes_that_are_no_text_end_up_in_the_store_and_come_out_again(store: st
 
 
 @pytest.mark.parametrize("pack", [lzma.compress, bz2.compress], ids=["xz", "bzip2"])
-def test_a_file_packed_by_another_program_says_what_to_do(tmp_path: Path, pack: Any) -> None:
+def test_other_compressions_are_refused_with_a_remedy(tmp_path: Path, pack: Any) -> None:
     path = tmp_path / "jobs.txt"
     path.write_bytes(pack(write(tmp_path / "plain.txt", [line()]).read_bytes()))
     with pytest.raises(ImportDataError, match=r"is compressed, but not with gzip; decompress it"):
@@ -198,7 +196,7 @@ def test_a_file_packed_by_another_program_says_what_to_do(tmp_path: Path, pack: 
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "does not name JobID"),
         (b"\0" * 5_000_000, "longer than 1,048,576 bytes"),
@@ -209,18 +207,16 @@ def test_a_file_packed_by_another_program_says_what_to_do(tmp_path: Path, pack: 
     ],
     ids=["empty", "zeros", "a program", "zeros, packed", "damaged", "not packed"],  # packing writes the time of day
 )  # fmt: skip
-def test_what_is_no_accounting_is_refused_in_one_sentence(
-    tmp_path: Path, foretell: Callable[..., Any], content: Any, told: str
+def test_other_files_are_refused_in_one_sentence(
+    tmp_path: Path, foretell: Callable[..., Any], content: Any, message: str
 ) -> None:
     (tmp_path / "jobs.txt").write_bytes(content)
     outcome = foretell("history", "import", "jobs.txt", folder=tmp_path)
     assert (outcome.code, outcome.err.count("\n"), find_controls(outcome.err)) == (1, 1, set())
-    assert told in outcome.err
+    assert message in outcome.err
 
 
-def test_a_text_without_a_newline_at_its_end_says_what_was_left_out(
-    tmp_path: Path, foretell: Callable[..., Any]
-) -> None:
+def test_a_file_without_a_final_newline_reports_what_was_left_out(tmp_path: Path, foretell: Callable[..., Any]) -> None:
     path = write(tmp_path / "jobs.txt", [line(), line(JobID="8")])
     path.write_bytes(path.read_bytes()[:-1])
     outcome = foretell("history", "import", "jobs.txt", folder=tmp_path)
@@ -240,14 +236,14 @@ def test_a_pipe_is_read_like_a_file(tmp_path: Path, packed: bool) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_standard_input_may_be_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+def test_standard_input_may_be_gzipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
     content = write(tmp_path / "plain.txt", [line()]).read_bytes()
     data = io.BytesIO(gzip.compress(content) if packed else content)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(data)))
     assert import_history(["-"], store=tmp_path / "s.db").jobs == 1
 
 
-def test_a_packed_file_that_unpacks_to_far_more_is_read_in_bounded_memory(tmp_path: Path) -> None:
+def test_a_highly_compressed_file_is_read_in_bounded_memory(tmp_path: Path) -> None:
     """A hundred megabytes of one character in a file of a hundred kilobytes."""
     import tracemalloc
 

@@ -1,4 +1,4 @@
-"""What is kept in files beside the runs: in folders of the user's own, whoever shares the store or the app's folder."""
+"""Files next to the runs are in folders of the user, whoever shares the store or the app's folder."""
 
 import os
 import stat
@@ -69,14 +69,14 @@ class TestSharedStores:
         assert not _list_foreign(folder, users.victim)
         assert len(list((users.victim.home / ".foretell/profiles").glob("*.json"))) == 1
 
-    def test_an_option_without_use_is_said(self, users: Users, shared: Path) -> None:
+    def test_an_unused_option_is_reported(self, users: Users, shared: Path) -> None:
         pytest.importorskip("torch")
         done = users.victim.foretell("device", "list", "--store", shared)
         assert (done.returncode, "--store is not used here" in " ".join(done.stderr.split())) == (0, True), done
 
 
 class TestSharedAppFolders:
-    """Somebody else may have made ``.foretell``, or what is in it."""
+    """Another user may have created ``.foretell``, or files in it."""
 
     def _build(self, victim: User, place: Path, store: Path) -> tuple[int, str]:
         words = ("runs", "import", "runs.csv", "--app", "demo", "--elapsed", "s", "--store", store)
@@ -145,7 +145,7 @@ def test_all_folders_are_closed_to_others(victim: User) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}
 
 
-def test_what_root_makes_for_a_user_is_the_users(victim: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_made_by_sudo_belong_to_the_user(victim: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """As 'sudo foretell consumption learn' does: the user wants to read it afterwards."""
     from foretell.core.errors import OutputError
     from foretell.core.private_files import make_kept_folder

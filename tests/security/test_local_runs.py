@@ -1,4 +1,4 @@
-"""Whether a run on this machine lives is not for a shared store to say."""
+"""A shared store does not decide whether a local run is alive."""
 
 import sqlite3
 import subprocess
@@ -61,7 +61,7 @@ def first(victim: User, shared: Path, app: Path) -> Iterator["subprocess.Popen[s
     ],
     ids=["gone", "elsewhere", "another", "interrupted", "deleted"],
 )
-def test_a_row_does_not_end_a_run_that_lives(
+def test_a_row_does_not_end_a_live_run(
     victim: User, shared: Path, app: Path, first: "subprocess.Popen[str]", statement: str
 ) -> None:
     _change(shared, statement)
@@ -75,7 +75,9 @@ def test_a_row_does_not_end_a_run_that_lives(
     assert _list_lines(app) == ["started", "ended"]
 
 
-def test_nor_from_another_checkout(victim: User, shared: Path, app: Path, first: "subprocess.Popen[str]") -> None:
+def test_another_checkout_does_not_end_a_live_run(
+    victim: User, shared: Path, app: Path, first: "subprocess.Popen[str]"
+) -> None:
     _change(shared, f"UPDATE runs SET {_GONE}")
     quick = "name: demo\nshell: 'true'\n"
     elsewhere = victim.write(victim.home / "other/foretell.yaml", quick)
@@ -87,7 +89,7 @@ def test_nor_from_another_checkout(victim: User, shared: Path, app: Path, first:
 
 
 @pytest.mark.parametrize("statement", [None, "UPDATE runs SET owner_token = 'another'"], ids=["as it is", "changed"])
-def test_what_a_campaign_that_died_left_is_ended_and_made_again(
+def test_runs_of_a_dead_campaign_are_ended_and_made_again(
     users: Users, shared: Path, app: Path, first: "subprocess.Popen[str]", statement: str | None
 ) -> None:
     first.kill()

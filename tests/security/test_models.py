@@ -244,12 +244,12 @@ def _list_specs() -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", ["fuzz_regressors", "fuzz_records", "fuzz_predictors", "fuzz_facts", "fuzz_files"])
-def test_changed_models_neither_crash_nor_trace_back(name: str, seed: int) -> None:
+def test_changed_models_do_not_crash(name: str, seed: int) -> None:
     _run_apart(name, seed)
 
 
 @pytest.mark.parametrize("rows", [2, 80, 2100])  # a network of more than 2000 is fitted in another way
-def test_every_kind_of_model_passes_as_it_is_fitted(rows: int) -> None:
+def test_unchanged_models_of_every_kind_are_accepted(rows: int) -> None:
     fitted = [_fit(name, rows) for name in REGRESSORS if rows < 1000 or name in _QUICK]
     members = [model for model in fitted if not isinstance(model, BlendRunRegressor)]
     blend = build_blend(members, np.ones(len(members)))
@@ -428,7 +428,7 @@ def test_arrays_that_are_no_real_numbers_are_refused() -> None:
 @pytest.mark.parametrize(
     "value", [10**400, -(10**400), math.inf, math.nan, True, "1"], ids=lambda value: repr(value)[:5]
 )
-def test_what_no_float_holds_is_no_number(value: object) -> None:
+def test_numbers_too_large_for_a_float_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="instead of a number"):
         read_number(value)
 

@@ -1,4 +1,4 @@
-"""Who can write a store, and what is made of it."""
+"""Who can write a store, and how it is used."""
 
 import os
 import sqlite3
@@ -67,18 +67,18 @@ class TestLinks:
     """A store by a symbolic link."""
 
     @pytest.mark.parametrize("reopen", [open_store, open_reader])
-    def test_of_ones_own_is_followed(self, tmp_path: Path, reopen: Callable[[Path], RunReader]) -> None:
+    def test_an_own_link_is_followed(self, tmp_path: Path, reopen: Callable[[Path], RunReader]) -> None:
         open_store(tmp_path / "real.db").close()
         (tmp_path / "link.db").symlink_to("real.db")
         with reopen(tmp_path / "link.db") as store:
             assert store.private
 
-    def test_to_what_is_not_there_makes_a_private_file(self, tmp_path: Path) -> None:
+    def test_a_dangling_link_makes_a_private_file(self, tmp_path: Path) -> None:
         (tmp_path / "link.db").symlink_to("real.db")
         open_store(tmp_path / "link.db").close()
         assert (tmp_path / "real.db").stat().st_mode & 0o777 == 0o600
 
-    def test_of_somebody_else_is_refused(self, users: Users, shared: Path) -> None:
+    def test_a_link_of_another_user_is_refused(self, users: Users, shared: Path) -> None:
         private = users.victim.home / "new.txt"
         link = shared.parent / "link.db"
         assert users.mallory.run("ln", "-s", private, link).returncode == 0
@@ -90,7 +90,7 @@ class TestLinks:
 
 
 @pytest.mark.parametrize("reopen", [open_store, open_reader])
-def test_a_database_of_another_program_stays_as_it_is(tmp_path: Path, reopen: Callable[[Path], RunReader]) -> None:
+def test_a_database_of_another_program_is_not_changed(tmp_path: Path, reopen: Callable[[Path], RunReader]) -> None:
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE notes (text TEXT)")
@@ -116,7 +116,7 @@ def test_an_older_store_keeps_its_modes(
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (file, folder)
 
 
-def test_a_store_of_somebody_else_is_used_with_a_warning(users: Users) -> None:
+def test_a_store_of_another_user_is_used_with_a_warning(users: Users) -> None:
     store = users.mallory.home / "store.db"
     assert users.mallory.foretell("store", "create", store).returncode == 0
     store.chmod(0o644)
@@ -157,7 +157,7 @@ class TestGroup:
         assert "id -Gn" in done.stderr
 
 
-def test_a_store_made_by_the_version_before_opens(tmp_path: Path) -> None:
+def test_a_store_of_an_older_version_opens(tmp_path: Path) -> None:
     """A file as SQLite itself makes one, with whatever modes the umask left."""
     path = tmp_path / "old.db"
     sqlite3.connect(path).execute("VACUUM")

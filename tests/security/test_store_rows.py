@@ -1,4 +1,4 @@
-"""What somebody else writes into a shared store is read, and never done."""
+"""Rows that other users write into a shared store are data, never commands."""
 
 import json
 import sqlite3
@@ -85,7 +85,7 @@ def test_a_folder_that_a_row_names_is_not_deleted(
     ],
     ids=str,
 )
-def test_rows_that_foretell_never_writes_are_left_alone(
+def test_rows_that_foretell_never_writes_are_ignored(
     users: Users,
     shared: Path,
     app: Path,
@@ -102,7 +102,7 @@ def test_rows_that_foretell_never_writes_are_left_alone(
         assert (done.returncode, "is ignored" in done.stdout + done.stderr) == (0, True), done
 
 
-def test_a_script_in_the_own_folder_is_written_anew(
+def test_a_script_in_the_own_folder_is_overwritten(
     users: Users, shared: Path, app: Path, cluster: FakeSlurm, attack: Callable[..., None]
 ) -> None:
     """Even what lies in the right place is not run as it is."""
@@ -126,7 +126,7 @@ def test_a_script_in_the_own_folder_is_written_anew(
     assert [run["state"] for run in json.loads(runs)["runs"]] == ["completed", "completed"]
 
 
-def test_a_run_that_the_app_file_does_not_ask_for_is_not_made(
+def test_a_run_that_is_not_in_the_app_file_is_not_made(
     users: Users, shared: Path, cluster: FakeSlurm, attack: Callable[..., None]
 ) -> None:
     """A word of the command that a row chooses is a command, too."""

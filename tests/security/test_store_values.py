@@ -104,7 +104,7 @@ def _check_sentence(done: Outcome) -> None:
     assert "store" in done.err
 
 
-def test_counts_of_a_model_that_are_none_count_as_nothing(store: Path, foretell: Callable[..., Outcome]) -> None:
+def test_invalid_counts_of_a_model_count_as_zero(store: Path, foretell: Callable[..., Outcome]) -> None:
     """The model is older than every run then, which is a warning."""
     _execute(
         store, """UPDATE models SET extra = json_set(extra, '$.runs', 'many', '$.jobs', '9999999999999999999999')"""
@@ -113,7 +113,7 @@ def test_counts_of_a_model_that_are_none_count_as_nothing(store: Path, foretell:
     assert (done.code, "was built before 12 runs" in " ".join(done.out.split())) == (0, True)
 
 
-def test_half_a_character_is_spelled_out_in_an_export(store: Path, foretell: Callable[..., Outcome]) -> None:
+def test_a_lone_surrogate_is_escaped_in_an_export(store: Path, foretell: Callable[..., Outcome]) -> None:
     _execute(store, """UPDATE runs SET machine = '{"hostname": "a\\ud800b"}'""")
     done = foretell("runs", "export", "demo", "--output", "out.csv", "--store", "store.db", folder=store.parent)
     assert done.code == 0, done.err

@@ -123,7 +123,7 @@ def test_a_folder_of_somebody_else_is_refused(users: Users) -> None:
     assert f"belongs to {users.mallory.name}" in done.stderr
 
 
-def test_an_app_file_of_somebody_else_above_is_not_picked_up(users: Users) -> None:
+def test_an_app_file_of_somebody_else_above_is_not_used(users: Users) -> None:
     """As in /tmp, where anybody may leave one."""
     root = users.victim.home.parent
     root.chmod(0o1777)

@@ -133,10 +133,9 @@ class Cluster:
         return done.stdout
 
     def wait_until_saved(self) -> None:
-        """Wait until the controller has written what it knows now: it does within five seconds of a job's submission.
+        """Wait until the controller has saved its current state, which it does within five seconds of a submission.
 
-        That jobs have started, it may keep to itself until then. A file that has just been written tells nothing: its
-        writing may have begun before.
+        Until then it may not have saved that jobs have started. A file that has just been written may be older.
         """
         job_id = self.run("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").strip()
         time.sleep(6.0)

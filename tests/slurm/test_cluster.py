@@ -1,4 +1,4 @@
-"""Both clusters do as other tests believe: jobs of every fate, on the fake and on the real one."""
+"""Both clusters behave as other tests assume: jobs of every state, on the fake and on the real one."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def account(job_id: str, fields: str = "JobID,State,ExitCode", *words: str) -> l
 
 
 def list_terminated(job_id: str) -> list[list[str]]:
-    """How a step may end that was told to: as its node sees it, or as its script tells, whichever Slurm hears first."""
+    """Return how a terminated step may end: by its node's report or by its script's, whichever Slurm gets first."""
     return [[f"{job_id}.batch", "CANCELLED", "0:15"], [f"{job_id}.batch", "FAILED", "15:0"]]
 
 
@@ -51,7 +51,7 @@ def wait_for(is_so: Callable[[], object], *, patience_s: float = 60) -> None:
 
 
 def wait_until_begun(log: Path) -> None:
-    """Wait for the word of ``BEGIN``: what is killed while Slurm is still about to start it ends in another state."""
+    """Wait for the output of ``BEGIN``: a job that is killed before Slurm has started it ends in another state."""
     wait_for(lambda: log.exists() and log.read_text())
 
 
@@ -61,7 +61,7 @@ def wait_for_state(job_id: str, state: str) -> None:
 
 
 def get_keys(text: str) -> list[str]:
-    """What is told, line by line, without the values; the first line may have a date."""
+    """Return the names in each line, without values; the first line may have a date."""
     return [line.partition("=")[0] for line in text.splitlines()[1:] if "=" in line]
 
 
@@ -69,7 +69,7 @@ def queue(job_id: str) -> list[str]:
     return [row[0] for row in ask("squeue", "-h", "-r", "-t", "all", "-j", job_id, "-o", "%T")]
 
 
-def test_a_job_that_ends_well_is_accounted_with_its_batch_step(slurm: Slurm) -> None:
+def test_a_completed_job_is_accounted_with_its_batch_step(slurm: Slurm) -> None:
     job_id = submit("--wrap", "true", "--account=PAS0002", "--job-name=a b", "--comment=x=1")
     wait_for_state(job_id, "COMPLETED")
     fields = (
@@ -102,7 +102,7 @@ def test_a_job_that_fails_has_its_code_or_signal(slurm: Slurm, script: str, code
     assert [row[2] for row in account(job_id)[:2]] == [code, code]
 
 
-def test_a_job_whose_output_cannot_be_written_fails_without_a_word(slurm: Slurm) -> None:
+def test_a_job_whose_output_cannot_be_written_fails(slurm: Slurm) -> None:
     job_id = submit("--wrap", "true", "--output=/nonexistent/log")
     wait_for_state(job_id, "FAILED")
     assert account(job_id)[0][2] == "0:53"
@@ -130,7 +130,7 @@ def test_elements_of_an_array_have_rows_and_logs_of_their_own(slurm: Slurm, tmp_
         assert (tmp_path / f"{job_id}-{index}-n").read_text() == f"{job_id} {index} {raw}\n"
 
 
-def test_elements_that_wait_are_one_row_and_vanish_when_cancelled_one_by_one(slurm: Slurm) -> None:
+def test_queued_elements_are_one_row_and_vanish_when_cancelled_one_by_one(slurm: Slurm) -> None:
     job_id = submit("--wrap", "true", "--array=0-5", "--hold")
     wait_for(lambda: account(job_id))
     assert account(job_id) == [[f"{job_id}_[0-5]", "PENDING", "0:0"]]
@@ -142,7 +142,7 @@ def test_elements_that_wait_are_one_row_and_vanish_when_cancelled_one_by_one(slu
     assert account(job_id, "State,Start,NodeList") == [["CANCELLED by 0", "None", "None assigned"]]
 
 
-def test_what_the_script_asks_for_is_overridden_by_the_command(slurm: Slurm, tmp_path: Path) -> None:
+def test_command_line_options_override_those_of_the_script(slurm: Slurm, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     script.write_text(
         "#!/bin/sh\n#SBATCH --time=7\n#SBATCH --job-name='two words'\n# more\n#SBATCH --cpus-per-task=2\n"
@@ -167,7 +167,7 @@ def test_what_the_script_asks_for_is_overridden_by_the_command(slurm: Slurm, tmp
         (["--account=small", "--array=0-20"], "sbatch: error: AssocMaxSubmitJobLimit"),
     ],
 )
-def test_a_refusal_says_why(slurm: Slurm, words: list[str], answer: str) -> None:
+def test_refusals_have_a_reason(slurm: Slurm, words: list[str], answer: str) -> None:
     assert answer in refuse(*words, "--wrap", "true")
 
 
@@ -196,7 +196,7 @@ def test_partitions_and_nodes_look_the_same(fake_slurm: FakeSlurm) -> None:
 
 
 @pytest.mark.slurm
-def test_what_the_fake_shows_has_the_form_of_the_real(slurm_environment: Cluster, tmp_path: Path) -> None:
+def test_the_output_of_the_fake_has_the_format_of_the_real_one(slurm_environment: Cluster, tmp_path: Path) -> None:
     fake = FakeSlurm(tmp_path / "fake")
     fake.folder.mkdir()
     for command in (
@@ -251,7 +251,7 @@ def test_fake_usage_is_what_the_job_used(fake_slurm: FakeSlurm) -> None:
     assert 300 << 20 < int(rows[1][1]) < 400 << 20
 
 
-def test_a_fake_node_that_fails_requeues_what_may_be_requeued(fake_slurm: FakeSlurm) -> None:
+def test_a_failed_fake_node_requeues_jobs(fake_slurm: FakeSlurm) -> None:
     again = submit("--requeue", "--wrap", '[ -n "$SLURM_RESTART_COUNT" ] || sleep 60')
     lost = submit("--no-requeue", "--wrap", "sleep 60")
     wait_for(lambda: queue(again) == queue(lost) == ["RUNNING"])
@@ -305,13 +305,13 @@ class TestFaults:
             ),
         ],
     )
-    def test_silence(self, fake_slurm: FakeSlurm, fault: str, command: str, answer: str) -> None:
+    def test_no_response(self, fake_slurm: FakeSlurm, fault: str, command: str, answer: str) -> None:
         fake_slurm.set_fault(fault)
         done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert answer in done.stderr.splitlines()
 
-    def test_a_state_nobody_knows(self, fake_slurm: FakeSlurm) -> None:
+    def test_an_unknown_state(self, fake_slurm: FakeSlurm) -> None:
         fake_slurm.set_fault("unknown-state", "MELTED")
         job_id = submit("--wrap", "true")
         fake_slurm.wait_until_idle()
@@ -325,7 +325,7 @@ class TestFaults:
         fake_slurm.set_fault("lag", "0")
         assert account(job_id, "State", "-X") == [["COMPLETED"]]
 
-    def test_a_job_that_was_taken_without_an_answer(self, fake_slurm: FakeSlurm) -> None:
+    def test_a_job_submitted_without_a_reply(self, fake_slurm: FakeSlurm) -> None:
         fake_slurm.set_fault("kill-after-submit")
         done = subprocess.run(
             ["sbatch", "--parsable", "--output=/dev/null", "--wrap", "true"], capture_output=True, check=False
@@ -334,13 +334,13 @@ class TestFaults:
         fake_slurm.wait_until_idle()
         assert account("1", "State", "-X") == [["COMPLETED"]]
 
-    def test_a_quota_counts_what_waits_and_runs(self, fake_slurm: FakeSlurm) -> None:
+    def test_a_limit_counts_queued_and_running_jobs(self, fake_slurm: FakeSlurm) -> None:
         fake_slurm.set_fault("max-submit", "3")
         submit("--hold", "--array=0-1", "--wrap", "true")
         assert "AssocMaxSubmitJobLimit" in refuse("--hold", "--array=0-1", "--wrap", "true")
         assert submit("--hold", "--wrap", "true") == "2"
 
-    def test_rows_that_are_written_by_halves(self, fake_slurm: FakeSlurm) -> None:
+    def test_incomplete_rows(self, fake_slurm: FakeSlurm) -> None:
         fake_slurm.set_fault("half-rows")
         job_id = submit("--wrap", "true")
         fake_slurm.wait_until_idle()
@@ -365,7 +365,7 @@ def test_nothing_of_the_fake_survives_its_test(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.slurm
 class TestOwnCluster:
-    def test_its_controller_comes_back_with_what_it_knew(self, own_slurm_environment: Cluster) -> None:
+    def test_a_restarted_controller_keeps_its_jobs(self, own_slurm_environment: Cluster) -> None:
         job_id = submit("--hold", "--wrap", "true")
         own_slurm_environment.wait_until_saved()
         own_slurm_environment.kill("slurmctld")
@@ -436,7 +436,7 @@ def test_a_cluster_ends_with_the_process_it_was_started_for(real_slurm: Cluster,
 
 
 @pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
-def test_where_there_can_be_no_cluster_tests_are_skipped_but_not_in_ci(
+def test_without_a_cluster_tests_are_skipped_except_in_ci(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ci: str, outcome: type[BaseException]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -445,6 +445,6 @@ def test_where_there_can_be_no_cluster_tests_are_skipped_but_not_in_ci(
         start(Cluster(tmp_path), owner=os.getpid())
 
 
-def test_a_folder_whose_sockets_would_have_too_long_names_is_refused() -> None:
+def test_a_folder_with_too_long_socket_names_is_refused() -> None:
     with pytest.raises(ClusterError, match="short, plain, absolute path"):
         Cluster(Path("/tmp") / ("x" * 80))
