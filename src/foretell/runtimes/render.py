@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group
@@ -44,16 +45,9 @@ from foretell.core.render.tables import (
 )
 from foretell.core.serialization import Record, build_record
 from foretell.core.units import render_bytes, render_duration
-from foretell.runtimes.explanation import (
-    INSIDE,
-    MACHINE,
-    Contribution,
-    Driver,
-    Explanation,
-    Piece,
-    QuantityExplanation,
-    Source,
-)
+
+if TYPE_CHECKING:
+    from foretell.runtimes.explanation import Contribution, Driver, Explanation, Piece, QuantityExplanation, Source
 
 
 def build_prediction_record(prediction: Prediction) -> Record:
@@ -61,7 +55,7 @@ def build_prediction_record(prediction: Prediction) -> Record:
     return build_record(prediction)
 
 
-def build_explanation_record(explanation: Explanation) -> Record:
+def build_explanation_record(explanation: "Explanation") -> Record:
     """For time and memory: drivers with their curves, contributions and sources of uncertainty, largest first."""
     return build_record(explanation)
 
@@ -76,7 +70,7 @@ _FLAT = 0.05
 _TWO_DECIMALS = 0.095  # below it, one decimal says nothing
 
 
-def render_explanation(explanation: Explanation) -> Group:
+def render_explanation(explanation: "Explanation") -> Group:
     """What is expected, what it grows with, how it differs from the usual run, and where the uncertainty comes from."""
     time, memory = explanation.elapsed_s, explanation.peak_memory_bytes
     return stack(
@@ -89,21 +83,21 @@ def render_explanation(explanation: Explanation) -> Group:
     )
 
 
-def _build_heading(explanation: Explanation) -> Text:
+def _build_heading(explanation: "Explanation") -> Text:
     words = f"{explanation.app}: {render_parameters(explanation.parameters)} on {render_size(explanation.allocation)}"
     heading = build_line(words, HEADING)
     heading.no_wrap, heading.overflow = True, "ellipsis"
     return heading
 
 
-def _describe_estimate(quantity: QuantityExplanation) -> str:
+def _describe_estimate(quantity: "QuantityExplanation") -> str:
     estimate = quantity.estimate
     bounds = render_interval(estimate, lambda value: render_quantity(quantity.quantity, value))
     value = render_quantity(quantity.quantity, estimate.value)
     return f"{title_quantity(quantity.quantity)}: {value} ({render_level(estimate.level)}: {bounds})"
 
 
-def describe_drivers(quantity: QuantityExplanation) -> str:
+def describe_drivers(quantity: "QuantityExplanation") -> str:
     """``Time grows with epochs^1.0 and batch_size^-0.4; with cores^-0.9 up to 8, then flat``."""
     title, drivers = title_quantity(quantity.quantity), quantity.drivers
     if not drivers:
@@ -120,29 +114,29 @@ def describe_drivers(quantity: QuantityExplanation) -> str:
     return f"{title} {'; '.join(clauses)}"
 
 
-def _describe_bend(driver: Driver) -> str:
+def _describe_bend(driver: "Driver") -> str:
     """``cores^-0.9 up to 8, then flat``."""
     first, *others = driver.pieces
     start = f"{_render_piece(driver, first)} up to {first.high:.4g}"
     return ", then ".join([start, *(_render_piece(driver, piece) for piece in others)])
 
 
-def _render_piece(driver: Driver, piece: Piece) -> str:
+def _render_piece(driver: "Driver", piece: "Piece") -> str:
     return "flat" if abs(piece.exponent) < _FLAT else _render_power(driver, piece)
 
 
-def _render_power(driver: Driver, piece: Piece) -> str:
+def _render_power(driver: "Driver", piece: "Piece") -> str:
     exponent = piece.exponent
     return f"{driver.name}^{exponent:.1f}" if abs(exponent) >= _TWO_DECIMALS else f"{driver.name}^{exponent:.2f}"
 
 
-def _describe_step(driver: Driver) -> str:
+def _describe_step(driver: "Driver") -> str:
     """``is 3.1 x from dataset = mnist to cifar``."""
     least, most = _render_value(driver.least), _render_value(driver.most)
     return f"is {_render_factor(driver.effect)} from {driver.name} = {least} to {most}"
 
 
-def _describe_difference(explanation: Explanation) -> str:
+def _describe_difference(explanation: "Explanation") -> str:
     time = explanation.elapsed_s
     usual = render_quantity(time.quantity, time.usual.value)
     if not time.contributions:
@@ -152,7 +146,7 @@ def _describe_difference(explanation: Explanation) -> str:
     return f"Against the usual run ({usual}): {parts}"
 
 
-def _describe_contribution(contribution: Contribution) -> str:
+def _describe_contribution(contribution: "Contribution") -> str:
     """``25 x by epochs = 100 instead of 4 (84 %)``."""
     factor, share = _render_factor(contribution.factor), _render_share(contribution.share)
     if contribution.value == "" == contribution.usual:  # several values together, or a machine
@@ -161,17 +155,19 @@ def _describe_contribution(contribution: Contribution) -> str:
     return f"{factor} by {contribution.name} = {asked} instead of {usual} ({share})"
 
 
-def describe_sources(quantity: QuantityExplanation) -> str:
+def describe_sources(quantity: "QuantityExplanation") -> str:
     """``62 % of the uncertainty is cores = 48, never run (runs had 1 to 16); 38 % is noise and model error``."""
     *outside, inside = quantity.sources
     if not outside:
-        return f"All values lie within the runs: the uncertainty is {INSIDE}"
+        return f"All values lie within the runs: the uncertainty is {inside.name}"
     first, *others = [*outside[:_MOST_NAMED], inside]
     words = [f"{_render_share(source.share)} is {_describe_source(source)}" for source in others]
     return "; ".join([f"{_render_share(first.share)} of the uncertainty is {_describe_source(first)}", *words])
 
 
-def _describe_source(source: Source) -> str:
+def _describe_source(source: "Source") -> str:
+    from foretell.runtimes.explanation import INSIDE, MACHINE  # predictions do without it
+
     if source.name == INSIDE:
         return INSIDE
     if source.name == MACHINE:
