@@ -1,4 +1,4 @@
-"""Training steps from the command line: read, measured, predicted; and what cannot be."""
+"""Training steps from the command line: read, measured, predicted, and errors."""
 
 import json
 import re
@@ -83,7 +83,7 @@ def test_options_change_the_step(run: Run) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
-def test_operators_go_to_a_file(run: Run, folder: Path, kind: str) -> None:
+def test_operators_are_written_to_a_file(run: Run, folder: Path, kind: str) -> None:
     path = folder / "new" / f"step.{kind}"
     outcome = run(*SHOW, *MODEL, "--output", str(path))
     assert outcome.code == 0, outcome.err
@@ -159,7 +159,7 @@ def test_a_mistake_is_one_message(run: Run, words: str, expected: list[str]) -> 
 
 
 @pytest.mark.parametrize("words", ["workload show net.py:build_model --input 8,16", "device learn"])
-def test_without_torch_it_is_said_how_to_get_it(run: Run, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_the_extra_is_named(run: Run, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert_refused(run(*words.split()), "pip install 'foretell[torch]'")
 

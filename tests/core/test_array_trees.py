@@ -9,7 +9,7 @@ from sklearn.tree import DecisionTreeRegressor
 from foretell.core import array_trees
 from foretell.core.array_trees import ArrayTrees
 from foretell.core.errors import StoreError
-from foretell.steps.boosted_trees import fit_trees
+from foretell.steps.kernel_times import fit_trees
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Steps whose times follow a law we chose."""
+"""Steps whose times follow a known law."""
 
 from collections.abc import Callable, Sequence
 
@@ -57,6 +57,6 @@ def measure_many(law: Law, *, count: int = 60, kinds: Sequence[str] = KINDS) -> 
     return [measure(make_workload(seed, kinds=kinds), law) for seed in range(count)]
 
 
-def relative_error(told: Sequence[float], measured: Sequence[MeasuredStep]) -> float:
+def relative_error(predicted: Sequence[float], measured: Sequence[MeasuredStep]) -> float:
     truth = np.array([step.iteration_s for step in measured])
-    return float(np.mean(np.abs(np.array(told) / truth - 1)))
+    return float(np.mean(np.abs(np.array(predicted) / truth - 1)))

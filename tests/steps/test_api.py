@@ -1,4 +1,4 @@
-"""Training steps from Python: what users say is read as the values it spells, and learned devices take in profiles."""
+"""Training steps from Python: values of users are converted, and devices are fitted on profiles."""
 
 import json
 from dataclasses import replace
@@ -26,7 +26,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "given_net:build_model"
 
 
-def test_a_step_is_read_from_texts(source: str) -> None:
+def test_a_step_is_read_from_text_arguments(source: str) -> None:
     options = foretell.StepOptions(optimizer="adam", loss="mse")
     workload = foretell.read_workload(source, ["8,16"], options=options, batch=32)
     assert (workload.batch, workload.parameters) == (32, 68)
@@ -51,11 +51,11 @@ def test_a_step_is_read_from_texts(source: str) -> None:
         (7, 7),
     ],
 )
-def test_arguments_are_the_values_they_spell(text: object, value: object) -> None:
+def test_arguments_are_converted_to_values(text: object, value: object) -> None:
     assert workloads._read_arguments({"name": text}) == {"name": value}
 
 
-def test_what_cannot_be_used_is_told(source: str) -> None:
+def test_unusable_values_are_errors(source: str) -> None:
     with pytest.raises(SpecError, match="from 1"):
         foretell.read_workload(source, ["8,16"], batch=-1)
     with pytest.raises(SpecError, match="SHAPE"):
@@ -66,7 +66,7 @@ def test_what_cannot_be_used_is_told(source: str) -> None:
         foretell.StepOptions(optimizer="luck")
 
 
-def test_only_profiles_of_the_same_conditions_are_learned_from(source: str, tmp_path: Path) -> None:
+def test_only_profiles_of_the_same_conditions_are_used(source: str, tmp_path: Path) -> None:
     kept = foretell.profile_workload(
         source, ["8,16"], seconds=1e-3, store=tmp_path / "store.db", folder=tmp_path / "kept"
     )

@@ -1,4 +1,4 @@
-"""Operators are split_operator into the work a device does for them, and no work is lost."""
+"""Operators are split into the tasks of a device, and no work is lost."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def count_flops(parts: tuple[DeviceTask, ...], *works: TaskKind) -> float:
 
 @BOTH
 @pytest.mark.parametrize("groups", [1, 4, 16])
-def test_a_convolution_s_work_is_all_there(phase: StepPhase, groups: int) -> None:
+def test_tasks_of_a_convolution_have_all_its_work(phase: StepPhase, groups: int) -> None:
     operator = convolve(phase=phase, groups=groups)
     (part,) = split_operator(operator)
     assert part.task_kind is TaskKind.CONVOLUTION
@@ -50,7 +50,7 @@ def test_a_convolution_s_work_is_all_there(phase: StepPhase, groups: int) -> Non
 
 
 @pytest.mark.parametrize(("groups", "repeats"), [(1, 1), (4, 4), (16, 1)])
-def test_groups_are_done_one_by_one_but_those_of_one_channel(groups: int, repeats: int) -> None:
+def test_groups_run_one_by_one_unless_depthwise(groups: int, repeats: int) -> None:
     (part,) = split_operator(convolve(groups=groups))
     assert part.repeats == repeats
 
@@ -71,14 +71,14 @@ def test_attributes_of_one_number_or_two_are_the_same() -> None:
 
 
 @pytest.mark.parametrize(("phase", "kind", "passes"), [(FORWARD, "add_", 2), (BACKWARD, "sum", 1)])
-def test_a_bias_is_a_part_of_its_own(phase: StepPhase, kind: str, passes: int) -> None:
+def test_a_bias_is_a_task_of_its_own(phase: StepPhase, kind: str, passes: int) -> None:
     core, bias = split_operator(convolve(phase=phase, bias=True))
     assert (core,) == split_operator(convolve(phase=phase))
     assert (bias.task_kind, bias.kind, bias.phase) == (TaskKind.MEMORY_PASS, kind, phase)
     assert bias.bytes_moved == passes * 8 * 32 * 10 * 10 * 4
 
 
-def test_the_first_convolution_makes_one_gradient_only() -> None:
+def test_the_first_convolution_computes_one_gradient() -> None:
     (usual,), (first,) = split_operator(convolve(phase=BACKWARD)), split_operator(convolve(phase=BACKWARD, first=True))
     assert (usual.kernels, first.kernels) == (2, 1)
     assert (usual.flops, usual.bytes_moved) == (2 * first.flops, 2 * first.bytes_moved)
@@ -100,7 +100,7 @@ def test_a_linear_is_one_product_or_two(phase: StepPhase) -> None:
     assert part.flops == pytest.approx(operator.flops)
 
 
-def test_a_linear_at_the_begin_makes_one_gradient_only() -> None:
+def test_the_first_linear_computes_one_gradient() -> None:
     operator = make("linear", (8, 64), (96, 64), output=(8, 96), phase=BACKWARD, input_gradient=False)
     (part,) = split_operator(operator)
     assert (part.kernels, part.flops) == (1, 2 * 8 * 64 * 96)
@@ -114,7 +114,7 @@ def test_a_linear_at_the_begin_makes_one_gradient_only() -> None:
         (BACKWARD, (8, 64), ["linear", "sum"]),
     ],
 )
-def test_a_linear_s_bias_is_a_pass_where_the_framework_makes_it_one(
+def test_the_bias_of_a_linear_is_a_pass_where_pytorch_adds_it_separately(
     phase: StepPhase, shape: Shape, kinds: list[str]
 ) -> None:
     parts = split_operator(make("linear", shape, (96, 64), (96,), output=(*shape[:-1], 96), phase=phase))
@@ -138,7 +138,7 @@ def test_products_are_counted(first: Shape, second: Shape, sizes: tuple[float, .
     assert part.flops == 2 * rows * columns * inner * many
 
 
-def test_attention_is_two_products_and_what_is_between() -> None:
+def test_attention_is_two_products_and_a_softmax() -> None:
     heads = (2, 12, 197, 64)
     operator = make("scaled_dot_product_attention", heads, heads, heads, output=heads)
     parts = split_operator(operator)
@@ -147,7 +147,7 @@ def test_attention_is_two_products_and_what_is_between() -> None:
 
 
 @BOTH
-def test_multi_head_attention_s_work_is_all_there(phase: StepPhase) -> None:
+def test_tasks_of_multi_head_attention_have_all_its_work(phase: StepPhase) -> None:
     shape = (197, 2, 768)
     operator = make("multi_head_attention_forward", shape, output=shape, phase=phase, num_heads=12)
     parts = split_operator(operator)
@@ -160,7 +160,7 @@ def test_multi_head_attention_s_work_is_all_there(phase: StepPhase) -> None:
     assert count_flops(parts) == pytest.approx(operator.flops, rel=0.01)
 
 
-def test_heads_are_64_wide_where_nobody_says() -> None:
+def test_heads_are_64_wide_by_default() -> None:
     shape = (197, 2, 768)
     said = make("multi_head_attention_forward", shape, output=shape, num_heads=12)
     unsaid = make("multi_head_attention_forward", shape, output=shape)
@@ -181,20 +181,20 @@ def test_a_pass_is_described_by_its_largest_tensor() -> None:
     assert part.sizes == (8, 48, 16, 4, 8 * 48 * 16)
 
 
-def test_a_pass_over_one_number_has_sizes_too() -> None:
+def test_a_pass_over_a_scalar_has_sizes() -> None:
     (part,) = split_operator(replace(make_operator("item"), inputs=(), output=()))
     assert part.sizes == (1, 1, 1, 1, 1)
 
 
-def test_calls_without_kernels_are_no_work() -> None:
+def test_calls_without_kernels_have_no_tasks() -> None:
     assert split_operator(replace(make_operator("__add__", phase=BACKWARD), kernels=0)) == ()
 
 
 @pytest.mark.parametrize(("dtype", "item"), [("float64", 8), ("float32", 4), ("float16", 2), ("bfloat16", 2)])
-def test_elements_are_as_large_as_their_type(dtype: str, item: int) -> None:
+def test_elements_have_the_size_of_their_type(dtype: str, item: int) -> None:
     (part,) = split_operator(replace(make("linear", (8, 64), (96, 64), output=(8, 96)), dtype=dtype))
     assert (part.item, part.bytes_moved) == (item, item * (8 * 64 + 96 * 64 + 8 * 96))
 
 
-def test_equal_operators_have_equal_parts() -> None:
+def test_equal_operators_have_equal_tasks() -> None:
     assert hash(split_operator(convolve(bias=True))) == hash(split_operator(convolve(bias=True)))

@@ -25,7 +25,7 @@ def law(operator: Operator) -> tuple[float, float]:
 
 
 def in_turn(seed: int) -> MeasuredStep:
-    """The gap is longer the more the next operator moves: nobody knows it who looks at one operator alone."""
+    """The gap is longer the more the next operator moves: unknown here it who looks at one operator alone."""
     sizes = np.random.default_rng(seed).integers(0, 8, size=30)
     operators = tuple(make_operator(moved=float(4.0**size), shape=(2, 2**size)) for size in sizes)
     kernel, gap = np.full(30, 1e-3), np.append(1e-3 * (1 + sizes[1:]), 0.0)
@@ -41,7 +41,7 @@ def in_turn(seed: int) -> MeasuredStep:
     )
 
 
-def test_gap_is_learned_from_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_depends_on_the_next_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ets, "LEARNING_RATE", 1e-2)  # few steps, so larger and more of them
     monkeypatch.setattr(ets, "BATCH", 32)
     model = make_model(epochs=15).fit([in_turn(seed) for seed in range(80)])
@@ -53,14 +53,14 @@ def test_gap_is_learned_from_what_follows(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("length", [1, WINDOW - 1, WINDOW, WINDOW + 1, 31])
-def test_windows_reach_every_place(length: int) -> None:
+def test_windows_cover_every_position(length: int) -> None:
     windows = ets._lay_windows([np.arange(length), np.arange(5)])
     assert set(windows.positions[windows.mask].tolist()) == set(range(length + 5))
     assert (windows.owner[windows.positions] == windows.step[:, None]).all()
     assert (windows.positions.max(axis=1) - windows.positions.min(axis=1) < WINDOW).all()
 
 
-def test_equal_windows_are_asked_once() -> None:
+def test_equal_windows_are_computed_once() -> None:
     workload = Workload(name="a", operators=(make_operator(),) * 60)
     model = make_model(epochs=1).fit([measure(workload, law)] * 4)
     (times,) = model.predict([workload])
@@ -82,26 +82,26 @@ def test_unrecorded_operators_are_left_out() -> None:
     assert times.kernel_s.sum() + times.gap_s.sum() == pytest.approx(times.iteration_s)
 
 
-def test_unknown_kind_and_short_steps_are_answered_for() -> None:
+def test_unknown_kinds_and_short_steps_are_predicted() -> None:
     model = make_model().fit([measure(make_workload(seed), law) for seed in range(20)])
     strange = make_operator("never_seen")
     short = Workload(name="short", operators=(strange,), settings={"optimizer": "new"})
     long = replace(make_workload(5), operators=(*make_workload(5).operators, strange))
-    told = model.predict([short, Workload(name="empty", operators=()), long])
-    assert [len(times.kernel_s) for times in told] == [1, 0, 25]
-    assert all(np.isfinite(times.iteration_s) for times in told)
-    assert all((times.gap_s >= 0).all() for times in told)
+    predicted = model.predict([short, Workload(name="empty", operators=()), long])
+    assert [len(times.kernel_s) for times in predicted] == [1, 0, 25]
+    assert all(np.isfinite(times.iteration_s) for times in predicted)
+    assert all((times.gap_s >= 0).all() for times in predicted)
     assert model.predict([]) == []
 
 
-def test_steps_are_answered_for_one_by_one_as_together() -> None:
+def test_steps_are_predicted_alike_alone_and_together() -> None:
     model = make_model().fit([measure(make_workload(seed), law) for seed in range(20)])
     workloads = [make_workload(seed) for seed in (50, 51)]
     together = [times.iteration_s for times in model.predict(workloads)]
     assert [model.predict([workload])[0].iteration_s for workload in workloads] == pytest.approx(together)
 
 
-def test_same_seed_gives_the_same_answers_and_leaves_torch_alone() -> None:
+def test_same_seed_gives_the_same_predictions_and_restores_torch() -> None:
     steps = [measure(make_workload(seed), law) for seed in range(10)]
     state, threads = torch.random.get_rng_state(), torch.get_num_threads()
     first, second = (make_model().fit(steps).predict([make_workload(70)])[0].iteration_s for _ in range(2))
@@ -110,7 +110,7 @@ def test_same_seed_gives_the_same_answers_and_leaves_torch_alone() -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_models_choose_validation_are_not_learned_from() -> None:
+def test_validation_models_are_not_used_for_fitting() -> None:
     steps = [measure(replace(make_workload(seed), name=f"model {seed % 5}"), law) for seed in range(20)]
     aside = ets._choose_validation(steps, np.random.default_rng(0))
     names = np.array([step.workload.name for step in steps])

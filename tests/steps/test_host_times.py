@@ -1,4 +1,4 @@
-"""What a host takes from call to call: costs and waits that we chose are found again."""
+"""The model of the host finds known times and waits."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,21 +57,21 @@ def ask(model: HostModel, *kinds: str, views: Sequence[int] = ()) -> list[float]
     return found
 
 
-def test_steps_between_known_calls_are_found_again() -> None:
+def test_times_between_known_calls_are_found() -> None:
     model = HostModel().fit([make_step(shuffle(seed)) for seed in range(4)])
     for before in BEFORE:
         for kind in BEFORE:
             assert ask(model, before, kind)[1] == pytest.approx(AFTER[before] + BEFORE[kind])
 
 
-def test_calls_never_seen_one_after_the_other_are_put_together() -> None:
+def test_unmeasured_pairs_are_sums_of_their_calls() -> None:
     """Of a pair that never was, one call's rest and the other's begin are known from other pairs."""
     known = [("conv2d", "relu"), ("relu", "relu"), ("relu", "linear"), ("linear", "relu")]
     model = HostModel().fit([make_step(pair) for pair in known] * 200)
     assert ask(model, "conv2d", "linear")[1] == pytest.approx(AFTER["conv2d"] + BEFORE["linear"], rel=0.05)
 
 
-def test_views_take_their_time() -> None:
+def test_views_take_time() -> None:
     random = np.random.default_rng(0)
     steps = [make_step(shuffle(seed), views=random.integers(0, 4, size=60).tolist()) for seed in range(6)]
     model = HostModel().fit(steps)
@@ -79,33 +79,33 @@ def test_views_take_their_time() -> None:
     assert many - few == pytest.approx(10 * VIEW, rel=0.1)
 
 
-def test_calls_without_a_record_share_the_time_between_their_neighbours() -> None:
+def test_unrecorded_calls_share_the_time_between_their_neighbours() -> None:
     """No pair with a gelu is ever timed; what it takes in all is."""
     steps = [make_step(["conv2d", "gelu", "relu"], hidden=[1])] * 30
     steps += [make_step(["conv2d", "relu", "relu", "conv2d", "conv2d"])] * 30
-    told = sum(ask(HostModel().fit(steps), "conv2d", "gelu", "relu")[1:])
-    assert told == pytest.approx(AFTER["conv2d"] + BEFORE["gelu"] + AFTER["gelu"] + BEFORE["relu"], rel=0.1)
+    predicted = sum(ask(HostModel().fit(steps), "conv2d", "gelu", "relu")[1:])
+    assert predicted == pytest.approx(AFTER["conv2d"] + BEFORE["gelu"] + AFTER["gelu"] + BEFORE["relu"], rel=0.1)
 
 
-def test_an_unknown_call_takes_what_is_usual_in_its_phase() -> None:
+def test_an_unknown_call_has_the_median_of_its_phase() -> None:
     model = HostModel().fit([make_step(shuffle(seed)) for seed in range(4)])
     before, after = model.common_["forward"]
     assert ask(model, "relu", "never_seen")[1] == pytest.approx(model.after_["forward/relu"] + before)
     workload = Workload(name="", operators=(replace(make_operator("never_seen"), kernels=3), make_operator("relu")))
-    told = model.predict(workload).step_s[1]
-    assert told == pytest.approx(3 * after + model.before_["forward/relu"])  # it launches all of its kernels
+    predicted = model.predict(workload).step_s[1]
+    assert predicted == pytest.approx(3 * after + model.before_["forward/relu"])  # it launches all of its kernels
 
 
-def test_an_unknown_phase_takes_what_is_usual_in_all() -> None:
+def test_an_unknown_phase_has_the_median_of_all() -> None:
     model = HostModel().fit([make_step(shuffle(0))])
     assert model.common_["update"] == model.common_["forward"]
 
 
-def test_time_from_launch_to_begin_is_learned() -> None:
+def test_the_launch_latency_is_found() -> None:
     assert HostModel().fit([make_step(shuffle(0))]).latency_s_ == pytest.approx(LATENCY)
 
 
-def test_time_between_an_operator_s_own_launches_is_learned() -> None:
+def test_the_time_between_launches_of_an_operator_is_found() -> None:
     step = make_step(["relu", "gelu"] * 10)
     wide = np.array([name_operator(one) == "forward/gelu" for one in step.workload.operators])
     model = HostModel().fit([replace(step, span_s=step.kernel_s + np.where(wide, 5e-6, 0.0))])
@@ -114,7 +114,7 @@ def test_time_between_an_operator_s_own_launches_is_learned() -> None:
 
 
 def make_waiting(times: Mapping[int, float], *, length: int = 12, kernel_s: float = 5e-3) -> MeasuredStep:
-    """A device far behind; before the calls named, the host waits for it, and goes on so much later."""
+    """A device far behind; before the calls named, the host waits for it, and continues so much later."""
     kinds = ["conv2d", "batch_norm"] * (length // 2)
     launch, start = [0.0], [LATENCY]
     for place in range(1, length):
@@ -124,7 +124,7 @@ def make_waiting(times: Mapping[int, float], *, length: int = 12, kernel_s: floa
     return lay(kinds, launch=np.array(launch), start=np.array(start), seconds=np.full(length, kernel_s))
 
 
-def test_a_call_that_always_waits_is_told_from_one_that_never_does() -> None:
+def test_a_call_that_always_waits_is_found() -> None:
     model = HostModel().fit([make_waiting(dict.fromkeys(range(1, 12, 2), 300e-6))] * 2)
     asked = Workload(name="", operators=tuple(map(make_operator, ("conv2d", "batch_norm", "relu"))))
     times = model.predict(asked)
@@ -137,12 +137,12 @@ def test_a_call_that_waits_now_and_then_does_not_wait() -> None:
     assert model.after_wait_ == {}
 
 
-def test_a_few_waits_are_no_rule() -> None:
+def test_few_waits_do_not_count() -> None:
     model = HostModel().fit([make_waiting(dict.fromkeys(range(1, 8, 2), 300e-6), length=8)])
     assert model.after_wait_ == {}
 
 
-def test_steps_with_a_wait_are_not_taken_for_the_host_s() -> None:
+def test_waits_do_not_count_as_time_of_the_host() -> None:
     busy = make_waiting(dict.fromkeys(range(1, 12, 2), 300e-6))
     idle = [make_step(shuffle(seed)) for seed in range(3)]
     assert ask(HostModel().fit([*idle, busy, busy]), "relu", "conv2d") == ask(HostModel().fit(idle), "relu", "conv2d")
@@ -156,7 +156,7 @@ def test_a_slower_host_takes_longer_by_one_factor() -> None:
     assert model.scale(2.0).latency_s_ == model.latency_s_
 
 
-def test_the_record_is_the_whole_model() -> None:
+def test_a_record_is_the_whole_model() -> None:
     steps = [make_step(shuffle(seed), views=[seed] * 60) for seed in range(3)]
     model = HostModel().fit([*steps, *[make_waiting(dict.fromkeys(range(1, 12, 2), 300e-6))] * 2])
     again = HostModel.from_record(json.loads(json.dumps(model.to_record())))
@@ -168,5 +168,5 @@ def test_the_record_is_the_whole_model() -> None:
     assert again.latency_s_ == model.latency_s_
 
 
-def test_nothing_known_costs_nothing() -> None:
+def test_an_empty_model_predicts_zero() -> None:
     assert ask(HostModel().fit([]), "relu", "relu") == [0.0, 0.0]

@@ -1,4 +1,4 @@
-"""How long a device works: factors on its roofline that we chose are found again."""
+"""The model of the device finds known factors on its roofline."""
 
 from dataclasses import replace
 
@@ -60,19 +60,19 @@ def test_roofline_is_launch_and_the_slower_of_computing_and_moving() -> None:
     assert roofline([computes, moves], DEVICE) == pytest.approx([1 + 6e-6, 3 * (1 + 3e-6)], rel=1e-9)
 
 
-def test_factors_of_kinds_are_found_again(model: KernelModel) -> None:
+def test_factors_of_kinds_are_found(model: KernelModel) -> None:
     asked = draw(60, seed=1)
     assert model.predict(asked) == pytest.approx(law(asked), rel=0.1)
 
 
-def test_a_factor_that_goes_with_sizes_is_found_again() -> None:
+def test_a_factor_that_depends_on_sizes_is_found() -> None:
     def slowed(parts: list[DeviceTask]) -> Floats:
         return np.asarray(roofline(parts, DEVICE) * np.array([4.0 if one.sizes[2] < 64 else 1.0 for one in parts]))
 
     parts = [part for part in draw(400) if part.task_kind is TaskKind.PRODUCT]
     asked = [part for part in draw(60, seed=1) if part.task_kind is TaskKind.PRODUCT]
-    told = KernelModel(DEVICE).fit(parts, slowed(parts)).predict(asked)
-    assert float(np.mean(np.abs(told / slowed(asked) - 1))) < 0.1
+    predicted = KernelModel(DEVICE).fit(parts, slowed(parts)).predict(asked)
+    assert float(np.mean(np.abs(predicted / slowed(asked) - 1))) < 0.1
 
 
 def test_an_unknown_kind_is_like_others_of_its_phase(model: KernelModel) -> None:
@@ -82,7 +82,7 @@ def test_an_unknown_kind_is_like_others_of_its_phase(model: KernelModel) -> None
     assert low <= unknown <= high
 
 
-def test_an_unknown_phase_and_an_unknown_work_are_answered_for(model: KernelModel) -> None:
+def test_an_unknown_phase_and_an_unknown_task_are_predicted(model: KernelModel) -> None:
     (backward,) = model.predict([make_pass("relu", 512, 1024, phase=StepPhase.BACKWARD)])
     low, high = model.predict([make_pass(kind, 512, 1024) for kind in ("relu", "layer_norm")])
     assert 0.5 * low <= backward <= 2 * high
@@ -95,7 +95,7 @@ def test_more_work_of_an_unknown_kind_takes_longer(model: KernelModel) -> None:
     assert large > 10 * small
 
 
-def test_one_odd_part_does_not_make_a_kind_s_level() -> None:
+def test_one_outlier_does_not_set_the_level_of_a_kind() -> None:
     parts = [make_pass("relu", 2**n, 2**m) for n in range(6, 11) for m in range(6, 11)]
     seconds = roofline(parts, DEVICE)
     odd = make_pass("odd", 300, 300)
@@ -104,20 +104,20 @@ def test_one_odd_part_does_not_make_a_kind_s_level() -> None:
     assert model.predict(asked)[0] < 20 * roofline(asked, DEVICE)[0]
 
 
-def test_convolutions_are_learned_too() -> None:
+def test_factors_of_convolutions_are_found() -> None:
     core = make_convolution()
     parts = [replace(core, flops=core.flops * n, sizes=(8.0 * n, *core.sizes[1:])) for n in range(1, 40)]
     model = KernelModel(DEVICE).fit(parts, 2.5 * roofline(parts, DEVICE))
     assert model.predict(parts) == pytest.approx(2.5 * roofline(parts, DEVICE), rel=0.02)
 
 
-def test_columns_are_finite_for_the_smallest_parts() -> None:
+def test_columns_are_finite_for_the_smallest_tasks() -> None:
     for part in (make_pass("relu", 1, 1), make_product("matmul", 1, 1, 1), make_convolution()):
         nothing = replace(part, flops=0.0, bytes_moved=0.0)
         assert np.isfinite(describe([nothing, part], DEVICE)).all()
 
 
-def test_same_parts_and_seed_give_the_same_answers() -> None:
+def test_same_tasks_and_seed_give_the_same_predictions() -> None:
     parts = draw(40)
     first, again = (KernelModel(DEVICE, seed=5).fit(parts, law(parts)).predict(parts).tolist() for _ in range(2))
     assert first == again
@@ -136,7 +136,7 @@ def test_another_device_has_the_same_factors_on_its_own_roofline(model: KernelMo
     assert model.device is DEVICE
 
 
-def test_what_is_off_by_one_factor_is_shifted_by_it() -> None:
+def test_a_common_error_shifts_all_levels() -> None:
     parts = draw(60)
     model = KernelModel(DEVICE).fit(parts, law(parts))
     model.shift([(part, float(np.log(2.0)), 1.0) for part in parts])
@@ -144,7 +144,7 @@ def test_what_is_off_by_one_factor_is_shifted_by_it() -> None:
     assert model.predict(asked) == pytest.approx(2 * law(asked), rel=0.15)
 
 
-def test_a_kind_that_is_off_alone_is_shifted_alone() -> None:
+def test_the_error_of_a_kind_shifts_its_level_only() -> None:
     parts = draw(60)
     model = KernelModel(DEVICE).fit(parts, law(parts))
     before = model.predict(parts)

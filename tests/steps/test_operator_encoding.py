@@ -16,13 +16,13 @@ def test_equal_operators_are_one_even_as_two_objects() -> None:
     assert distinct.count().toarray().tolist() == [[1, 1], [2, 0]]
 
 
-def test_counts_are_gathered_where_operators_share_a_column() -> None:
+def test_counts_are_summed_where_operators_share_a_column() -> None:
     operators = (make_operator("relu"), make_operator("gelu"), make_operator("linear"))
     counts = find_distinct([Workload(name="a", operators=operators)]).count(np.array([0, 0, 2]), 3)
     assert counts.toarray().tolist() == [[2, 0, 1]]
 
 
-def test_columns_tell_a_convolution_s_hyper_parameters() -> None:
+def test_columns_have_the_hyper_parameters_of_a_convolution() -> None:
     convolution = Operator(
         kind="conv2d",
         phase=StepPhase.BACKWARD,
@@ -54,7 +54,7 @@ def test_recorded_times_add_up_to_the_iteration() -> None:
     assert times.kernel_s.sum() + times.gap_s.sum() == pytest.approx(step.iteration_s)
 
 
-def test_work_without_a_record_is_in_a_gap_that_is_not_alone() -> None:
+def test_unrecorded_work_is_in_a_gap_that_is_not_alone() -> None:
     workload = Workload(name="a", operators=(make_operator("relu"), make_operator("linear"), make_operator("gelu")))
     step = measure(workload, lambda _: (1e-3, 1e-6), hidden=lambda operator: operator.kind == "linear")
     times = read_times(step)

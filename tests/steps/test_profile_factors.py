@@ -1,4 +1,4 @@
-"""Profiles of a network bring a model closer to it: by its own times, at other sizes, and by no more than they show."""
+"""Profiles of a network correct its prediction, also at other sizes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -59,15 +59,15 @@ def model() -> ReplayModel:
     return found
 
 
-def count_off(told: float, step: MeasuredStep) -> float:
-    return abs(told / step.iteration_s - 1)
+def count_off(predicted: float, step: MeasuredStep) -> float:
+    return abs(predicted / step.iteration_s - 1)
 
 
 def by_kind(operator: Operator) -> float:
     return {"relu": 1.2, "norm": 0.8, "gelu": 1.4, "pool": 1.0}[operator.kind] * roofline(operator)
 
 
-def test_the_model_is_right_where_nothing_differs(model: ReplayModel) -> None:
+def test_an_exact_profile_changes_nothing(model: ReplayModel) -> None:
     step = run(make_network(80))
     (alone,) = model.predict([step.workload])
     (refined,) = model.refine([step]).predict([step.workload])
@@ -76,7 +76,7 @@ def test_the_model_is_right_where_nothing_differs(model: ReplayModel) -> None:
 
 
 @pytest.mark.parametrize("factor", [0.6, 1.5, 3.0])
-def test_a_profile_tells_its_own_time(model: ReplayModel, factor: float) -> None:
+def test_a_profile_predicts_its_own_time(model: ReplayModel, factor: float) -> None:
     step = run(make_network(64), lambda operator: factor * roofline(operator))
     (alone,) = model.predict([step.workload])
     (refined,) = model.refine([step]).predict([step.workload])
@@ -84,7 +84,7 @@ def test_a_profile_tells_its_own_time(model: ReplayModel, factor: float) -> None
     assert count_off(refined.iteration_s, step) < 0.01
 
 
-def test_a_profile_tells_each_kind_s_own_time(model: ReplayModel) -> None:
+def test_a_profile_corrects_each_kind(model: ReplayModel) -> None:
     step = run(make_network(64), by_kind)
     (refined,) = model.refine([step]).predict([step.workload])
     assert refined.kernel_s == pytest.approx(step.kernel_s, rel=0.05)
@@ -92,7 +92,7 @@ def test_a_profile_tells_each_kind_s_own_time(model: ReplayModel) -> None:
 
 @pytest.mark.parametrize("images", [16, 256])
 @pytest.mark.parametrize("law", [lambda operator: 1.5 * roofline(operator), by_kind])
-def test_a_profile_tells_of_other_sizes(model: ReplayModel, images: int, law: Law) -> None:
+def test_a_profile_corrects_other_sizes(model: ReplayModel, images: int, law: Law) -> None:
     asked = run(make_network(images), law)
     (alone,) = model.predict([asked.workload])
     (refined,) = model.refine([run(make_network(64), law)]).predict([asked.workload])
@@ -100,8 +100,8 @@ def test_a_profile_tells_of_other_sizes(model: ReplayModel, images: int, law: La
     assert np.abs(np.log(refined.kernel_s / asked.kernel_s)).mean() < 0.4 * off
 
 
-def test_two_profiles_tell_more_than_one(model: ReplayModel) -> None:
-    """What a factor does between two sizes is seen at both."""
+def test_two_profiles_are_better_than_one(model: ReplayModel) -> None:
+    """What a factor does between two sizes was measured at both."""
 
     def grows(operator: Operator) -> float:
         return (1.2 if operator.inputs[0][0] < 48 else 2.0) * roofline(operator)
@@ -111,19 +111,20 @@ def test_two_profiles_tell_more_than_one(model: ReplayModel) -> None:
     both = model.refine([small, large]).predict([step.workload for step in asked])
     one = model.refine([small]).predict([step.workload for step in asked])
     off_both, off_one = (
-        sum(count_off(times.iteration_s, step) for times, step in zip(told, asked, strict=True)) for told in (both, one)
+        sum(count_off(times.iteration_s, step) for times, step in zip(predicted, asked, strict=True))
+        for predicted in (both, one)
     )
     assert off_both < off_one
 
 
-def test_another_network_is_told_by_what_all_of_the_profile_showed(model: ReplayModel) -> None:
+def test_another_network_has_the_overall_factor_of_the_profile(model: ReplayModel) -> None:
     profile = run(make_network(64), lambda operator: 1.5 * roofline(operator))
     other = make_network(64, kinds=("tanh", "erf"))
     (alone,), (refined,) = (one.predict([other]) for one in (model, model.refine([profile])))
     assert refined.kernel_s.sum() / alone.kernel_s.sum() == pytest.approx(1.5, rel=0.1)
 
 
-def test_operators_without_a_record_are_told_by_their_gap(model: ReplayModel) -> None:
+def test_unrecorded_operators_have_the_factor_of_their_gap(model: ReplayModel) -> None:
     def slow_norm(operator: Operator) -> float:
         return (2.0 if operator.kind == "norm" else 1.0) * roofline(operator)
 
@@ -136,7 +137,7 @@ def test_operators_without_a_record_are_told_by_their_gap(model: ReplayModel) ->
     assert refined.kernel_s[unknown] == pytest.approx(step.kernel_s[unknown], rel=0.1)
 
 
-def test_a_slow_host_is_seen(model: ReplayModel) -> None:
+def test_a_slow_host_is_found(model: ReplayModel) -> None:
     """Each kernel is over long before the next launch: the step is the host's alone."""
     small = make_network(1)
     step = run(small, lambda _: 1e-5, step_s=2 * STEP, ahead_s=0.0)
@@ -168,7 +169,7 @@ def make_profile(*, launch: Sequence[float], seconds: Floats, start: Sequence[fl
     )  # fmt: skip
 
 
-def test_the_host_s_pace_is_the_middle_of_its_steps() -> None:
+def test_the_speed_of_the_host_is_the_median() -> None:
     profile = make_profile(launch=np.cumsum([0, 2e-4, 2e-4, 9e-4]).tolist(), seconds=np.full(4, 1e-5))
     factors = compare_profile(profile, expect(np.full(4, 1e-5)))
     assert factors.host == pytest.approx(2.0)
@@ -176,7 +177,7 @@ def test_the_host_s_pace_is_the_middle_of_its_steps() -> None:
     assert np.isnan(factors.step_s[0])
 
 
-def test_a_wait_for_the_device_is_not_the_host_s_pace() -> None:
+def test_a_wait_for_the_device_does_not_count_as_the_host() -> None:
     """The second call waits for a kernel of three milliseconds."""
     launch = [0.0, 3.1e-3, 3.2e-3]
     seconds = np.array([3e-3, 1e-5, 1e-5])
@@ -185,8 +186,8 @@ def test_a_wait_for_the_device_is_not_the_host_s_pace() -> None:
     assert np.isnan(factors.step_s[1])
 
 
-def test_a_full_queue_is_not_the_host_s_own_step() -> None:
-    """The device is ten milliseconds behind; a call that takes much longer than foreseen waited for room."""
+def test_a_full_queue_does_not_count_as_the_host() -> None:
+    """The device is ten milliseconds behind; a call that takes much longer than expected waited for room."""
     launch, start = [0.0, 5e-3, 5.1e-3], [10e-3, 20e-3, 30e-3]
     seconds = np.full(3, 10e-3)
     factors = compare_profile(make_profile(launch=launch, start=start, seconds=seconds), expect(seconds))
@@ -194,7 +195,7 @@ def test_a_full_queue_is_not_the_host_s_own_step() -> None:
     assert factors.step_s[2] == pytest.approx(1e-4)
 
 
-def test_other_words_take_the_pace_and_no_more() -> None:
+def test_another_network_uses_only_the_speed_of_the_host() -> None:
     profile = make_profile(launch=[0, 3e-4, 6e-4], seconds=np.full(3, 1e-5))
     factors = compare_profile(profile, expect(np.full(3, 1e-5)))
     other = make_network(1, kinds=("tanh", "erf"))
@@ -204,7 +205,7 @@ def test_other_words_take_the_pace_and_no_more() -> None:
     assert host.after_wait_s == pytest.approx(np.full(len(other.operators), 6e-5))
 
 
-def test_a_profile_of_one_operator_tells_of_no_other() -> None:
+def test_a_profile_of_one_operator_does_not_change_others() -> None:
     """It is as long as expected; what the others and the host take stays as it was."""
     once = np.array([1e-3, np.nan, np.nan])
     profile = make_profile(launch=[0.0, np.nan, np.nan], seconds=once)

@@ -1,4 +1,4 @@
-"""The replay: time lines computed by hand, and steps that follow a law we chose."""
+"""The replay: time lines computed by hand, and steps that follow a known law."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -35,13 +35,13 @@ def make_host(
     )
 
 
-def test_a_slow_host_sets_the_pace() -> None:
+def test_a_slow_host_limits_the_step() -> None:
     times = replay(np.array([1.0, 1.0, 1.0]), make_host([3, 3, 3]), 0.5)
     assert times.iteration_s == pytest.approx(3 + 3 + 1)
     assert times.gap_s == pytest.approx([2, 2, 0])
 
 
-def test_a_slow_device_sets_the_pace() -> None:
+def test_a_slow_device_limits_the_step() -> None:
     times = replay(np.array([5.0, 6.0, 7.0]), make_host([1, 1, 1]), 0.5)
     assert times.iteration_s == pytest.approx(18)
     assert times.gap_s == pytest.approx([0, 0, 0])
@@ -54,7 +54,7 @@ def test_the_step_before_may_leave_the_device_behind() -> None:
     assert times.gap_s == pytest.approx([0, 0])
 
 
-def test_a_wait_lets_the_device_run_dry() -> None:
+def test_a_wait_leaves_the_device_idle() -> None:
     """The second call is launched half a second after the first kernel's end, the third one a second later."""
     host = make_host([1, 1, 2], waits=[False, True, False], after=[0, 0.5, 0])
     times = replay(np.array([4.0, 1.0, 1.0]), host, 0.0)
@@ -62,19 +62,19 @@ def test_a_wait_lets_the_device_run_dry() -> None:
     assert times.iteration_s == pytest.approx(4 + 0.5 + 1 + 1 + 1)
 
 
-def test_a_wait_for_a_device_that_is_done_is_the_host_s_step() -> None:
+def test_a_wait_for_an_idle_device_takes_only_the_host() -> None:
     host = make_host([2, 2], waits=[False, True], after=[0, 0.5])
     assert replay(np.array([1.0, 1.0]), host, 0.0).iteration_s == pytest.approx(2 + 1)
 
 
-def test_an_operator_s_own_launches_take_time_where_the_device_is_early() -> None:
+def test_launches_of_an_operator_delay_an_idle_device() -> None:
     early = replay(np.array([1.0]), make_host([5], within=[3]), 0.0)
     assert [early.iteration_s, *early.gap_s] == pytest.approx([4, 3])
     late = replay(np.array([9.0, 1.0]), make_host([1, 1], within=[0, 3]), 0.0)
     assert late.iteration_s == pytest.approx(10)
 
 
-def test_nothing_takes_no_time() -> None:
+def test_an_empty_step_takes_no_time() -> None:
     times = replay(np.array([]), make_host([]), 0.0)
     assert (times.iteration_s, len(times.kernel_s), len(times.gap_s)) == (0.0, 0, 0)
 
@@ -111,13 +111,13 @@ def model() -> ReplayModel:
     return ReplayModel(DEVICE).fit([*run_many(step_s=SLOW), *run_many(step_s=QUICK, ahead_s=0.1)])
 
 
-def test_steps_that_wait_for_their_host_are_told(model: ReplayModel) -> None:
+def test_steps_limited_by_the_host_are_predicted(model: ReplayModel) -> None:
     asked = [run(make_workload(seed), step_s=SLOW) for seed in (100, 101, 102)]
-    told = [times.iteration_s for times in model.predict([step.workload for step in asked])]
-    assert relative_error(told, asked) < 0.05
+    predicted = [times.iteration_s for times in model.predict([step.workload for step in asked])]
+    assert relative_error(predicted, asked) < 0.05
 
 
-def test_operators_are_told_from_their_gaps(model: ReplayModel) -> None:
+def test_operators_and_gaps_are_predicted(model: ReplayModel) -> None:
     workload = make_workload(100)
     (times,) = model.predict([workload])
     wanted = np.array([law(operator) for operator in workload.operators])
@@ -126,11 +126,11 @@ def test_operators_are_told_from_their_gaps(model: ReplayModel) -> None:
     assert times.kernel_s.sum() + times.gap_s.sum() == pytest.approx(times.iteration_s)
 
 
-def test_steps_that_wait_for_their_device_are_told() -> None:
+def test_steps_limited_by_the_device_are_predicted() -> None:
     quick = ReplayModel(DEVICE).fit(run_many(step_s=QUICK, ahead_s=0.1))
     asked = [run(make_workload(seed), step_s=QUICK, ahead_s=0.1) for seed in (100, 101, 102)]
-    told = [times.iteration_s for times in quick.predict([step.workload for step in asked])]
-    assert relative_error(told, asked) < 0.1
+    predicted = [times.iteration_s for times in quick.predict([step.workload for step in asked])]
+    assert relative_error(predicted, asked) < 0.1
 
 
 def is_hidden(operator: Operator) -> bool:
@@ -139,32 +139,32 @@ def is_hidden(operator: Operator) -> bool:
 
 def count_off(model: ReplayModel) -> float:
     """How far hidden operators of networks never seen are off."""
-    told, wanted = [], []
+    predicted, wanted = [], []
     for seed in range(100, 110):
         workload = make_workload(seed)
         (times,) = model.predict([workload])
         for operator, seconds in zip(workload.operators, times.kernel_s, strict=True):
             if is_hidden(operator):
-                told.append(seconds)
+                predicted.append(seconds)
                 wanted.append(law(operator))
-    return float(np.median(np.abs(np.array(told) / np.array(wanted) - 1)))
+    return float(np.median(np.abs(np.array(predicted) / np.array(wanted) - 1)))
 
 
-def test_hidden_operators_are_told_by_the_gap_they_stand_in() -> None:
+def test_unrecorded_operators_are_fitted_on_their_gap() -> None:
     steps = run_many(step_s=QUICK, ahead_s=0.1, hidden=is_hidden)
     assert count_off(ReplayModel(DEVICE).fit(steps)) < 0.1
 
 
-def test_a_gap_that_waits_for_the_host_is_no_work() -> None:
+def test_a_gap_that_waits_for_the_host_is_not_work() -> None:
     """Hidden operators are then answered for as other kinds of their phase are: not by a gap 100 times as long."""
     model = ReplayModel(DEVICE).fit(run_many(step_s=SLOW, hidden=is_hidden))
     assert count_off(model) < 1.0
     asked = [run(make_workload(seed), step_s=SLOW) for seed in (100, 101)]
-    told = [times.iteration_s for times in model.predict([step.workload for step in asked])]
-    assert relative_error(told, asked) < 0.05
+    predicted = [times.iteration_s for times in model.predict([step.workload for step in asked])]
+    assert relative_error(predicted, asked) < 0.05
 
 
-def test_the_larger_part_is_learned_from_what_the_smaller_one_leaves() -> None:
+def test_the_largest_task_is_fitted_on_the_remaining_time() -> None:
     """A convolution with a bias is always timed with its addition, whose time is known from elsewhere."""
 
     def make(images: int, *, phase: StepPhase = StepPhase.FORWARD, bias: bool) -> Operator:
@@ -194,7 +194,7 @@ def test_the_larger_part_is_learned_from_what_the_smaller_one_leaves() -> None:
     assert both.kernel_s == pytest.approx([6e-4, 1.2e-3, 2.4e-3], rel=0.1)
 
 
-def test_unknown_words_are_answered_for(model: ReplayModel) -> None:
+def test_unknown_operators_are_predicted(model: ReplayModel) -> None:
     strange = replace(make_operator("never_seen", flops=1e9, moved=1e8), kernels=2)
     none = replace(make_operator("view_of_nothing"), kernels=0)
     workload = replace(make_workload(5), operators=(*make_workload(5).operators, strange, none))
@@ -206,24 +206,24 @@ def test_unknown_words_are_answered_for(model: ReplayModel) -> None:
     assert times.kernel_s[-1] == 0
 
 
-def test_same_steps_give_the_same_answers() -> None:
+def test_same_steps_give_the_same_predictions() -> None:
     steps, asked = run_many(step_s=SLOW)[:4], [make_workload(seed) for seed in (100, 101)]
     first, again = ([one.iteration_s for one in ReplayModel(DEVICE).fit(steps).predict(asked)] for _ in range(2))
     assert first == again
 
 
-def test_nothing_asked_nothing_told(model: ReplayModel) -> None:
+def test_no_workloads_give_no_predictions(model: ReplayModel) -> None:
     assert model.predict([]) == []
 
 
-def test_another_device_is_told_by_its_figures(model: ReplayModel) -> None:
+def test_another_device_is_predicted_by_its_figures(model: ReplayModel) -> None:
     fast = replace(DEVICE, name="fast", peak_flops=4 * DEVICE.peak_flops, bandwidth_bytes=4 * DEVICE.bandwidth_bytes)
     (here,), (there,) = (one.predict([make_workload(100)]) for one in (model, model.transfer(fast, [])))
     large = here.kernel_s > 1e-4
     assert float(np.median(here.kernel_s[large] / there.kernel_s[large])) == pytest.approx(4, rel=0.15)
 
 
-def test_steps_of_another_device_tell_what_its_figures_do_not(model: ReplayModel) -> None:
+def test_steps_of_another_device_improve_on_its_figures(model: ReplayModel) -> None:
     """The same figures, but all takes half as long again: of the host, half of that is believed."""
     step = run(make_workload(50), step_s=1.5 * SLOW)
     shown = replace(step, kernel_s=1.5 * step.kernel_s, span_s=1.5 * step.span_s)

@@ -1,4 +1,4 @@
-"""A CPU whose times follow a law we chose."""
+"""A CPU whose times follow a known law."""
 
 import json
 from dataclasses import replace
@@ -67,112 +67,112 @@ def model() -> SerialModel:
 
 def test_factors_and_gaps_are_found(model: SerialModel) -> None:
     wanted = build_step(11)
-    (told,) = model.predict([wanted.workload])
-    assert told.iteration_s == pytest.approx(wanted.iteration_s, rel=0.05)
-    assert told.kernel_s == pytest.approx(wanted.kernel_s, rel=0.15)
-    assert told.gap_s == pytest.approx(GAP_S)
+    (predicted,) = model.predict([wanted.workload])
+    assert predicted.iteration_s == pytest.approx(wanted.iteration_s, rel=0.05)
+    assert predicted.kernel_s == pytest.approx(wanted.kernel_s, rel=0.15)
+    assert predicted.gap_s == pytest.approx(GAP_S)
 
 
-def test_times_come_in_the_order_of_operators_and_add_up(model: SerialModel) -> None:
+def test_times_are_in_order_and_add_up(model: SerialModel) -> None:
     workload = build_step(11).workload
     turned = replace(workload, operators=workload.operators[::-1])
-    told, other = model.predict([workload, turned])
-    assert other.kernel_s.tolist() == told.kernel_s[::-1].tolist()
-    assert told.iteration_s == pytest.approx(told.kernel_s.sum() + told.gap_s.sum())
+    predicted, other = model.predict([workload, turned])
+    assert other.kernel_s.tolist() == predicted.kernel_s[::-1].tolist()
+    assert predicted.iteration_s == pytest.approx(predicted.kernel_s.sum() + predicted.gap_s.sum())
 
 
-def test_scale_makes_up_for_what_middles_lack_of_sums() -> None:
+def test_the_scale_corrects_sums_of_medians() -> None:
     """A quarter of all calls takes five times as long: their middle is half of their mean."""
     random = np.random.default_rng(0)
     steps = [build_step(3, repeats=20, slower=random.choice([1.0, 1.0, 1.0, 5.0], 100)) for _ in range(30)]
     model = SerialModel(DEVICE).fit(steps)
-    (told,) = model.predict([steps[0].workload])
+    (predicted,) = model.predict([steps[0].workload])
     assert model.scale_ == pytest.approx(2.0, rel=0.1)
-    assert told.iteration_s == pytest.approx(np.median([step.iteration_s for step in steps]), rel=0.05)
+    assert predicted.iteration_s == pytest.approx(np.median([step.iteration_s for step in steps]), rel=0.05)
 
 
 def test_steps_that_follow_the_law_need_no_scale(model: SerialModel) -> None:
     assert model.scale_ == pytest.approx(1.0, abs=0.05)
 
 
-def test_times_that_are_missing_teach_nothing() -> None:
+def test_missing_times_are_not_used() -> None:
     steps = [build_step(number) for number in range(30)]
     for step in steps:
         step.kernel_s[1] = step.start_s[1] = np.nan
-    (told,) = SerialModel(DEVICE).fit(steps).predict([steps[0].workload])
-    assert np.isfinite(told.kernel_s).all()
-    assert told.gap_s[0] == pytest.approx(GAP_S)  # not the time of what is missing
+    (predicted,) = SerialModel(DEVICE).fit(steps).predict([steps[0].workload])
+    assert np.isfinite(predicted.kernel_s).all()
+    assert predicted.gap_s[0] == pytest.approx(GAP_S)  # not the time of what is missing
 
 
-def test_an_unknown_kind_is_answered_for_by_what_it_moves(model: SerialModel) -> None:
+def test_an_unknown_kind_is_predicted_by_what_it_moves(model: SerialModel) -> None:
     shape = (1000, 1000)
     small, large = (
         Operator(kind="never_seen", phase=StepPhase.FORWARD, inputs=(shape,), output=shape, bytes_moved=moved)
         for moved in (8e6, 8e7)
     )
-    (told,) = model.predict([Workload(name="other", operators=(small, large))])
-    assert told.kernel_s[0] == pytest.approx(8e6 / DEVICE.bandwidth_bytes * FACTORS["relu"], rel=0.3)
-    assert told.kernel_s[1] == pytest.approx(10 * told.kernel_s[0], rel=0.1)
-    assert told.gap_s == pytest.approx(GAP_S)
+    (predicted,) = model.predict([Workload(name="other", operators=(small, large))])
+    assert predicted.kernel_s[0] == pytest.approx(8e6 / DEVICE.bandwidth_bytes * FACTORS["relu"], rel=0.3)
+    assert predicted.kernel_s[1] == pytest.approx(10 * predicted.kernel_s[0], rel=0.1)
+    assert predicted.gap_s == pytest.approx(GAP_S)
 
 
 @pytest.mark.parametrize("kind", ["conv1d", "linear", "matmul", "multi_head_attention_forward", "lstm", "relu"])
 @pytest.mark.parametrize("inputs", [(), ((),), ((), ()), ((3,), (3,)), ((0, 4), (2, 4)), ((2, 3, 4), (5, 3, 1))])
 def test_odd_shapes_get_finite_times(model: SerialModel, kind: str, inputs: tuple[tuple[int, ...], ...]) -> None:
     operator = Operator(kind=kind, phase=StepPhase.BACKWARD, inputs=inputs, output=(), kernels=0)
-    (told,) = model.predict([Workload(name="odd", operators=(operator,))])
-    assert 0 < told.iteration_s < 1
+    (predicted,) = model.predict([Workload(name="odd", operators=(operator,))])
+    assert 0 < predicted.iteration_s < 1
 
 
 def test_a_step_without_operators_takes_no_time(model: SerialModel) -> None:
-    (told,) = model.predict([Workload(name="nothing", operators=())])
-    assert told.iteration_s == 0
+    (predicted,) = model.predict([Workload(name="nothing", operators=())])
+    assert predicted.iteration_s == 0
 
 
-def test_state_round_trip_gives_equal_answers(model: SerialModel) -> None:
+def test_a_state_gives_equal_predictions(model: SerialModel) -> None:
     record, arrays = model.to_state()
     again = SerialModel.from_state(json.loads(json.dumps(record)), arrays)
     workload = build_step(11).workload
-    (told,), (repeated,) = model.predict([workload]), again.predict([workload])
+    (predicted,), (repeated,) = model.predict([workload]), again.predict([workload])
     assert again.device == DEVICE
-    assert repeated.iteration_s == told.iteration_s
-    assert repeated.kernel_s.tolist() == told.kernel_s.tolist()
-    assert repeated.gap_s.tolist() == told.gap_s.tolist()
+    assert repeated.iteration_s == predicted.iteration_s
+    assert repeated.kernel_s.tolist() == predicted.kernel_s.tolist()
+    assert repeated.gap_s.tolist() == predicted.gap_s.tolist()
 
 
-def test_the_same_steps_teach_the_same() -> None:
+def test_the_same_steps_give_the_same_model() -> None:
     steps = [build_step(number) for number in range(30)]
     first, second = (SerialModel(DEVICE).fit(steps).predict([steps[3].workload])[0].iteration_s for _ in range(2))
     assert first == second
 
 
-def test_a_profile_of_the_step_itself_tells_its_time(model: SerialModel) -> None:
+def test_a_profile_of_the_step_predicts_its_time(model: SerialModel) -> None:
     profile = build_step(11, slower=2.0, gap_s=3 * GAP_S)
-    (told,) = model.refine([profile]).predict([profile.workload])
-    assert told.iteration_s == pytest.approx(profile.iteration_s)
-    assert told.kernel_s == pytest.approx(profile.kernel_s)
-    assert told.gap_s == pytest.approx(profile.start_s[1] - profile.kernel_s[0])
+    (predicted,) = model.refine([profile]).predict([profile.workload])
+    assert predicted.iteration_s == pytest.approx(profile.iteration_s)
+    assert predicted.kernel_s == pytest.approx(profile.kernel_s)
+    assert predicted.gap_s == pytest.approx(profile.start_s[1] - profile.kernel_s[0])
 
 
-def test_a_profile_at_another_size_brings_the_model_closer(model: SerialModel) -> None:
+def test_a_profile_at_another_size_reduces_the_error(model: SerialModel) -> None:
     wanted = build_step(30, slower=2.0, gap_s=3 * GAP_S)
-    (told,) = model.predict([wanted.workload])
+    (predicted,) = model.predict([wanted.workload])
     refined = model.refine([build_step(11, slower=2.0, gap_s=3 * GAP_S)])
     (closer,) = refined.predict([wanted.workload])
-    assert told.iteration_s < 0.6 * wanted.iteration_s
+    assert predicted.iteration_s < 0.6 * wanted.iteration_s
     assert closer.iteration_s == pytest.approx(wanted.iteration_s, rel=0.15)
 
 
-def test_what_a_profile_does_not_tell_stays_as_expected(model: SerialModel) -> None:
+def test_operators_without_a_profile_stay_as_expected(model: SerialModel) -> None:
     profile = build_step(11, gap_s=3 * GAP_S)
     profile.kernel_s[1] = profile.start_s[1] = np.nan
-    (told,) = model.refine([profile]).predict([profile.workload])
-    assert told.kernel_s[1] == pytest.approx(build_step(11).kernel_s[1], rel=0.15)
-    assert told.gap_s == pytest.approx(3 * GAP_S)  # at the pace of the others
+    (predicted,) = model.refine([profile]).predict([profile.workload])
+    assert predicted.kernel_s[1] == pytest.approx(build_step(11).kernel_s[1], rel=0.15)
+    assert predicted.gap_s == pytest.approx(3 * GAP_S)  # at the pace of the others
 
 
-def test_another_network_keeps_the_pace_of_gaps(model: SerialModel) -> None:
+def test_another_network_has_the_ratio_of_gaps(model: SerialModel) -> None:
     workload = build_step(11).workload
     other = replace(workload, operators=workload.operators[:3])
-    (told,) = model.refine([build_step(11, gap_s=3 * GAP_S)]).predict([other])
-    assert told.gap_s == pytest.approx(3 * GAP_S)
+    (predicted,) = model.refine([build_step(11, gap_s=3 * GAP_S)]).predict([other])
+    assert predicted.gap_s == pytest.approx(3 * GAP_S)

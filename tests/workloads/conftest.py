@@ -1,4 +1,4 @@
-"""torchvision, where it is installed beside a PyTorch it was not built for, still has its models to offer."""
+"""Lets torchvision be used with a version of PyTorch it was not built for."""
 
 import importlib.util
 import sys

@@ -28,7 +28,7 @@ class TestOrder:
         layer = ["linear", "relu", "__add__"]
         assert kinds(workload, StepPhase.FORWARD) == [*layer, *layer, "linear", "cross_entropy"]
 
-    def test_backward_is_forward_turned_round_with_gradients_added_where_paths_meet(self) -> None:
+    def test_backward_is_forward_reversed_with_gradients_added_where_paths_meet(self) -> None:
         workload = read(models.Perceptron(), "4,16")
         second, first = ["relu", "linear", "accumulate"], ["relu", "linear"]  # the input needs no gradient
         assert kinds(workload, StepPhase.BACKWARD) == ["cross_entropy", "linear", *second, *first]
@@ -51,7 +51,7 @@ class TestOrder:
         workload = read(models.Images(blocks=4), "4,3,16,16")
         assert len({id(each) for each in workload.operators}) == len(set(workload.operators)) < len(workload.operators)
 
-    def test_views_are_counted_but_are_no_operators(self) -> None:
+    def test_views_are_counted_but_are_not_operators(self) -> None:
         model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2))
         workload = read(model, "2,3,8,8")
         assert kinds(workload, StepPhase.FORWARD) == ["conv2d", "linear", "cross_entropy"]
@@ -77,7 +77,7 @@ class TestOperators:
         assert backward[0].flops == 2 * forward[1].flops
         assert backward[1].flops == pytest.approx(forward[0].flops, rel=0.05)  # and the bias
 
-    def test_a_counter_belongs_to_the_norm_that_counts(self) -> None:
+    def test_a_counter_belongs_to_its_norm(self) -> None:
         operators = read(models.Images(blocks=1), "4,3,16,16").operators
         assert next(each for each in operators if each.kind == "batch_norm").kernels == 2
         assert "__iadd__" not in {each.kind for each in operators}
@@ -118,7 +118,7 @@ class TestModels:
         assert dict(up.attributes)["transposed"] == 1
         assert up.flops == 2 * (2 * 6 * 4 * 4) * (3 * 2 * 2)
 
-    def test_what_is_frozen_gets_no_gradient_and_no_update(self) -> None:
+    def test_frozen_parameters_have_no_gradient_and_no_update(self) -> None:
         workload = read(models.Frozen(), "4,16")
         assert kinds(workload, StepPhase.FORWARD) == ["linear", "relu", "linear", "cross_entropy"]
         assert kinds(workload, StepPhase.BACKWARD) == ["cross_entropy", "linear"]
@@ -128,7 +128,7 @@ class TestModels:
         found = kinds(read(models.Masked(), "4,16"), StepPhase.FORWARD)
         assert found == ["arange", "__mul__", "linear", "cross_entropy"]
 
-    def test_a_model_is_left_with_its_hooks_and_forwards_as_they_were(self) -> None:
+    def test_hooks_and_forwards_of_a_model_are_restored(self) -> None:
         model = models.Images()
         read(model, "4,3,16,16", checkpointing=True)
         assert all("forward" not in vars(each) for each in model.modules())
@@ -207,12 +207,12 @@ class TestOptions:
     def test_losses(self, loss: str, kind: str) -> None:
         assert kinds(read(models.Perceptron(), "4,16", loss=loss), StepPhase.FORWARD)[-1] == kind
 
-    def test_a_model_may_bring_its_own_loss(self) -> None:
+    def test_a_model_may_return_its_own_loss(self) -> None:
         assert kinds(read(models.Scored(), "4,16"), StepPhase.FORWARD)[-1] == "mean"
         with pytest.raises(SpecError, match="returns its loss"):
             read(models.Perceptron(), "4,16", loss="own")
 
-    def test_language_is_scored_over_its_vocabulary(self) -> None:
+    def test_cross_entropy_of_tokens_is_over_the_vocabulary(self) -> None:
         operators = read(models.Words(), "4,10:int64:100").operators
         assert next(each for each in operators if each.kind == "cross_entropy").inputs == ((40, 100), (40,))
 
@@ -227,7 +227,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("model", "line"), [(models.Branching(), "if x.sum() > 0:"), (models.Picking(), "return x[x > 0]")]
     )
-    def test_code_that_looks_at_values_is_named_with_what_to_do(self, model: nn.Module, line: str) -> None:
+    def test_code_that_depends_on_values_is_reported_with_what_to_do(self, model: nn.Module, line: str) -> None:
         with pytest.raises(WorkloadError) as error:
             read(model, "4,16")
         message = str(error.value)

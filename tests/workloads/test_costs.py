@@ -1,4 +1,4 @@
-"""An operator costs the same, read from code or reckoned from its shapes."""
+"""An operator costs the same, captured from code or computed from its shapes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -98,21 +98,21 @@ def test_costs_are_those_of_the_code(name: str) -> None:
     operators = read(call, *inputs)
     assert {each.phase for each in operators} >= {StepPhase.FORWARD, StepPhase.BACKWARD}
     for each in operators:
-        reckoned = cost(
+        computed = cost(
             each.kind, each.phase, each.inputs, each.output, each.attributes, input_gradient=each.input_gradient
         )
-        assert reckoned.bytes_moved == pytest.approx(each.bytes_moved, rel=0.01, abs=16), each
-        assert reckoned.flops == pytest.approx(each.flops, rel=0.01, abs=16), each
-        assert reckoned.kernels == each.kernels, each
+        assert computed.bytes_moved == pytest.approx(each.bytes_moved, rel=0.01, abs=16), each
+        assert computed.flops == pytest.approx(each.flops, rel=0.01, abs=16), each
+        assert computed.kernels == each.kernels, each
 
 
-def test_costs_of_losses_and_of_attention_of_several_heads_are_those_of_the_code() -> None:
+def test_costs_of_losses_and_multi_head_attention_are_those_of_the_code() -> None:
     operators = read(lambda x: x, "32,10", loss="cross_entropy") + read(Heads(), "2,8,16")
     checked = [each for each in operators if each.kind in ("cross_entropy", "mse_loss", "multi_head_attention_forward")]
     assert len(checked) == 6
     for each in checked:
-        reckoned = cost(each.kind, each.phase, each.inputs, each.output, each.attributes)
-        assert reckoned == pytest.approx((each.flops, each.bytes_moved, each.kernels), rel=0.001), each
+        computed = cost(each.kind, each.phase, each.inputs, each.output, each.attributes)
+        assert computed == pytest.approx((each.flops, each.bytes_moved, each.kernels), rel=0.001), each
 
 
 def test_a_convolution_counts_multiplication_and_addition_as_two() -> None:

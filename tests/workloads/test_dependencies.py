@@ -1,4 +1,4 @@
-"""Who reads whose results in a step, and when gradients are ready, are as the framework's own graph has them."""
+"""Sources of operators and ready gradients are those of PyTorch's own graph."""
 
 import gc
 import weakref
@@ -37,11 +37,11 @@ class Turned(nn.Module):
 
 
 class TestForward:
-    def test_a_call_reads_those_whose_tensors_it_is_given(self) -> None:
+    def test_a_call_reads_the_makers_of_its_tensors(self) -> None:
         workload = read(models.Perceptron(), "4,16")
         assert workload.sources[:8] == ((), (0,), (1,), (2,), (3,), (2, 4), (5,), (6,))
 
-    def test_views_pass_on_whose_they_are(self) -> None:
+    def test_views_keep_the_sources_of_their_base(self) -> None:
         workload = read(Turned(), "4,16", loss="sum")
         named = {each.kind: place for place, each in enumerate(workload.operators) if each.phase == "forward"}
         (first, second) = find_places(workload, StepPhase.FORWARD, "linear")
@@ -50,13 +50,13 @@ class TestForward:
         assert workload.sources[named["__iadd__"]] == (first, named["__setitem__"])
         assert workload.sources[second] == (named["__setitem__"], named["__iadd__"])
 
-    def test_what_is_detached_is_read_but_gives_no_gradient_back(self) -> None:
+    def test_detached_tensors_are_read_but_have_no_gradient(self) -> None:
         workload = read(Turned(), "4,16", loss="sum")
         (mean,) = find_places(workload, StepPhase.FORWARD, "mean")
         assert workload.sources[mean] == (0,)
         assert not find_places(workload, StepPhase.BACKWARD, "mean")
 
-    def test_masks_made_of_nothing_are_read_as_one(self) -> None:
+    def test_constant_masks_are_read_as_one_operator(self) -> None:
         workload = read(models.Masked(), "4,16")
         assert workload.sources[:3] == ((), (0,), (1,))
 
@@ -89,7 +89,7 @@ class TestBackward:
             assert list(sources) == sorted(set(sources))
             assert sources or operator.phase is not StepPhase.BACKWARD
 
-    def test_blocks_that_are_computed_again_are_read_instead_of_the_first_time(self) -> None:
+    def test_recomputed_blocks_are_read_instead_of_the_first_ones(self) -> None:
         workload = read(models.Images(blocks=2), "4,3,16,16", checkpointing=True)
         again = [place for place, each in enumerate(workload.operators) if each.get("recomputed", 0)]
         for place, operator in enumerate(workload.operators):
@@ -122,7 +122,7 @@ class TestGradients:
         assert workload.operators[workload.gradients[-1].ready].kind == "accumulate"
         assert len(workload.gradients) == 5
 
-    def test_what_is_frozen_has_none(self) -> None:
+    def test_frozen_parameters_have_none(self) -> None:
         assert len(read(models.Frozen(), "4,16").gradients) == 2
 
     def test_mixed_precision_ends_with_the_cast_back(self) -> None:
@@ -143,7 +143,7 @@ class TestGradients:
         assert len(chain) == batches - 1
         assert workload.operators[min(workload.sources[chain[-1]])].kind == "linear"
 
-    def test_ready_places_never_go_back(self) -> None:
+    def test_ready_positions_never_decrease(self) -> None:
         ready = [each.ready for each in read(models.Images(blocks=5), "4,3,16,16").gradients]
         assert ready == sorted(ready)
 
@@ -160,7 +160,7 @@ class TestUpdate:
         workload = read(models.Perceptron(), "4,16", implementation="fused")
         assert workload.sources[-1] == tuple(sorted({each.ready for each in workload.gradients}))
 
-    def test_gradients_are_unscaled_before_anyone_reads_them(self) -> None:
+    def test_gradients_are_unscaled_before_they_are_read(self) -> None:
         workload = read(models.Perceptron(), "4,16", precision="fp16")
         unscale = next(place for place, each in enumerate(workload.operators) if each.kind.startswith("_amp"))
         assert workload.sources[unscale] == tuple(sorted({each.ready for each in workload.gradients}))
@@ -168,7 +168,7 @@ class TestUpdate:
             assert all(source >= unscale for source in sources)
 
 
-def test_nothing_of_a_step_is_kept_alive_and_no_hook_is_left() -> None:
+def test_no_tensor_and_no_hook_of_a_step_is_left() -> None:
     kept: list[weakref.ref[torch.Tensor]] = []
 
     class Watched(models.Perceptron):

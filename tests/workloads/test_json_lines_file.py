@@ -1,4 +1,4 @@
-"""Files of lines: a head, nothing lost, one can go on, and what is of another kind is refused."""
+"""Files of JSON lines: a header, no line lost, and other formats refused."""
 
 from pathlib import Path
 
@@ -19,13 +19,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "new" / "kept.jsonl"
 
 
-def test_a_new_file_gets_its_head_once(path: Path) -> None:
+def test_a_new_file_gets_its_header_once(path: Path) -> None:
     head = {"format": "test lines", "version": 1, "n": 1}
     assert open_file(path).open(lambda: head) == head
     assert open_file(path).open(lambda: {"format": "another"}) == head
 
 
-def test_what_is_added_is_read_again(path: Path) -> None:
+def test_appended_lines_are_read(path: Path) -> None:
     file = open_file(path)
     file.open(lambda: HEAD)
     for n in range(3):
@@ -35,7 +35,7 @@ def test_what_is_added_is_read_again(path: Path) -> None:
     assert list(lines) == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
-def test_a_line_that_was_cut_short_costs_only_itself(path: Path) -> None:
+def test_only_a_line_that_was_cut_off_is_lost(path: Path) -> None:
     file = open_file(path)
     file.open(lambda: HEAD)
     file.append({"n": 0})
@@ -46,7 +46,7 @@ def test_a_line_that_was_cut_short_costs_only_itself(path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"format": "other"}\n', "[1, 2]\n", '"text"\n'])
-def test_a_file_of_another_kind_is_refused(path: Path, text: str) -> None:
+def test_a_file_of_another_format_is_refused(path: Path, text: str) -> None:
     path.parent.mkdir()
     path.write_text(text)
     with pytest.raises(ImportDataError, match=r"not a file of 'foretell test'. Use another name"):
@@ -58,17 +58,17 @@ def test_a_file_of_another_version_is_refused(path: Path) -> None:
         open_file(path).open(lambda: {**HEAD, "version": 2})
 
 
-def test_two_do_not_measure_at_once(path: Path) -> None:
+def test_two_processes_cannot_measure_at_once(path: Path) -> None:
     file = open_file(path)
     file.open(lambda: HEAD)
-    told = pytest.raises(OutputError, match="another 'foretell test' is writing to it")
-    with file.locked(), told, open_file(path).locked():
+    predicted = pytest.raises(OutputError, match="another 'foretell test' is writing to it")
+    with file.locked(), predicted, open_file(path).locked():
         raise AssertionError
     with open_file(path).locked():
         file.append({"n": 1})
 
 
-def test_what_cannot_be_read_or_written_is_told(path: Path) -> None:
+def test_a_file_that_cannot_be_read_or_written_is_an_error(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ImportDataError, match="cannot be read"):

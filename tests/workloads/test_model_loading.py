@@ -1,4 +1,4 @@
-"""Models are found where users say they are."""
+"""Models are loaded from code, configurations and programs."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ class TestCode:
         loaded = load_model(f"{FILE}:{name}")
         assert type(loaded.model).__name__ == "Perceptron"
 
-    def test_what_is_built_has_no_data(self) -> None:
+    def test_a_model_is_built_without_data(self) -> None:
         model = load_model(f"{FILE}:build_perceptron").model
         assert {each.device.type for each in model.parameters()} == {"meta"}
 
@@ -32,18 +32,20 @@ class TestCode:
         model = load_model(f"{FILE}:build_perceptron", on_meta=False).model
         assert {each.device.type for each in model.parameters()} == {"cpu"}
 
-    def test_arguments_are_handed_on_by_name(self) -> None:
+    def test_arguments_are_passed_by_name(self) -> None:
         model = load_model(f"{FILE}:build_perceptron", arguments={"classes": 3}).model
         assert model.get_parameter("head.weight").shape == (3, 16)
 
-    def test_a_module_is_imported_from_where_one_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_module_is_imported_from_the_current_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         shutil.copy(FILE, tmp_path / "my_models.py")
         monkeypatch.chdir(tmp_path)
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.delitem(sys.modules, "my_models", raising=False)
         assert len(read_workload("my_models:build_perceptron", [parse_input("4,16")]).operators) > 10
 
-    def test_code_that_looks_at_values_while_it_builds_is_built_with_them(self) -> None:
+    def test_code_that_reads_values_while_it_builds_is_built_with_data(self) -> None:
         assert len(read_workload(f"{FILE}:Rates", [parse_input("4,16")]).operators) > 5
 
     def test_a_batch_replaces_the_inputs_own(self) -> None:
@@ -69,35 +71,35 @@ class TestMistakes:
         with pytest.raises(WorkloadError, match=r"wrong.py.*line 2"):
             load_model(f"{tmp_path / 'wrong.py'}:build")
 
-    def test_code_that_ends_the_program_does_not_end_ours(self, tmp_path: Path) -> None:
+    def test_code_that_exits_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "ends.py").write_text("raise SystemExit(3)\n")
         with pytest.raises(WorkloadError, match="SystemExit"):
             load_model(f"{tmp_path / 'ends.py'}:build")
 
     @pytest.mark.parametrize("name", ["build_nothing", "NUMBER"])
-    def test_what_is_no_model_is_named(self, name: str) -> None:
+    def test_a_value_that_is_not_a_model_is_an_error(self, name: str) -> None:
         with pytest.raises(WorkloadError, match=r"expected an nn\.Module"):
             load_model(f"{FILE}:{name}")
 
-    def test_an_unknown_factory_is_answered_with_the_known_ones(self) -> None:
+    def test_an_unknown_factory_lists_the_known_ones(self) -> None:
         with pytest.raises(NotFoundError, match=r"Known: .*Perceptron.*build_perceptron"):
             load_model(f"{FILE}:build_percepton")
 
-    def test_an_unknown_argument_is_answered_with_the_known_ones(self) -> None:
+    def test_an_unknown_argument_shows_the_signature(self) -> None:
         with pytest.raises(WorkloadError, match=r"takes \(width.*unexpected keyword argument 'widht'"):
             load_model(f"{FILE}:build_perceptron", arguments={"widht": 3})
 
     @pytest.mark.parametrize("source", ["nowhere.py:build", "no.such.module:build", "nowhere.pt2", "nowhere.json"])
-    def test_what_is_not_there_says_what_could_be(self, source: str) -> None:
+    def test_a_missing_source_shows_the_valid_forms(self, source: str) -> None:
         with pytest.raises(NotFoundError, match=r"Expected FILE.py:FACTORY"):
             load_model(source)
 
     @pytest.mark.parametrize("source", ["model", ":build", "file.py:"])
-    def test_what_names_no_factory_says_what_would(self, source: str) -> None:
+    def test_a_source_without_a_factory_shows_the_valid_forms(self, source: str) -> None:
         with pytest.raises(WorkloadError, match=r"Expected FILE.py:FACTORY"):
             load_model(source)
 
-    def test_inputs_are_asked_for_where_nobody_tells_them(self) -> None:
+    def test_unknown_inputs_are_an_error(self) -> None:
         with pytest.raises(WorkloadError, match="--input"):
             read_workload(f"{FILE}:Perceptron")
 
@@ -148,7 +150,7 @@ class TestConfigurations:
         ]
         assert {layer.split(".")[2] for layer in again} == {"0", "1"}
 
-    def test_what_is_no_configuration_is_named(self, tmp_path: Path) -> None:
+    def test_an_invalid_configuration_is_an_error(self, tmp_path: Path) -> None:
         pytest.importorskip("transformers")
         (tmp_path / "config.json").write_text("{")
         with pytest.raises(WorkloadError, match="is not JSON"):
@@ -175,7 +177,7 @@ class TestPrograms:
             (each.kind, each.inputs) for each in direct.operators
         ]
 
-    def test_what_is_no_program_is_named(self, tmp_path: Path) -> None:
+    def test_an_invalid_program_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "model.pt2").write_text("nothing")
         with pytest.raises(WorkloadError, match=r"model.pt2 failed"):
             load_model(str(tmp_path / "model.pt2"))

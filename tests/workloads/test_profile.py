@@ -1,4 +1,4 @@
-"""Real steps of tiny networks, measured. How long they take is not held to anything."""
+"""Measured real steps of tiny networks. Their times are not compared with anything."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_all_operators_of_a_step_are_timed() -> None:
     assert step.workload.layers[:2] == ("conv", "norm")
 
 
-def test_how_well_it_was_measured_is_told() -> None:
+def test_the_quality_of_a_profile_is_reported() -> None:
     found = measure(Small(), IMAGES)
     assert found.steps == 6
     assert found.spread >= 0
@@ -90,14 +90,14 @@ def test_updates_are_timed(optimizer: str, implementation: str, kinds: set[str])
     assert not np.isnan([time for _, time in updates]).any()
 
 
-def test_batches_before_an_update_are_timed() -> None:
+def test_accumulated_batches_are_timed() -> None:
     once, found = measure(Small(), IMAGES), measure(Small(), IMAGES, accumulation=3)
     assert len(found.step.workload.operators) > 2 * len(once.step.workload.operators)
     assert np.isnan(found.step.kernel_s).mean() < 0.05
     check_sums(found)
 
 
-def test_what_is_computed_again_is_timed() -> None:
+def test_recomputed_blocks_are_timed() -> None:
     model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.GELU()) for _ in range(3)))
     found = measure(model, [InputSpec(shape=(4, 8))], checkpointing=True)
     again = [place for place, each in enumerate(found.step.workload.operators) if each.get("recomputed", 0)]
@@ -105,14 +105,14 @@ def test_what_is_computed_again_is_timed() -> None:
     assert not np.isnan(found.step.kernel_s[again]).any()
 
 
-def test_tokens_are_drawn_below_their_number() -> None:
+def test_random_tokens_are_below_their_limit() -> None:
     model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))
     found = measure(model, [InputSpec(shape=(2, 5), dtype="int64", high=7)])
     assert [each.kind for each in found.step.workload.operators][:2] == ["embedding", "linear"]
     check_sums(found)
 
 
-def test_a_loop_over_time_is_one_operator() -> None:
+def test_a_recurrent_layer_is_one_operator() -> None:
     class Last(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -133,7 +133,7 @@ def test_steps_that_take_too_long_are_refused() -> None:
         profile(Small(), IMAGES, longest_s=0.0)
 
 
-def test_a_shadow_has_shapes_and_ties_but_no_data() -> None:
+def test_a_copy_without_data_has_shapes_and_shared_tensors() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
     model[2].weight = model[0].weight
     shadow: Any = copy_without_data(model)
@@ -159,5 +159,5 @@ def test_a_shadow_has_shapes_and_ties_but_no_data() -> None:
         ("Optimizer.step#SGD.step", False, None),
     ],
 )
-def test_what_events_tell(name: str, on_device: bool, role: tuple[Role, str] | None) -> None:
+def test_roles_of_events(name: str, on_device: bool, role: tuple[Role, str] | None) -> None:
     assert read_role(name, on_device=on_device) == role

@@ -1,4 +1,4 @@
-"""Measured steps come back from their files as they were."""
+"""Measured steps are loaded from files as they were saved."""
 
 import json
 from dataclasses import fields
@@ -60,7 +60,7 @@ def change(path: Path, **values: object) -> None:
     path.write_text(json.dumps({**to_record(PROFILE), **values}))
 
 
-def test_what_is_saved_is_loaded(path: Path) -> None:
+def test_a_saved_profile_is_loaded(path: Path) -> None:
     save_profile(PROFILE, path)
     found = load_profile(path)
     assert found.step.workload == WORKLOAD
@@ -100,12 +100,12 @@ def test_a_later_format_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [{"kernel_s": [0.1]}, {"workload": {}}, {"iteration_s": "long"}, {"facts": 3}])
-def test_mistakes_are_found(path: Path, values: dict[str, object]) -> None:
+def test_invalid_profiles_are_refused(path: Path, values: dict[str, object]) -> None:
     change(path, **values)
     with pytest.raises(ImportDataError, match="measure again"):
         load_profile(path)
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
         save_profile(PROFILE, tmp_path / "nowhere" / "step.json")

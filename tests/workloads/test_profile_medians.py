@@ -1,4 +1,4 @@
-"""Many timings make one measured step."""
+"""A measured step is the median of many timings."""
 
 import numpy as np
 import pytest
@@ -44,14 +44,14 @@ def test_operators_and_gaps_add_up_to_the_iteration() -> None:
     assert found.spread == pytest.approx(0.25 / 9)
 
 
-def test_looking_on_is_taken_out_of_gaps_first() -> None:
+def test_the_overhead_of_the_profiler_is_removed_from_gaps() -> None:
     step = build_profile(WORKLOAD, [time_step()], bare(8.8, phase=2.6), device="cpu").step
     gaps = np.diff(step.start_s, append=step.iteration_s) - step.span_s
     assert step.kernel_s == pytest.approx([2.0, 2.0, 2.0], rel=0.01)
     assert gaps[:2] == pytest.approx([0.6, 0.6], rel=0.01)
 
 
-def test_luck_while_watched_is_shared_by_all() -> None:
+def test_a_faster_profiled_phase_is_scaled() -> None:
     step = build_profile(WORKLOAD, [time_step()], bare(20.0, phase=6.0), device="cpu").step
     assert step.kernel_s == pytest.approx([4.0, 4.0, 4.0])
 
@@ -73,7 +73,7 @@ def test_a_devices_kernels_keep_their_times() -> None:
     assert step.launch_s == pytest.approx([-0.8, 0.0, 0.8])
 
 
-def test_what_was_missed_once_is_left_out() -> None:
+def test_operators_missing_in_one_step_are_left_out() -> None:
     missed = time_step()
     missed.begin_s[1] = np.nan
     step = build_profile(WORKLOAD, [time_step(), missed], bare(10.0), device="cpu").step

@@ -1,4 +1,4 @@
-"""Buckets told from a step are those that distributed training really fills."""
+"""Buckets computed from a step are those of real distributed training."""
 
 from collections.abc import Iterator
 
@@ -35,7 +35,7 @@ def alone() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore")  # the framework's own
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("cap", [1, 25])
-def test_a_workers_buckets_after_its_first_iteration(cap: int) -> None:
+def test_buckets_of_a_worker_after_its_first_iteration(cap: int) -> None:
     sent: list[int] = []
 
     def send(_: None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -49,6 +49,6 @@ def test_a_workers_buckets_after_its_first_iteration(cap: int) -> None:
     for _ in range(2):
         sent.clear()
         worker(torch.rand(2, 256)).sum().backward()
-    told = find_buckets(read(Wide(), "2,256", loss="sum"), first_bytes=2**20, cap_bytes=cap * 2**20)
-    assert [bucket.bytes_ for bucket in told] == sent
+    predicted = find_buckets(read(Wide(), "2,256", loss="sum"), first_bytes=2**20, cap_bytes=cap * 2**20)
+    assert [bucket.bytes_ for bucket in predicted] == sent
     assert len(sent) == 2

@@ -1,4 +1,4 @@
-"""What users write for inputs and options."""
+"""Inputs and options given as text."""
 
 import pytest
 

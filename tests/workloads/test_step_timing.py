@@ -1,4 +1,4 @@
-"""What a profiler saw becomes the times of operators."""
+"""Times of operators from the events of a profiler."""
 
 import numpy as np
 import pytest
@@ -88,7 +88,7 @@ def test_order_of_events_does_not_matter() -> None:
     assert np.array_equal(time_one(STEP[::-1], WORKLOAD).kernel_s, time_one(STEP, WORKLOAD).kernel_s)
 
 
-def test_sums_between_parts_of_one_call_are_its_own() -> None:
+def test_additions_between_events_of_a_call_belong_to_it() -> None:
     events = [
         Event(Role.STEP, "", 0, 100),
         Event(Role.CALL, "lstm", 0, 20),
@@ -104,13 +104,13 @@ def test_sums_between_parts_of_one_call_are_its_own() -> None:
     assert (timing.kernel_s * 1e9).round().tolist() == [20, 20]
 
 
-def test_what_was_not_seen_is_not_a_number() -> None:
+def test_unrecorded_operators_are_nan() -> None:
     workload = build_workload(("linear", FORWARD), ("to", FORWARD), ("batch_norm", FORWARD))
     timing = time_one(STEP, workload)
     assert np.isnan(timing.kernel_s).tolist() == [False, True, False]
 
 
-def test_each_step_is_timed_apart() -> None:
+def test_each_step_is_timed_separately() -> None:
     later = [
         Event(
             each.role,
@@ -153,6 +153,6 @@ def test_a_device_has_a_timeline_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("phase", list(StepPhase))
-def test_nothing_seen_is_no_failure(phase: StepPhase) -> None:
+def test_no_events_are_no_error(phase: StepPhase) -> None:
     timing = time_one([Event(Role.STEP, "", 0, 10)], build_workload(("relu", phase)))
     assert np.isnan(timing.begin_s).all()

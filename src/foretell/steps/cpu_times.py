@@ -16,9 +16,9 @@ from foretell.core.array_trees import Arrays, ArrayTrees
 from foretell.core.devices import Device
 from foretell.core.model_files import read_numbers
 from foretell.core.workload import Attribute, Floats, Operator, Shape, StepPhase, Workload
-from foretell.steps.boosted_trees import fit_trees
 from foretell.steps.device_tasks import CONVOLUTIONS, PRODUCTS
 from foretell.steps.host_times import name_operator
+from foretell.steps.kernel_times import fit_trees
 
 LEAST_S = 3e-6  # shortest time of a kernel
 _RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})

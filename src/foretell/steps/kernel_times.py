@@ -10,13 +10,20 @@ from foretell.core.array_trees import Arrays, ArrayTrees
 from foretell.core.devices import Device
 from foretell.core.model_files import read_numbers
 from foretell.core.workload import Floats, StepPhase
-from foretell.steps.boosted_trees import fit_trees
 from foretell.steps.device_tasks import DeviceTask, TaskKind
 
 _LAUNCH_S = 3e-6  # shortest time of a kernel
 _SHRINK = 4.0  # tasks of a kind that have the weight of the level above
 _FACTOR = 12.0  # largest log factor; larger ones are errors of the model
 _PHASES = list(StepPhase)
+_TREE_SETTINGS = {
+    "max_iter": 300,
+    "learning_rate": 0.07,
+    "max_leaf_nodes": 31,
+    "min_samples_leaf": 8,
+    "l2_regularization": 1.0,
+    "max_features": 0.4,  # each split considers some columns only: no single one decides for unknown kinds
+}
 
 
 def roofline(tasks: Sequence[DeviceTask], device: Device) -> Floats:
@@ -238,3 +245,24 @@ _DESCRIBERS = {
     TaskKind.PRODUCT: _describe_product,
     TaskKind.CONVOLUTION: _describe_convolution,
 }
+
+
+# Trees
+
+
+def fit_trees(X: Floats, y: Floats, weights: Floats | None = None, *, seed: int = 0) -> ArrayTrees:
+    """Trees fitted by scikit-learn, as arrays."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    few = len(y) < 20 * _TREE_SETTINGS["min_samples_leaf"]
+    model = HistGradientBoostingRegressor(
+        **(_TREE_SETTINGS | {"min_samples_leaf": 2, "max_iter": 60} if few else _TREE_SETTINGS),
+        early_stopping=False,
+        random_state=seed,
+    ).fit(X, y, sample_weight=weights)
+    trees = ArrayTrees.from_boosting(model, dtype=np.float32)
+    check = X[:: max(1, len(X) // 64)]
+    assert np.allclose(trees.predict(check), model.predict(check), atol=1e-3), (
+        "this version of scikit-learn stores its trees in another way"
+    )
+    return trees

@@ -308,7 +308,10 @@ def build_workload_record(workload: Workload) -> Record:
     return {
         **_describe(workload),
         "phases": {phase: to_record(totals) for phase, totals in total_phases(workload).items()},
-        "operators": [{"layer": layer, **_describe_operator(operator)} for layer, operator in _with_layers(workload)],
+        "operators": [
+            {"layer": layer, **_describe_operator(operator)}
+            for layer, operator in zip(list_layers(workload), workload.operators, strict=True)
+        ],
     }
 
 
@@ -322,7 +325,7 @@ def build_operator_table(workload: Workload) -> Table:
             "output": render_shape(operator.output),
             "attributes": " ".join(f"{name}={_render_attribute(value)}" for name, value in operator.attributes),
         }
-        for layer, operator in _with_layers(workload)
+        for layer, operator in zip(list_layers(workload), workload.operators, strict=True)
     ]
     columns = ("phase", "layer", "kind", "inputs", "output", *_COLUMNS[2:], "attributes")
     return Table.from_rows(rows, columns)
@@ -364,14 +367,8 @@ def build_profile_record(profile: Profile, *, rows: int) -> Record:
 
 def build_learned_record(learned: LearnedDevice) -> Record:
     """What the model of a device was fitted on."""
-    return {
-        "device": to_record(learned.device),
-        "method": learned.method,
-        "networks": learned.networks,
-        "profiles": learned.profiles,
-        "seconds": learned.seconds,
-        "file": str(learned.path),
-    }
+    record: Record = to_record(learned)
+    return {**{name: value for name, value in record.items() if name != "path"}, "file": str(learned.path)}
 
 
 def render_shape(shape: Sequence[int]) -> str:
@@ -408,10 +405,6 @@ def _list_costly(workload: Workload, kernel_s: Floats, gap_s: Floats, rows: int)
         }
         for group in groups
     ]
-
-
-def _with_layers(workload: Workload) -> list[tuple[str, Operator]]:
-    return list(zip(list_layers(workload), workload.operators, strict=True))
 
 
 def _render_attribute(value: int | Sequence[int]) -> str:
