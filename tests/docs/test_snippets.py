@@ -36,7 +36,7 @@ _FENCE = re.compile(
     re.M | re.S,
 )
 _FRAME = re.compile(r"[─│╭╮╰╯━]+")  # around tables and cards
-_FIGURE = re.compile(r"[<-]?\d[\d,.]*(e-?\d+)?( ?(ns|µs|ms|s|min|h|d|B|KB|MB|GB|TB|%|x)(?!\w))?( #)*")
+_FIGURE = re.compile(r"[<+-]?\d[\d,.]*(e-?\d+)?( ?(ns|µs|ms|s|min|h|d|B|KB|MB|GB|TB|%|x)(?!\w))?( #)*")
 _STARTS_IN_THE_REPOSITORY = {"README.md", "getting-started.md"}
 _STARTS_FROM_NOTHING = {"getting-started.md", "workloads.md"}
 _FILE = re.compile(r"# (\w+\.py)\n")  # how a block begins that is a file
