@@ -18,7 +18,7 @@ test: check ## run all checks and tests, as CI does
 check: lint docs
 	$(BIN)/python -m pytest -q -n auto --cov
 
-fast: lint ## lint, and run the tests that are quick and need no server: under two minutes
+fast: lint ## lint, and run the tests that are quick and need no server
 	$(BIN)/python -m pytest -q -n auto -m "$(FAST)"
 
 lint: $(VENV)/.tools ## check formatting, style, types and imports
