@@ -16,7 +16,7 @@ demo: $(VENV)/.installed ## run the example from the first run to a verified rec
 test: check ## run all checks and tests, as CI does
 
 check: lint docs
-	$(BIN)/python -m pytest -q -n auto --cov
+	$(BIN)/python -m pytest -q -n auto $(if $(CI),--cov)
 
 fast: lint ## lint, and run the tests that are quick and need no server
 	$(BIN)/python -m pytest -q -n auto -m "$(FAST)"

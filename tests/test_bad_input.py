@@ -102,7 +102,7 @@ def folder(stored: Path, tmp_path: Path) -> Path:
         ("generate --partition cpu", ["partition", "'cpu'", "--runner slurm"]),
         ("generate --sample --option clusters=c", ["sample", "cluster", "'c'", "--runner slurm"]),
         ("generate --option time=10", ["--option", "'time'", "time_limit in the app file"]),
-        ("generate --runner slurm --option array=0-9", ["--option", "'array'", "by themselves"]),
+        ("generate --runner slurm --option array=0-9", ["--option", "'array'", "automatically"]),
         ("run past --option partition=cpu", ["--option", "'partition'", "slurm.partition in the app file"]),
         ("generate --runner slurm --option --qos=long --option mem=1G", ["'--qos'", "qos=long", "'mem'", "resources"]),
         ("generate --jobs 0", ["--jobs", "1"]),

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from foretell.steps.api import StepOptions
 
 T = TypeVar("T")
-PATH = click.Path(path_type=Path)
+
+
+class _PathType(click.Path):
+    """click's type for paths, which itself fails on a null byte."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "\0" in str(value):
+            self.fail(f"{value!r} is not a path: it contains a null byte", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = _PathType(path_type=Path)
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 _CLUSTERS = "clusters"  # Slurm is asked about this one: no abbreviation may hide it
