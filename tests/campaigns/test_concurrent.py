@@ -234,5 +234,5 @@ def test_a_campaign_survives_a_restart_of_the_server(tmp_path: Path, restartable
         restartable_postgres.start()
         out = process.communicate()[0]
     assert out.startswith("12 ")
-    assert "Trying until it answers" in out
+    assert "Retrying until it responds" in out
     assert foretell.list_runs(app, store=restartable_postgres.url, states=[State.COMPLETED]).total == 12

@@ -54,7 +54,7 @@ def test_without_accounting_the_records_of_jobs_are_used(
     assert sweep.batches == []
     for run in sweep.runs:
         assert run.exit_code == run.spec.parameters["n"]
-        assert run.reason.endswith("accounting did not answer: its own record was used")
+        assert run.reason.endswith("accounting did not respond: the record of the job script was used")
         assert run.usage is not None
         assert run.usage.elapsed_s >= 0.5
     cluster.start_daemon("slurmdbd")

@@ -69,7 +69,7 @@ def test_a_submission_during_an_outage_is_resolved_afterwards(
     sweep.check()
     sweep.check_submitted_once()
     assert result.notes[0].startswith(f"sbatch: Batch job submission failed: {SILENT} (connect failure); it is checked")
-    assert result.notes[-1].endswith("had never reached Slurm; it was submitted now")
+    assert result.notes[-1].endswith("had not reached Slurm and was submitted again")
 
 
 def test_runs_of_forgotten_jobs_are_made_again(

@@ -34,10 +34,13 @@ def _set_verbosity(ctx: click.Context, _param: click.Parameter, times: int) -> N
 
     handler = logging.StreamHandler()
     handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setLevel(logging.INFO if times == 1 else logging.DEBUG)
     ours = logging.getLogger("foretell")
+    before = ours.level
     ours.addHandler(handler)
-    ours.setLevel(logging.INFO if times == 1 else logging.DEBUG)
+    ours.setLevel(handler.level)
     ctx.call_on_close(lambda: ours.removeHandler(handler))
+    ctx.call_on_close(lambda: ours.setLevel(before))
 
 
 # The module and summary of each command: --help imports none of them. A test compares the texts.
