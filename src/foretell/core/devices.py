@@ -19,10 +19,24 @@ class Device:
 
     name: str
     kind: str  # gpu or cpu
-    peak_flops: float  # in single precision, a second
+    peak_flops: float  # in single precision outside matrix units, a second
     bandwidth_bytes: float  # of its memory, a second
-    units: int  # multiprocessors, or cores
+    units: int  # multiprocessors, compute units or cores
     memory_bytes: int
+    vendor: str = ""
+    architecture: str = ""  # devices of one architecture run the same kernels
+    year: int = 0
+    matrix_flops: tuple[tuple[str, float], ...] = ()  # of matrix units, dense, by type: fp32, tf32, fp16, bf16, fp8
+    l2_bytes: int = 0
+    clock_hz: float = 0.0  # boost
+    link_bytes: float = 0.0  # to the other devices of a node, a second in each direction
+    network_bytes: float = 0.0  # between nodes, a second for each device, where usual
+    power_w: float = 0.0
+
+    def find_peak(self, precision: str) -> float | None:
+        """Operations a second of matrix products of this type (fp32, tf32, fp16, bf16, fp8); None if it has none."""
+        found = dict(self.matrix_flops).get(precision)
+        return self.peak_flops if found is None and precision == "fp32" else found
 
 
 _HINT = "Learn your own with 'foretell device learn'."
@@ -74,6 +88,7 @@ def _load() -> dict[str, Device]:
             bandwidth_bytes=values["bandwidth_bytes"],
             units=values["units"],
             memory_bytes=parse_bytes(values["memory"]),
+            matrix_flops=tuple(values.get("matrix_flops", {}).items()),
         )
         found |= {_spell(word): device for word in (name, *values["also"])}
     return found

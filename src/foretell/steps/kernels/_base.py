@@ -1,0 +1,48 @@
+"""The promises of every model of kernel times."""
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Self, TypeVar
+
+from numpy.typing import NDArray
+
+from foretell.core.devices import Device
+from foretell.core.workload import Floats
+
+Call = TypeVar("Call")
+
+
+class KernelTimeModel(abc.ABC, Generic[Call]):
+    """Predicts the times of kernels of one kind on any device, also on one that was never measured.
+
+    **Physics.** The time is a bound by the figures of the device (peak of the type, bandwidth, units, cache, launch)
+    times a bounded factor that is learned from the figures of the kernel and of the device.
+    **Unknown figures.** A device with some figures missing (0) is predicted as well as the others allow.
+    **Repeatable.** The same measurements and the same seed give the same predictions.
+    **Files.** :meth:`from_state` of what :meth:`to_state` returns is a model with the same predictions.
+    """
+
+    @abc.abstractmethod
+    def fit(self, calls: Sequence[Call], devices: Sequence[Device], seconds: Floats) -> Self:
+        """Fit on measured calls, each on its device; returns itself."""
+
+    @abc.abstractmethod
+    def predict(self, calls: Sequence[Call], device: Device) -> Floats:
+        """Seconds of each call."""
+
+    @abc.abstractmethod
+    def calibrate(self, calls: Sequence[Call], device: Device, seconds: Floats) -> Self:
+        """A model that also knows these few measurements of one device; this one does not change."""
+
+    @abc.abstractmethod
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The fitted model as JSON values and arrays."""
+
+    @classmethod
+    @abc.abstractmethod
+    def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The model of a state.
+
+        Raises:
+            ValueError, TypeError, LookupError: The state is not one of such a model.
+        """
