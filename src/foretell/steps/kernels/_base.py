@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Generic, Self, TypeVar
 
 from numpy.typing import NDArray
@@ -12,12 +13,22 @@ from foretell.core.workload import Floats
 Call = TypeVar("Call")
 
 
+class Evidence(StrEnum):
+    """What a prediction for a device was learned from, the strongest first."""
+
+    MEASURED = "measured"  # kernels of this device
+    SIMILAR = "similar"  # kernels of devices of its architecture
+    FIGURES = "figures"  # its public figures, and kernels of other devices
+
+
 class KernelTimeModel(abc.ABC, Generic[Call]):
     """Predicts the times of kernels of one kind on any device, also on one that was never measured.
 
     **Physics.** The time is a bound by the figures of the device (peak of the type, bandwidth, units, cache, launch)
     times a bounded factor that is learned from the figures of the kernel and of the device.
     **Unknown figures.** A device with some figures missing (0) is predicted as well as the others allow.
+    **Evidence.** :meth:`find_evidence` says what is known of a device in a precision, also after :meth:`calibrate`.
+    **Speed.** A whole step is one call of :meth:`predict`; thousands of kernels take milliseconds, no scikit-learn.
     **Repeatable.** The same measurements and the same seed give the same predictions.
     **Files.** :meth:`from_state` of what :meth:`to_state` returns is a model with the same predictions.
     """
@@ -29,6 +40,10 @@ class KernelTimeModel(abc.ABC, Generic[Call]):
     @abc.abstractmethod
     def predict(self, calls: Sequence[Call], device: Device) -> Floats:
         """Seconds of each call."""
+
+    @abc.abstractmethod
+    def find_evidence(self, device: Device, precision: str) -> Evidence:
+        """What the predictions for this device in this precision were learned from."""
 
     @abc.abstractmethod
     def calibrate(self, calls: Sequence[Call], device: Device, seconds: Floats) -> Self:
