@@ -107,3 +107,17 @@ class StepEstimate:
     overhead_s: float  # in which it waits for the framework
     kernel_s: Floats  # of each operator
     gap_s: Floats  # after each operator
+    # Of methods that know what a kernel is; empty or None for others.
+    evidence: Mapping[str, float] = field(default_factory=dict)  # shares of the work: measured, similar, figures
+    limits: Mapping[str, float] = field(default_factory=dict)  # shares of the iteration: compute, memory, host
+    mfu: float | None = None  # of the device's dense peak for the precision, by the operations of the step
+
+    @property
+    def main_evidence(self) -> str:
+        """What most of the work was learned from; empty if unknown."""
+        return max(self.evidence, key=lambda name: self.evidence[name], default="")
+
+    @property
+    def main_limit(self) -> str:
+        """What takes most of the iteration; empty if unknown."""
+        return max(self.limits, key=lambda name: self.limits[name], default="")

@@ -2,12 +2,13 @@
 
 import abc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from numpy.typing import NDArray
 
 from foretell.core.devices import Device
+from foretell.core.prediction import Estimate
 from foretell.core.workload import Floats, MeasuredStep, Workload
 
 
@@ -21,6 +22,11 @@ class StepTimes:
     iteration_s: float
     kernel_s: Floats
     gap_s: Floats
+    # Of methods that know what a kernel is.
+    least_s: float = 0.0  # the device cannot do it faster
+    evidence: Mapping[str, float] = field(default_factory=dict)  # shares of the work: measured, similar, figures
+    limits: Mapping[str, float] = field(default_factory=dict)  # shares of the iteration: compute, memory, host
+    mfu: float | None = None  # of the device's dense peak for the precision
 
 
 class StepModel(abc.ABC):
@@ -82,6 +88,15 @@ class Refinable(Protocol):
 
     def refine(self, profiles: Sequence[MeasuredStep]) -> StepTimer:
         """A model that also uses these profiles; this one does not change."""
+        ...
+
+
+@runtime_checkable
+class Bounding(Protocol):
+    """A model that knows the interval of each of its predictions."""
+
+    def bound(self, times: StepTimes, level: float) -> Estimate:
+        """The iteration with its interval."""
         ...
 
 

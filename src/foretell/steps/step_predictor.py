@@ -15,7 +15,7 @@ from foretell.core.prediction import Estimate
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import MeasuredStep, StepEstimate, StepPhase, Workload
 from foretell.steps import DEFAULT_METHODS, get_method
-from foretell.steps._base import Refinable, StepModel, StepTimer, StepTimes
+from foretell.steps._base import Bounding, Refinable, StepModel, StepTimer, StepTimes
 from foretell.steps.step_results import KnownDevice
 
 SUFFIX = ".safetensors"
@@ -68,6 +68,8 @@ class StepPredictor:
         """
         timer = self._refine(profiles) if profiles else self.model
         times = timer.predict([workload])[0]
+        if isinstance(timer, Bounding):
+            return _build_estimate(workload, times, timer.bound(times, level))
         return _build_estimate(workload, times, self.bound(times.iteration_s, profiles=len(profiles), level=level))
 
     def _refine(self, profiles: Sequence[MeasuredStep]) -> StepTimer:
@@ -276,6 +278,9 @@ def _build_estimate(workload: Workload, times: StepTimes, iteration: Estimate) -
         overhead_s=value - busy,
         kernel_s=times.kernel_s,
         gap_s=times.gap_s,
+        evidence=times.evidence,
+        limits=times.limits,
+        mfu=times.mfu,
     )
 
 
