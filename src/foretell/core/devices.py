@@ -32,6 +32,7 @@ class Device:
     link_bytes: float = 0.0  # to the other devices of a node, a second in each direction
     network_bytes: float = 0.0  # between nodes, a second for each device, where usual
     power_w: float = 0.0
+    source: str = ""  # of these figures
 
     def find_peak(self, precision: str) -> float | None:
         """Operations a second of matrix products of this type (fp32, tf32, fp16, bf16, fp8); None if it has none."""
@@ -78,20 +79,53 @@ def find_device(name: str) -> Device | None:
 
 @cache
 def _load() -> dict[str, Device]:
-    text = resources.files("foretell.core").joinpath("data", "devices.toml").read_text(encoding="utf-8")
+    """Devices by each of their names, as :func:`_spell` writes them."""
     found: dict[str, Device] = {}
-    for name, values in tomllib.loads(text).items():
-        device = Device(
-            name=name,
-            kind="gpu",
-            peak_flops=values["peak_flops"],
-            bandwidth_bytes=values["bandwidth_bytes"],
-            units=values["units"],
-            memory_bytes=parse_bytes(values["memory"]),
-            matrix_flops=tuple(values.get("matrix_flops", {}).items()),
-        )
-        found |= {_spell(word): device for word in (name, *values["also"])}
+    for name, values in _read_catalogue().items():
+        device = _build_device(name, values)
+        for word in (name, *values["also"]):
+            if found.setdefault(_spell(word), device) is not device:
+                raise ValueError(f"{word!r} is a name of {found[_spell(word)].name} and of {name}")
     return found
+
+
+def _read_catalogue() -> dict[str, dict[str, Any]]:
+    """The figures of each device, with those that it takes from another one."""
+    found: dict[str, dict[str, Any]] = {}
+    folder = resources.files("foretell.core").joinpath("data", "devices")
+    for file in _FILES:
+        content = tomllib.loads(folder.joinpath(f"{file}.toml").read_text(encoding="utf-8"))
+        vendor = content.pop("vendor")
+        for name, values in content.items():
+            found[name] = {"vendor": vendor, **found.get(values.get("like", ""), {}), **values}
+    return found
+
+
+def _build_device(name: str, values: Mapping[str, Any]) -> Device:
+    return Device(
+        name=name,
+        kind="gpu",
+        memory_bytes=parse_bytes(values["memory"]),
+        l2_bytes=parse_bytes(values["l2"]),
+        matrix_flops=tuple(values.get("matrix_flops", {}).items()),
+        **{figure: values[figure] for figure in _PLAIN if figure in values},
+    )
+
+
+_FILES = ("nvidia_data_center", "nvidia_hopper_blackwell", "nvidia_geforce", "nvidia_workstation", "amd", "intel")
+_PLAIN = (
+    "vendor",
+    "architecture",
+    "year",
+    "peak_flops",
+    "bandwidth_bytes",
+    "units",
+    "clock_hz",
+    "link_bytes",
+    "network_bytes",
+    "power_w",
+    "source",
+)
 
 
 def _spell(name: str) -> str:
