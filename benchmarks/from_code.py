@@ -76,4 +76,4 @@ def _read(trace: Trace) -> Workload:
     )
     model = build_model(trace.model, classes, trace.size)
     shape = (trace.batch, 3, trace.size, trace.size)
-    return capture(model, [InputSpec(shape=shape)], options=StepOptions(), name=trace.model)
+    return capture(model, [InputSpec(shape=shape)], options=StepOptions(implementation="for-loop"), name=trace.model)

@@ -62,7 +62,7 @@ def profiled(run: Run) -> Any:
 def test_a_step_is_shown(run: Run) -> None:
     outcome = run(*SHOW, *MODEL, "--rows", "2")
     assert outcome.code == 0, outcome.err
-    assert "batch 8, 83 parameters, float32, sgd (for-loop)" in outcome.out
+    assert "batch 8, 83 parameters, fp32, sgd (foreach)" in outcome.out
     assert outcome.out.count(" forward ") == 3  # the phase, and two operators
     assert max(map(len, outcome.out.splitlines())) <= 100
     assert " update " in run(*SHOW, *MODEL, "--all").out

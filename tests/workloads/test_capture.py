@@ -35,13 +35,13 @@ class TestOrder:
 
     def test_update_is_three_calls_for_each_parameter_in_its_order(self) -> None:
         model = models.Perceptron()
-        workload = read(model, "4,16")
+        workload = read(model, "4,16", implementation="for-loop")
         updates = [each for each in workload.operators if each.phase is StepPhase.UPDATE]
         assert [each.kind for each in updates] == ["mul_", "add_", "add_"] * 6
         assert [each.output for each in updates[::3]] == [tuple(each.shape) for each in model.parameters()]
 
     def test_layers_are_the_modules_that_call(self) -> None:
-        workload = read(models.Images(blocks=2), "4,3,16,16")
+        workload = read(models.Images(blocks=2), "4,3,16,16", implementation="for-loop")
         named = dict(zip(workload.layers, workload.operators, strict=True))
         assert {"stem", "blocks.0.conv", "blocks.1.norm", "head"} <= named.keys()
         pairs = {(each.kind, layer) for each, layer in zip(workload.operators, workload.layers, strict=True)}
@@ -119,7 +119,7 @@ class TestModels:
         assert up.flops == 2 * (2 * 6 * 4 * 4) * (3 * 2 * 2)
 
     def test_frozen_parameters_have_no_gradient_and_no_update(self) -> None:
-        workload = read(models.Frozen(), "4,16")
+        workload = read(models.Frozen(), "4,16", implementation="for-loop")
         assert kinds(workload, StepPhase.FORWARD) == ["linear", "relu", "linear", "cross_entropy"]
         assert kinds(workload, StepPhase.BACKWARD) == ["cross_entropy", "linear"]
         assert len(kinds(workload, StepPhase.UPDATE)) == 6
@@ -139,6 +139,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("optimizer", "implementation", "expected"),
         [
+            ("sgd", "default", ["_foreach_mul_", "_foreach_add_", "_foreach_add_"]),
             ("sgd", "foreach", ["_foreach_mul_", "_foreach_add_", "_foreach_add_"]),
             ("sgd", "fused", ["_fused_sgd_"]),
             ("adam", "fused", ["_fused_adam_"]),
@@ -146,7 +147,8 @@ class TestOptions:
         ],
     )
     def test_updates_of_all_parameters_at_once(self, optimizer: str, implementation: str, expected: list[str]) -> None:
-        workload = read(models.Perceptron(), "4,16", optimizer=optimizer, implementation=implementation)
+        chosen = {} if implementation == "default" else {"implementation": implementation}
+        workload = read(models.Perceptron(), "4,16", optimizer=optimizer, **chosen)
         updates = [each for each in workload.operators if each.phase is StepPhase.UPDATE]
         assert [each.kind for each in updates] == expected
         assert updates[-1].parameters == workload.parameters
@@ -157,7 +159,8 @@ class TestOptions:
             return sum(each.bytes_moved for each in operators if each.phase is StepPhase.UPDATE)
 
         assert moved(optimizer="adamw", implementation="fused") < moved(optimizer="sgd") < moved(optimizer="adam")
-        assert moved(optimizer="adam", implementation="foreach") == pytest.approx(moved(optimizer="adam"), rel=0.1)
+        loop = moved(optimizer="adam", implementation="for-loop")
+        assert moved(optimizer="adam", implementation="foreach") == pytest.approx(loop, rel=0.1)
 
     def test_accumulation_repeats_batches_and_adds_gradients_but_updates_once(self) -> None:
         one, four = read(models.Perceptron(), "4,16"), read(models.Perceptron(), "4,16", accumulation=4)
@@ -194,6 +197,12 @@ class TestOptions:
     def test_scaled_losses_are_unscaled_before_the_update(self) -> None:
         updates = kinds(read(models.Perceptron(), "4,16", precision="fp16"), StepPhase.UPDATE)
         assert updates[0] == "_amp_foreach_non_finite_check_and_unscale_"
+
+    @pytest.mark.parametrize(("precision", "dtype"), [("tf32", "float32"), ("half", "float16"), ("fp8", "bfloat16")])
+    def test_settings_have_the_usual_name_of_a_precision(self, precision: str, dtype: str) -> None:
+        workload = read(models.Perceptron(), "4,16", precision=precision)
+        assert workload.settings["precision"] == {"half": "fp16"}.get(precision, precision)
+        assert {each.dtype for each in workload.operators if each.kind == "linear"} == {dtype}
 
     def test_pure_precision_halves_what_is_moved(self) -> None:
         whole, half = read(models.Images(), "4,3,16,16"), read(models.Images(), "4,3,16,16", precision="pure-bf16")
@@ -245,3 +254,23 @@ class TestErrors:
         with pytest.raises(WorkloadError):
             read(model, "4,5,16,16")
         assert read(model, "4,3,16,16") == read(models.Images(), "4,3,16,16")
+
+
+class TestInference:
+    def test_only_the_forward_phase_runs_and_no_loss(self) -> None:
+        workload = read(models.Perceptron(), "4,16", mode="inference")
+        assert {each.phase for each in workload.operators} == {StepPhase.FORWARD}
+        assert workload.operators[-1].kind == "linear"
+        assert (workload.settings["mode"], workload.gradients) == ("inference", ())
+
+    def test_dropout_is_gone_and_batch_norms_keep_their_averages(self) -> None:
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten(), nn.Linear(144, 2))
+        trained, applied = read(model, "2,3,8,8"), read(model, "2,3,8,8", mode="inference")
+        assert kinds(trained, StepPhase.FORWARD)[:3] == ["conv2d", "batch_norm", "dropout"]
+        assert kinds(applied, StepPhase.FORWARD) == ["conv2d", "batch_norm", "linear"]
+        norms = [next(each for each in one.operators if each.kind == "batch_norm") for one in (trained, applied)]
+        assert norms[1].kernels < norms[0].kernels  # no counter of batches
+
+    def test_precision_is_that_of_autocast_there_too(self) -> None:
+        workload = read(models.Perceptron(), "4,16", mode="inference", precision="bf16")
+        assert {each.dtype for each in workload.operators if each.kind == "linear"} == {"bfloat16"}

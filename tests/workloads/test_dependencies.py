@@ -150,7 +150,7 @@ class TestGradients:
 
 class TestUpdate:
     def test_each_parameter_reads_its_own_gradient(self) -> None:
-        workload = read(models.Perceptron(), "4,16", optimizer="adam")
+        workload = read(models.Perceptron(), "4,16", optimizer="adam", implementation="for-loop")
         made = {workload.layers[each.ready]: each.ready for each in workload.gradients}
         first = find_places(workload, StepPhase.UPDATE, "lerp_")
         assert [workload.layers[place] for place in first[::2]] == ["layers.0", "layers.1", "head"]

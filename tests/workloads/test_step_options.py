@@ -37,6 +37,35 @@ def test_all_mistakes_of_options_are_named_at_once() -> None:
     with pytest.raises(SpecError) as error:
         StepOptions(loss="hinge", optimizer="lion", implementation="slow", precision="int4", accumulation=0)
     assert [mistake.place for mistake in error.value.mistakes] == [
-        "loss", "optimizer", "implementation", "precision", "accumulation",
+        "precision", "loss", "optimizer", "implementation", "accumulation",
     ]  # fmt: skip
     assert "one of sgd, adam, adamw" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("float32", "fp32"), ("single", "fp32"), ("TF32", "tf32"), ("half", "fp16"), ("amp", "fp16"),
+        ("bfloat16", "bf16"), ("torch.bfloat16", "bf16"), ("float8", "fp8"), ("pure_bf16", "pure-bf16"),
+    ],
+)  # fmt: skip
+def test_precision_has_usual_names(word: str, name: str) -> None:
+    options = StepOptions(precision=word)
+    assert options == StepOptions(precision=name)
+    assert options.settings["precision"] == name
+
+
+@pytest.mark.parametrize(("word", "near"), [("bf61", "'bf16'"), ("flaot32", "'float32'"), ("forech", "'foreach'")])
+def test_a_near_miss_is_suggested(word: str, near: str) -> None:
+    name = "implementation" if word == "forech" else "precision"
+    with pytest.raises(SpecError, match=f"did you mean {near}"):
+        StepOptions(**{name: word})  # type: ignore[arg-type]
+
+
+def test_what_has_no_meaning_without_training_is_refused() -> None:
+    with pytest.raises(SpecError) as error:
+        StepOptions(mode="inference", accumulation=2, checkpointing=True, prompt=8)
+    assert [mistake.place for mistake in error.value.mistakes] == ["prompt", "accumulation", "checkpointing"]
+    with pytest.raises(SpecError, match="mode 'generate'"):
+        StepOptions(new=8)
+    assert "optimizer" not in StepOptions(mode="inference").settings

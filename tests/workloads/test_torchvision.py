@@ -9,7 +9,7 @@ from torch import nn
 
 from foretell.core.workload import StepPhase
 from foretell.workloads.capture import capture
-from foretell.workloads.step_options import InputSpec
+from foretell.workloads.step_options import InputSpec, StepOptions
 from foretell.workloads.tensor_notes import KnownValues
 
 models = pytest.importorskip("torchvision.models")
@@ -40,7 +40,7 @@ def test_a_family_is_read_whole(name: str) -> None:
     with torch.device("meta"), KnownValues():
         model: nn.Module = getattr(models, name)(**FAMILIES[name])
     size = 299 if name == "inception_v3" else 224
-    workload = capture(model, [InputSpec(shape=(2, 3, size, size))])
+    workload = capture(model, [InputSpec(shape=(2, 3, size, size))], options=StepOptions(implementation="for-loop"))
     assert workload.parameters == sum(each.numel() for each in model.parameters())
     counts = Counter((each.kind, each.phase) for each in workload.operators)
     for kind in ("conv2d", "linear", "batch_norm", "layer_norm", "multi_head_attention_forward"):

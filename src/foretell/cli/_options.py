@@ -127,10 +127,32 @@ training_options = combine(
         "--loss", default="auto", help="cross_entropy, mse, sum, own, or auto: the model's own loss if it has one."
     ),
     click.option("--optimizer", default="sgd", help="sgd (with momentum), adam or adamw."),
-    click.option("--implementation", default="for-loop", help="Of the optimizer: for-loop, foreach or fused."),
-    click.option("--precision", default="float32", help="float32, mixed bf16 or fp16, pure-bf16 or pure-fp16."),
+    click.option(
+        "--optimizer-implementation",
+        "--implementation",
+        "implementation",
+        default="foreach",
+        help="for-loop, foreach (PyTorch's default on a GPU) or fused.",
+    ),
+    click.option(
+        "--precision",
+        default="fp32",
+        help="fp32, tf32; bf16, fp16 (amp) or fp8, mixed with others as by autocast; pure-bf16, pure-fp16. "
+        "Other usual names are understood: float32, half, bfloat16.",
+    ),
+    click.option("--channels-last", is_flag=True, help="Images and filters have their channels last in memory."),
+    click.option("--compile", is_flag=True, help="As compiled by torch.compile: element-wise operators are fused."),
     click.option("--accumulation", type=click.IntRange(min=1), default=1, help="Batches before each update."),
     click.option("--checkpointing", is_flag=True, help="Recompute activations in the backward phase."),
+)
+mode_options = combine(
+    click.option(
+        "--mode",
+        default="training",
+        help="training, inference (forward only, without gradients), or generate: text by a causal language model.",
+    ),
+    click.option("--prompt", type=click.IntRange(min=1), help="Tokens of the prompt in mode generate; default: 512."),
+    click.option("--new", type=click.IntRange(min=1), help="Tokens to generate in mode generate; default: 128."),
 )
 
 

@@ -13,6 +13,7 @@ from foretell.cli._options import (
     build_step_options,
     json_option,
     level_option,
+    mode_options,
     model_options,
     parse_option,
     parse_optional,
@@ -39,6 +40,7 @@ workload = Group(
 @model_options
 @batch_option
 @training_options
+@mode_options
 @rows_option(20, "Operators to show.")
 @click.option("--all", "whole", is_flag=True, help="Show every operator.")
 @click.option(
@@ -79,6 +81,7 @@ def show_workload(
 @model_options
 @batch_option
 @training_options
+@mode_options
 @click.option("--seconds", default="1s", help="How long to measure, after some steps to warm up.")
 @rows_option(12, "Operators to show.")
 @click.option(
@@ -136,6 +139,7 @@ def profile_workload(
 @click.option("--device", required=True, help="The device to predict; 'foretell device list' shows them.")
 @click.option("--batch", help="One or several, such as 16,32,64; default: the batch of the inputs.")
 @training_options
+@mode_options
 @click.option(
     "--profile",
     multiple=True,

@@ -1,5 +1,6 @@
 """One training step: its operators, and their measured or predicted times."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -41,6 +42,7 @@ class Operator:
     parameters: int = 0  # elements of the parameters among the inputs
     kernels: int = 1  # computing calls of the framework below this one
     input_gradient: bool = True  # in the backward phase: whether more than parameters get a gradient
+    unknown: int = 0  # of those calls, how many compute what is not known: each counted as one pass over its tensors
 
     def get(self, name: str, default: Attribute) -> Attribute:
         """An attribute."""
@@ -78,6 +80,11 @@ class Workload:
     def bytes_moved(self) -> float:
         """Of the whole step."""
         return sum(operator.bytes_moved for operator in self.operators)
+
+    @property
+    def unknown(self) -> dict[str, int]:
+        """Kinds of operators whose cost is not known, and how many there are of each, the most first."""
+        return dict(Counter(operator.kind for operator in self.operators if operator.unknown).most_common())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

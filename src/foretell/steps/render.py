@@ -51,6 +51,7 @@ Record = dict[str, Any]
 
 _LONGEST = 15  # characters of a layer or kind
 _KINDS = 8
+_SWITCHES = {"checkpointing": "checkpointing", "channels_last": "channels last", "compile": "compiled"}
 _TYPES = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 _TIMES = {"shipped": "shipped", "learned": "learned here", "": "none: figures only"}
 _COLUMNS = ("kind", "phase", "dtype", "flops", "bytes_moved", "parameters", "kernels")  # of a table of operators
@@ -97,10 +98,11 @@ def describe_workload(workload: Workload) -> str:
     words = [
         f"batch {workload.batch:,}",
         f"{render_scaled(workload.parameters)} parameters",
+        settings.get("mode", "training") if settings.get("mode", "training") != "training" else "",
         settings.get("precision", ""),
         " ".join(filter(None, (settings.get("optimizer", ""), f"({implementation})" if implementation else ""))),
         "" if settings.get("accumulation", "1") == "1" else f"{settings['accumulation']} batches per update",
-        "checkpointing" if settings.get("checkpointing") == "yes" else "",
+        *(words for name, words in _SWITCHES.items() if settings.get(name) == "yes"),
     ]
     return f"{workload.name}: {', '.join(filter(None, words))}"
 

@@ -1,6 +1,5 @@
 """Captures the operators of a training step by running it on meta tensors, which have no data."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -23,6 +22,7 @@ from foretell.workloads.training_step import (
     build_optimizer,
     checkpointed,
     compute_loss,
+    ignore_warnings,
 )
 
 
@@ -52,8 +52,8 @@ def capture(
     operators, layers, views = _build(recorder)
     sources = build_sources(recorder.records, recorder.merged)
     gradients = build_gradients(recorder.records, recorder.gradients.values(), recorder.merged)
+    fused = list(build_fused_updates(model, options)) if options.mode == "training" else []
     first = next((place for place, each in enumerate(operators) if each.phase is StepPhase.UPDATE), len(operators))
-    fused = list(build_fused_updates(model, options))
     operators[first:first] = fused
     layers[first:first] = [""] * len(fused)
     views[first:first] = [0] * len(fused)
@@ -75,7 +75,7 @@ def _prepare(model: nn.Module, options: StepOptions) -> nn.Module:
     model = model.to(PURE[options.precision]) if options.precision in PURE else model
     model.zero_grad(set_to_none=True)
     with suppress(NotImplementedError):  # a saved program keeps the mode it was saved in
-        model.train()
+        model.train(options.mode == "training")
     return model
 
 
@@ -142,8 +142,11 @@ def _record_again(layer: str, recorder: Recorder) -> Iterator[None]:
 
 def _run_step(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions, recorder: Recorder) -> None:
     args, kwargs = build_tensors(inputs, PURE.get(options.precision))
-    with warnings.catch_warnings(), KernelMode(recorder):
-        warnings.simplefilter("ignore")
+    if options.mode == "inference":
+        with ignore_warnings(), KernelMode(recorder), torch.no_grad(), torch.device("meta"), CallMode(recorder):
+            model(*args, **kwargs)
+        return
+    with ignore_warnings(), KernelMode(recorder):
         _run_batch(model, args, kwargs, options, recorder)
         if options.accumulation > 1:
             begin = len(recorder.records)

@@ -16,6 +16,7 @@ class KernelCost(NamedTuple):
     flops: float
     bytes_moved: float
     kernels: int
+    unknown: int = 0  # 1 if what it computes is not known
 
 
 Rule: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any], Any], KernelCost | None]

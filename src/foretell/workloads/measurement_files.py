@@ -180,6 +180,7 @@ def _build_operator(values: Mapping[str, Any]) -> Operator:
         parameters=int(values["parameters"]),
         kernels=int(values["kernels"]),
         input_gradient=bool(values["input_gradient"]),
+        unknown=int(values.get("unknown", 0)),
     )
 
 

@@ -34,6 +34,7 @@ class Record:
     flops: float = 0.0
     bytes_moved: float = 0.0
     kernels: int = 0
+    unknown: int = 0
     constant: bool = False  # its result depends on no input and no parameter, for example a mask
     itemsize: int = 4
     first_node: int = 0
@@ -44,6 +45,7 @@ class Record:
         self.flops += kernel.flops
         self.bytes_moved += kernel.bytes_moved
         self.kernels += kernel.kernels
+        self.unknown += kernel.unknown
 
     def build(self) -> Operator:
         """The operator, with the cost of the fused kernel if devices have one."""
@@ -65,6 +67,7 @@ class Record:
             parameters=self.parameters,
             kernels=kernels,
             input_gradient=self.input_gradient,
+            unknown=self.unknown,
         )
 
 

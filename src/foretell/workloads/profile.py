@@ -18,7 +18,7 @@ from torch._C._profiler import _RecordFunctionFast as Mark
 from torch.autograd.profiler import profile as torch_profiler  # torch.profiler imports a compiler: seconds
 from torch.overrides import TorchFunctionMode
 
-from foretell.core.errors import WorkloadError
+from foretell.core.errors import Mistake, SpecError, WorkloadError
 from foretell.core.workload import StepPhase, Workload
 from foretell.workloads.capture import capture
 from foretell.workloads.measurement_files import Profile
@@ -66,6 +66,7 @@ def profile(
         WorkloadError: The model does not accept the inputs, or a step takes longer than ``longest_s``.
     """
     options, device = options or StepOptions(), device or find_device()
+    _check_measurable(options)
     workload = capture(copy_without_data(model), inputs, options=options, name=name or type(model).__name__)
     load = find_load()
     step = RealStep(model, inputs, options, device=device, seed=seed)
@@ -78,6 +79,20 @@ def profile(
         plain = before + _run_plain(step, _count(first, seconds / 2, STEPS))
     facts = {"threads": str(torch.get_num_threads()), "torch": str(torch.__version__)}
     return build_profile(workload, timings, plain, device=name_device(device), load=load, facts=facts)
+
+
+def _check_measurable(options: StepOptions) -> None:
+    """Refuse what a few eager steps do not show."""
+    expected = {"mode": ("training", "inference"), "compile": ("no",), "channels_last": ("no",)}
+    mistakes = [
+        Mistake(place=name, found=options.settings[name], expected=f"{' or '.join(words)}: only these are measured")
+        for name, words in expected.items()
+        if options.settings[name] not in words
+    ]
+    if options.precision == "fp8":
+        mistakes.append(Mistake(place="precision", found="fp8", expected="another one: fp8 is predicted, not measured"))
+    if mistakes:
+        raise SpecError("the measured step", mistakes)
 
 
 def name_device(device: torch.device) -> str:

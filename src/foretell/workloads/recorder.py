@@ -111,7 +111,7 @@ class Recorder:
 
     def _merge(self, record: Record, other: Record) -> None:
         """Make a record part of another one."""
-        other.add(KernelCost(record.flops, record.bytes_moved, record.kernels))
+        other.add(KernelCost(record.flops, record.bytes_moved, record.kernels, record.unknown))
         other.sources |= record.sources
         self.merged[record.number] = other.number
 
@@ -231,6 +231,7 @@ class Recorder:
                     flops=0.0,
                     bytes_moved=0.0,
                     kernels=0,
+                    unknown=0,
                     attributes=dict(call.attributes),
                 )
             self._backward[key] = record

@@ -1,15 +1,17 @@
 """The inputs of a model and the options of its training step. Does not import PyTorch."""
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from foretell.core.errors import Mistake, SpecError
+from foretell.core.precisions import parse_precision
 
 LOSSES = ("auto", "cross_entropy", "mse", "sum", "own")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 IMPLEMENTATIONS = ("for-loop", "foreach", "fused")
-PRECISIONS = ("float32", "bf16", "fp16", "pure-bf16", "pure-fp16")  # without "pure": mixed with float32
+MODES = ("training", "inference", "generate")
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
 
 _INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:,\d+)*)(?::(?P<dtype>\w+)(?::(?P<high>\d+))?)?")
@@ -33,46 +35,86 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOptions:
-    """How a model is trained.
+    """How a model is trained, or applied. Defaults are PyTorch's own on a GPU.
 
     Raises:
-        SpecError: A value is unknown or too small.
+        SpecError: A value is unknown or too small, or two exclude each other.
     """
 
     loss: str = "auto"  # the loss of the model if it returns one, else cross entropy
     optimizer: str = "sgd"
-    implementation: str = "for-loop"
-    precision: str = "float32"
+    implementation: str = "foreach"  # of the optimizer
+    precision: str = "fp32"  # any usual name is understood, such as float32 or half
     accumulation: int = 1  # batches before an update
     checkpointing: bool = False  # activations are computed again in the backward phase
+    channels_last: bool = False  # images and filters have their channels last in memory
+    compile: bool = False  # chains of element-wise operators are fused, as by torch.compile
+    mode: str = "training"
+    prompt: int | None = None  # tokens that are read before the first is generated
+    new: int | None = None  # tokens to generate
 
     def __post_init__(self) -> None:
+        mistakes = [*self._normalize_precision(), *self._find_unknown_words(), *self._find_wrong_numbers()]
+        if mistakes:
+            raise SpecError("the training step", mistakes)
+
+    def _normalize_precision(self) -> Iterator[Mistake]:
+        try:
+            object.__setattr__(self, "precision", parse_precision(self.precision))
+        except ValueError as exc:
+            yield Mistake(place="precision", found=repr(self.precision), expected=str(exc))
+
+    def _find_unknown_words(self) -> Iterator[Mistake]:
         words = (
             ("loss", self.loss, LOSSES),
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("implementation", self.implementation, IMPLEMENTATIONS),
-            ("precision", self.precision, PRECISIONS),
+            ("mode", self.mode, MODES),
         )
-        mistakes = [
-            Mistake(place=place, found=repr(value), expected=f"one of {', '.join(known)}")
-            for place, value, known in words
-            if value not in known
-        ]
+        for place, value, known in words:
+            if value not in known:
+                near = difflib.get_close_matches(value, known, n=1)
+                meant = f"; did you mean {near[0]!r}?" if near else ""
+                yield Mistake(place=place, found=repr(value), expected=f"one of {', '.join(known)}{meant}")
+
+    def _find_wrong_numbers(self) -> Iterator[Mistake]:
         if self.accumulation < 1:
-            mistakes.append(Mistake(place="accumulation", found=str(self.accumulation), expected="1 or more batches"))
-        if mistakes:
-            raise SpecError("the training step", mistakes)
+            yield Mistake(place="accumulation", found=str(self.accumulation), expected="1 or more batches")
+        for place, tokens in (("prompt", self.prompt), ("new", self.new)):
+            if tokens is None:
+                continue
+            if tokens < 1:
+                yield Mistake(place=place, found=str(tokens), expected="1 or more tokens")
+            if self.mode != "generate":
+                yield Mistake(place=place, found=str(tokens), expected="mode 'generate' with a number of tokens")
+        if self.mode != "training":
+            yield from self._find_training_only()
+
+    def _find_training_only(self) -> Iterator[Mistake]:
+        """Options that have no meaning without a backward phase."""
+        if self.accumulation > 1:
+            yield Mistake(place="accumulation", found=str(self.accumulation), expected=f"1 in mode {self.mode!r}")
+        if self.checkpointing:
+            yield Mistake(place="checkpointing", found="yes", expected=f"none in mode {self.mode!r}")
 
     @property
     def settings(self) -> dict[str, str]:
         """As text, for a workload."""
+        common = {
+            "mode": self.mode,
+            "precision": self.precision,
+            "channels_last": "yes" if self.channels_last else "no",
+            "compile": "yes" if self.compile else "no",
+        }
+        if self.mode != "training":
+            return common
         return {
             "loss": self.loss,
             "optimizer": self.optimizer,
             "implementation": self.implementation,
-            "precision": self.precision,
             "accumulation": str(self.accumulation),
             "checkpointing": "yes" if self.checkpointing else "no",
+            **common,
         }
 
 

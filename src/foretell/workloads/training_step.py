@@ -16,7 +16,7 @@ from foretell.core.workload import Operator, Shape, StepPhase
 from foretell.workloads.operator_costs import cost
 from foretell.workloads.step_options import InputSpec, StepOptions
 
-MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}  # with float32
+MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}  # with float32
 PURE = {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}
 MOMENTUM = 0.9
 _FUSED = {"sgd": ("_fused_sgd_", 3), "adam": ("_fused_adam_", 4), "adamw": ("_fused_adamw_", 4)}  # and their tensors
@@ -203,7 +203,10 @@ def _strip(tensor: Tensor) -> Tensor:
 
 
 class RealStep:
-    """A model with inputs, targets and optimizer on a device. The same seed gives the same numbers."""
+    """A model with inputs, targets and optimizer on a device. The same seed gives the same numbers.
+
+    In mode inference it has the forward phase only.
+    """
 
     def __init__(
         self,
@@ -218,18 +221,24 @@ class RealStep:
         self.options = options
         self._pure = PURE.get(options.precision)
         self._random = torch.Generator(device="cpu").manual_seed(seed)
-        self.model = model.to(device, self._pure).train()
+        self._learns = options.mode == "training"
+        self.model = model.to(device, self._pure).train(self._learns)
         self._args, self._kwargs = self._build_inputs(inputs)
         trained = [each for each in self.model.parameters() if each.requires_grad]
-        self._optimizer = build_optimizer(trained, options, learning_rate=1e-6)
+        self._optimizer = build_optimizer(trained, options, learning_rate=1e-6) if self._learns else None
         self._target: Tensor | None = None
 
     def zero(self) -> None:
         """Reset the gradients."""
-        self._optimizer.zero_grad()
+        if self._optimizer is not None:
+            self._optimizer.zero_grad()
 
     def forward(self) -> Tensor:
-        """The loss of one batch."""
+        """The loss of one batch; in mode inference, no loss is computed."""
+        if not self._learns:
+            with self._mixed(), torch.no_grad():
+                self.model(*self._args, **self._kwargs)
+            return torch.zeros(())
         with self._mixed():
             loss = compute_loss(
                 self.model(*self._args, **self._kwargs), self.options.loss, build_target=self._find_target
@@ -238,11 +247,13 @@ class RealStep:
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients."""
-        torch.autograd.backward(loss)
+        if self._learns:
+            torch.autograd.backward(loss)
 
     def update(self) -> None:
         """Update the parameters."""
-        self._optimizer.step()
+        if self._optimizer is not None:
+            self._optimizer.step()
 
     def run(self) -> None:
         """Run the whole step."""
