@@ -7,7 +7,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from foretell.core.errors import NotFoundError
+from foretell.core.device_names import find_similar, parse_name, spell_name
+from foretell.core.errors import Mistake, NotFoundError, SpecError
 from foretell.core.model_files import read_positive
 from foretell.core.serialization import from_record
 from foretell.core.units import parse_bytes
@@ -40,7 +41,8 @@ class Device:
         return self.peak_flops if found is None and precision == "fp32" else found
 
 
-_HINT = "Learn your own with 'foretell device learn'."
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+_LEARN = "'foretell device learn' measures this machine."
 
 
 def read_device(record: Mapping[str, Any]) -> Device:
@@ -61,20 +63,86 @@ def list_devices() -> tuple[Device, ...]:
 
 
 def get_device(name: str) -> Device:
-    """The device of that name, the catalogue's or the driver's; case and punctuation do not matter.
+    """The device of that name, the catalogue's or the driver's; see :func:`find_device`.
 
     Raises:
-        NotFoundError: if there is none.
+        NotFoundError: if there is none; it suggests similar ones.
     """
     found = find_device(name)
     if found is None:
-        raise NotFoundError("device", name, known=[device.name for device in list_devices()], hint=_HINT)
+        raise NotFoundError("device", name, known=_list_names(), similar=suggest_devices(name), hint=describe_known())
     return found
 
 
 def find_device(name: str) -> Device | None:
-    """The device of that name, if its figures are known."""
-    return _load().get(_spell(name))
+    """The device of that name, if its figures are known.
+
+    Case, punctuation, words of vendors and the order of words do not matter: ``NVIDIA A100-SXM4-80GB``, ``a100 80gb``
+    and ``A100-80`` are one device. A model without its form or memory is the board that the catalogue names so
+    (``A100`` is the A100-80, ``V100`` the V100-16), or else the first one there.
+    """
+    exact = _load().get(spell_name(name))
+    if exact is not None:
+        return exact
+    parts = parse_name(name)
+    fitting = (
+        device
+        for device, forms in _load_models().get(parts.model, {}).items()
+        if parts.fits(forms=forms, memory_gb=device.memory_bytes / _GB)
+    )
+    return next(fitting, None)
+
+
+def suggest_devices(name: str) -> tuple[str, ...]:
+    """Names of known devices that may have been meant."""
+    return find_similar(name, {spelling: device.name for spelling, device in _load().items()})
+
+
+def describe_known() -> str:
+    """Where the names of all devices are, and what to do for a device that is not among them."""
+    return (
+        f"'foretell device list' shows all {len(list_devices())}. A device of your own can be described in a file "
+        f"(--device my-gpu.toml) or by --device-figures. {_LEARN}"
+    )
+
+
+def check_precision(device: Device, precision: str) -> None:
+    """Check that a device has matrix products of this type: fp32, tf32, fp16, bf16 or fp8, also as ``pure-bf16``.
+
+    Raises:
+        SpecError: It has not; the message names what it has, and devices that have it.
+    """
+    wanted = precision.removeprefix("pure-")
+    have = list_precisions(device)
+    if wanted in have:
+        return
+    others = [name for name in _EXAMPLES if wanted in list_precisions(get_device(name))]
+    elsewhere = f" ({', '.join(others)} and others have {wanted})" if others else ""
+    expected = f"{' or '.join(filter(None, (', '.join(have[:-1]), have[-1])))} there{elsewhere}"
+    raise SpecError("options", [Mistake(place="precision", found=f"{precision} on {device.name}", expected=expected)])
+
+
+def list_precisions(device: Device) -> tuple[str, ...]:
+    """The types of matrix products that a device has; all that PyTorch computes with on a CPU."""
+    if device.kind == "cpu":
+        return ("fp32", "fp16", "bf16")
+    return tuple(name for name in PRECISIONS if device.find_peak(name))
+
+
+def _list_names() -> list[str]:
+    return [device.name for device in list_devices()]
+
+
+@cache
+def _load_models() -> dict[str, dict[Device, frozenset[str]]]:
+    """The boards of each model, and the forms in which each is built."""
+    found: dict[str, dict[Device, frozenset[str]]] = {}
+    for name, values in _read_catalogue().items():
+        names = [parse_name(word) for word in (name, *values["also"])]
+        forms = frozenset(each.form for each in names if each.form)
+        for each in names:
+            found.setdefault(each.model, {})[_load()[spell_name(name)]] = forms
+    return found
 
 
 @cache
@@ -84,8 +152,8 @@ def _load() -> dict[str, Device]:
     for name, values in _read_catalogue().items():
         device = _build_device(name, values)
         for word in (name, *values["also"]):
-            if found.setdefault(_spell(word), device) is not device:
-                raise ValueError(f"{word!r} is a name of {found[_spell(word)].name} and of {name}")
+            if found.setdefault(spell_name(word), device) is not device:
+                raise ValueError(f"{word!r} is a name of {found[spell_name(word)].name} and of {name}")
     return found
 
 
@@ -112,6 +180,8 @@ def _build_device(name: str, values: Mapping[str, Any]) -> Device:
     )
 
 
+_GB = 1 << 30
+_EXAMPLES = ("A100", "H100", "RTX4090", "MI300X")  # of devices that have what another one lacks
 _FILES = ("nvidia_data_center", "nvidia_hopper_blackwell", "nvidia_geforce", "nvidia_workstation", "amd", "intel")
 _PLAIN = (
     "vendor",
@@ -126,8 +196,3 @@ _PLAIN = (
     "power_w",
     "source",
 )
-
-
-def _spell(name: str) -> str:
-    """Small letters and digits only."""
-    return "".join(filter(str.isalnum, name.lower()))

@@ -76,13 +76,28 @@ class ProgramChangedError(ForetellError, ValueError):
 class NotFoundError(ForetellError, LookupError):
     """Nothing has that name."""
 
-    def __init__(self, kind: str, name: str, *, known: Iterable[str] = (), hint: str = "") -> None:
-        names = sorted(known)
-        listed = f" Known: {', '.join(names)}." if names else ""
-        super().__init__(f"no {kind} named {name!r}.{listed}{' ' + hint if hint else ''}")
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        *,
+        known: Iterable[str] = (),
+        similar: Iterable[str] | None = None,
+        hint: str = "",
+    ) -> None:
+        """All known names are listed, or those that are similar if the others are too many."""
+        names, nearest = sorted(known), tuple(similar or ())
+        listed = f" Known: {', '.join(names)}." if names and similar is None else ""
+        meant = f" Did you mean {_join_or(nearest)}?" if nearest else ""
+        super().__init__(f"no {kind} named {name!r}.{meant or listed}{' ' + hint if hint else ''}")
         self.kind = kind
         self.name = name
         self.known = tuple(names)
+        self.similar = nearest
+
+
+def _join_or(names: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 class ImportDataError(ForetellError, ValueError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foretell.core.devices import Device, find_device, list_devices, read_device
+from foretell.core.devices import Device, find_device, get_device, read_device
 from foretell.core.errors import Mistake, NotFoundError, SpecError, StoreError
 from foretell.core.intervals import NO_SPREAD, QuantileSpread, build_estimate
 from foretell.core.model_files import load_model, read_rising, save_model
@@ -135,7 +135,7 @@ def find_step_predictor(device: str, *, learned: Path | None = None, method: str
         return load_step_predictor(own, method=method)
     figures = find_device(device) or (default.device if default else None)
     if figures is None:
-        raise NotFoundError("device", device, known=[each.name for each in list_devices()], hint=_HINT)
+        figures = get_device(device)
     model = kind.from_figures(figures)
     if model is not None:
         return _build_from_figures(model, figures)
