@@ -83,6 +83,27 @@ def test_known_devices_are_listed(run: Run, learned: Any) -> None:
     assert times["H100"] == ""
 
 
+def test_a_device_is_shown_with_its_source(run: Run, learned: Any, measured: Path) -> None:
+    shown = run("device", "show", "nvidia h100 80gb hbm3")
+    assert shown.code == 0, shown.err
+    for word in ("H100", "Hopper", "3,350 GB/s", "white paper", "Also known as"):
+        assert word in shown.out
+    record = run("device", "show", "h100", "--json").record
+    assert record["precisions"] == ["fp32", "tf32", "fp16", "bf16", "fp8"]
+    assert record["device"]["matrix_flops"]["fp8"] == pytest.approx(1978.9e12)
+    assert run("device", "show", "T4", "--json").record["times"] == "shipped"
+    assert run("device", "show", "cpu", "--json").record["times"] == "learned"
+    (measured / "fast.toml").write_text('like = "H100"\nbandwidth = 4e12\n')
+    assert run("device", "show", "fast.toml", "--json").record["device"]["bandwidth_bytes"] == 4e12
+
+
+def test_a_device_that_cannot_be_shown_is_explained(run: Run, measured: Path) -> None:
+    assert_refused(run("device", "show", "H1000"), "'H1000'", "Did you mean H100", "foretell device list")
+    assert_refused(run("device", "show", "none.toml"), "none.toml", "bandwidth =")
+    (measured / "bad.toml").write_text("bf16 = 400\n")
+    assert_refused(run("device", "show", "bad.toml"), "bf16: found 400", "400e12", "bandwidth: found nothing")
+
+
 def test_a_device_is_learned_from_what_was_measured(learned: Any, measured: Path) -> None:
     assert (learned["networks"], learned["profiles"]) == (NETWORKS, 0)
     assert Path(learned["file"]).is_relative_to(measured / ".foretell" / "devices")

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretell.core.devices import Device
+from foretell.core.devices import Device, get_device, list_devices
 from foretell.core.prediction import Estimate
 from foretell.core.render.figures import render_svg
 from foretell.core.render.phrases import render_scaled, render_short_time
 from foretell.core.serialization import render_json
 from foretell.core.warning import build_warning
 from foretell.core.workload import MeasuredStep, Operator, StepEstimate, StepPhase, Workload
+from foretell.steps.device_render import build_device_record, render_device, render_devices
 from foretell.steps.plots import draw_curve
 from foretell.steps.render import (
     build_learned_record,
@@ -21,7 +22,6 @@ from foretell.steps.render import (
     build_profile_record,
     build_step_record,
     build_workload_record,
-    render_devices,
     render_learned,
     render_profile,
     render_step_predictions,
@@ -174,6 +174,33 @@ def test_devices(to_text: ToText, check_golden: Golden) -> None:
     )
     check_golden("report_devices.txt", to_text(render_devices([*known, mine])) + to_text(render_learned(learned)))
     assert build_learned_record(learned)["file"] == "devices/cpu.safetensors"
+
+
+def test_the_catalogue_is_readable(to_text: ToText) -> None:
+    """One line for each device at the usual widths, and every figure of a device in its own view."""
+    known = [KnownDevice(device=device) for device in list_devices()]
+    for width in (80, 100, 200):
+        text = to_text(render_devices(known), width=width)
+        assert max(map(len, text.splitlines())) <= width
+        lines = [line.split() for line in text.splitlines()]
+        for each in known:
+            assert sum(line[:1] == [each.device.name] for line in lines) == 1
+    h100 = next(line for line in to_text(render_devices(known), width=100).splitlines() if line.startswith(" H100 "))
+    assert h100.split() == ["H100", "Hopper", "66.9", "989", "989", "1,979", "80", "GB", "3.35", "T"]
+
+
+@pytest.mark.parametrize("name", ["T4", "MI250X", "GH200", "Gaudi3", "K80"])
+def test_every_figure_of_a_device_is_shown(to_text: ToText, name: str) -> None:
+    known = KnownDevice(device=get_device(name))
+    text = " ".join(to_text(render_device(known, ["another name"]), width=100).split())
+    record = build_device_record(known, ["another name"])
+    for word in (known.device.vendor, known.device.architecture, known.device.source, "another name"):
+        assert word in text
+    for precision, peak in known.device.matrix_flops:
+        assert f"{precision} {peak / 1e12:.3g}".split(" ")[0] in text
+        assert record["device"]["matrix_flops"][precision] == peak
+    assert record["device"]["source"] == known.device.source
+    assert f"{known.device.bandwidth_bytes / 1e9:,.0f} GB/s" in text
 
 
 def test_unrecorded_operators_are_in_the_gap_before_them(profile: Profile) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from foretell.cli._click import Group
+from foretell.cli._click import Group, argument
 from foretell.cli._options import PATH, json_option, parse_option, unused_store_option
 from foretell.cli._output import note, open_console, show, show_json, write_text
 from foretell.cli._places import find_kept_folder, note_unused_store
@@ -25,16 +25,36 @@ def list_devices(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """List known devices with their figures, and the source of their times."""
+    """List all devices with their figures; those on which steps were measured come first."""
     from foretell.steps import api
-    from foretell.steps.render import render_devices
+    from foretell.steps.device_render import build_device_record, render_devices
 
     note_unused_store(store)
     devices = api.list_devices(folder=find_kept_folder())
     if as_json:
-        show_json(devices)
+        show_json([build_device_record(known) for known in devices])
     else:
         show([render_devices(devices)])
+
+
+@device.command("show", examples=["foretell device show H100", "foretell device show my-gpu.toml --json"])
+@argument("name", help="A device in any usual spelling, or a TOML file that describes one.")
+@json_option
+def show_device(
+    name: str,
+    as_json: bool,
+) -> None:
+    """Show every figure of a device, and where it comes from."""
+    from foretell.core.devices import list_other_names
+    from foretell.steps import api
+    from foretell.steps.device_render import build_device_record, render_device
+
+    known = api.get_known_device(name, folder=find_kept_folder())
+    names = list_other_names(known.device)
+    if as_json:
+        show_json(build_device_record(known, names))
+    else:
+        show([render_device(known, names)])
 
 
 @device.command("learn", examples=["foretell device learn --budget 5m", "foretell device learn --method ets"])

@@ -93,6 +93,11 @@ def find_device(name: str) -> Device | None:
     return next(fitting, None)
 
 
+def list_other_names(device: Device) -> tuple[str, ...]:
+    """The other names of a device of the catalogue, such as those that drivers report."""
+    return tuple(_read_catalogue().get(device.name, {}).get("also", ()))
+
+
 def suggest_devices(name: str) -> tuple[str, ...]:
     """Names of known devices that may have been meant."""
     return find_similar(name, {spelling: device.name for spelling, device in _load().items()})
@@ -157,6 +162,7 @@ def _load() -> dict[str, Device]:
     return found
 
 
+@cache
 def _read_catalogue() -> dict[str, dict[str, Any]]:
     """The figures of each device, with those that it takes from another one."""
     found: dict[str, dict[str, Any]] = {}

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from foretell.core import devices
 from foretell.core.app import ParameterType, Value
+from foretell.core.device_figures import open_device
+from foretell.core.device_names import spell_name
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, SpecError, WorkloadError
 from foretell.core.private_files import FOLDER, keep_file, make_kept_folder
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StepOptions",
+    "get_known_device",
     "learn_device",
     "list_devices",
     "load_profile",
@@ -230,6 +233,19 @@ def list_devices(*, folder: Path = KEPT) -> list[KnownDevice]:
     with_times = list_step_predictors(learned=folder / DEVICES)
     known = {known.device.name for known in with_times}
     return [*with_times, *(KnownDevice(device=each) for each in devices.list_devices() if each.name not in known)]
+
+
+def get_known_device(name: str, *, folder: Path = KEPT) -> KnownDevice:
+    """A device by its name: of the catalogue, with known times, or described in a TOML file.
+
+    Raises:
+        NotFoundError: There is no such device or file.
+        SpecError: The file cannot be used.
+    """
+    known = {spell_name(each.device.name): each for each in list_devices(folder=folder)}
+    catalogued = devices.find_device(name)
+    found = known.get(spell_name(catalogued.name if catalogued else name))
+    return found or KnownDevice(device=open_device(name))
 
 
 def learn_device(

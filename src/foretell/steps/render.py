@@ -32,7 +32,6 @@ from foretell.core.table_files import Table
 from foretell.core.units import render_bytes, render_duration
 from foretell.core.workload import Floats, Operator, StepPhase, Workload
 from foretell.steps.step_results import (
-    KnownDevice,
     LearnedDevice,
     OperatorGroup,
     OperatorTotals,
@@ -53,7 +52,6 @@ _LONGEST = 15  # characters of a layer or kind
 _KINDS = 8
 _SWITCHES = {"checkpointing": "checkpointing", "channels_last": "channels last", "compile": "compiled"}
 _TYPES = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
-_TIMES = {"shipped": "shipped", "learned": "learned here", "": "none: figures only"}
 _COLUMNS = ("kind", "phase", "dtype", "flops", "bytes_moved", "parameters", "kernels")  # of a table of operators
 _MAY_BREAK = frozenset({"Shapes", "Layer"})  # columns with cells that may be broken between words
 
@@ -260,26 +258,6 @@ def _build_costly(groups: Iterable[OperatorGroup], whole_s: float) -> FirstThatF
 
 
 # Devices
-
-
-def render_devices(devices: Iterable[KnownDevice]) -> Group:
-    """Devices with their figures, and whether their times are known."""
-    numbers = ("FLOP/s", "Bytes/s", "Memory", "Units")
-    table = build_table("Device", "Kind", *numbers, "Times", numbers=numbers)
-    for known in devices:
-        device = known.device
-        add_cells(
-            table,
-            device.name,
-            device.kind,
-            render_scaled(device.peak_flops),
-            render_scaled(device.bandwidth_bytes),
-            render_bytes(device.memory_bytes),
-            str(device.units),
-            _TIMES[known.times],
-        )
-    hint = "'foretell device learn' measures this machine; predictions with --method roofline need no times."
-    return stack(table, build_line(hint, QUIET))
 
 
 def render_learned(learned: LearnedDevice) -> Group:

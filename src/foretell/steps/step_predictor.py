@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foretell.core.devices import Device, find_device, get_device, read_device
+from foretell.core.devices import Device, find_device, get_device, list_devices, read_device
 from foretell.core.errors import Mistake, NotFoundError, SpecError, StoreError
 from foretell.core.intervals import NO_SPREAD, QuantileSpread, build_estimate
 from foretell.core.model_files import load_model, read_rising, save_model
@@ -180,10 +180,9 @@ def load_shipped_predictors() -> list[StepPredictor]:
 
 def list_step_predictors(*, learned: Path | None = None) -> list[KnownDevice]:
     """Devices with known times, those learned here first."""
-    return [
-        KnownDevice(device=load_step_predictor(path).device, times=times)
-        for path, times in _list_files(learned).values()
-    ]
+    loaded = ((load_step_predictor(path).device, times) for path, times in _list_files(learned).values())
+    catalogue = {device.name: device for device in list_devices()}  # files of earlier versions have fewer figures
+    return [KnownDevice(device=catalogue.get(device.name, device), times=times) for device, times in loaded]
 
 
 def fit_step_predictor(

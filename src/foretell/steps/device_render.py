@@ -1,0 +1,124 @@
+"""Renders devices: a table of all, and every figure of one."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Group
+
+from foretell.core.devices import Device, list_precisions
+from foretell.core.render.phrases import clean_line, render_scaled
+from foretell.core.render.tables import (
+    HEADING,
+    QUIET,
+    FirstThatFits,
+    add_cells,
+    build_facts,
+    build_line,
+    build_table,
+    stack,
+)
+from foretell.core.serialization import to_record
+from foretell.core.units import render_bytes, render_rate
+from foretell.steps.step_results import KnownDevice
+
+Record = dict[str, Any]
+
+_TIMES = {"shipped": "shipped", "learned": "learned", "": ""}
+_TIMES_IN_FULL = {
+    "shipped": "shipped with Foretell, measured in single precision",
+    "learned": "learned on this machine",
+    "": "none of its own: predicted by its figures and by the kernels of other devices",
+}
+_PEAKS = ("fp32", "fp16", "bf16", "fp8")
+_TERA = 1e12
+
+
+def render_devices(devices: Iterable[KnownDevice]) -> Group:
+    """Devices with their figures, and whether steps were measured on them."""
+    rows = [(known.device, *_list_cells(known)) for known in devices]
+    numbers = (*_PEAKS, "Memory", "Bytes/s")
+    wide = build_table("Device", "Architecture", *numbers, "Steps", numbers=numbers, whole=["Device"])
+    narrow = build_table("Device", *numbers, "Steps", numbers=numbers, whole=["Device"])
+    for device, *cells in rows:
+        add_cells(wide, device.name, device.architecture or device.kind, *cells)
+        add_cells(narrow, device.name, *cells)
+    return stack(
+        FirstThatFits(wide, narrow),
+        build_line("Peaks of matrix products in TFLOP/s, dense. 'foretell device show NAME' has all figures.", QUIET),
+        build_line("Steps: those measured on the device. 'foretell device learn' measures this machine.", QUIET),
+    )
+
+
+def _list_cells(known: KnownDevice) -> tuple[str, ...]:
+    device = known.device
+    return (
+        *(_render_peak(device, precision) for precision in _PEAKS),
+        render_bytes(device.memory_bytes),
+        render_scaled(device.bandwidth_bytes),
+        _TIMES[known.times],
+    )
+
+
+def _render_peak(device: Device, precision: str) -> str:
+    peak = device.find_peak(precision)
+    return "" if peak is None else _round(peak / _TERA)
+
+
+def _round(number: float) -> str:
+    return f"{number:,.0f}" if number >= 99.5 else f"{number:.3g}" if number >= 0.1 else f"{number:.2f}"
+
+
+def render_device(known: KnownDevice, names: Sequence[str] = ()) -> Group:
+    """Every figure of a device with its source; ``names`` are others that it is known by."""
+    device = known.device
+    title = f"{device.name}: {' '.join(filter(None, (device.vendor, device.architecture, device.kind)))}"
+    peaks = build_table("Type", "TFLOP/s", "Products run in", numbers=["TFLOP/s"])
+    if device.kind == "gpu":
+        for precision in list_precisions(device):
+            add_cells(peaks, precision, _render_peak(device, precision), _describe_units(device, precision))
+    else:
+        add_cells(peaks, "fp32", _render_peak(device, "fp32"), "cores")
+    return stack(build_line(title, HEADING), peaks, build_facts(_list_facts(known, names)))
+
+
+def _describe_units(device: Device, precision: str) -> str:
+    """Where products of a type run; those of older devices have the rate of single precision."""
+    peak = dict(device.matrix_flops).get(precision)
+    if peak is None or (precision != "fp32" and peak <= device.peak_flops):
+        return "the units of single precision"
+    return "matrix units"
+
+
+def _list_facts(known: KnownDevice, names: Sequence[str]) -> list[tuple[str, str]]:
+    device = known.device
+    return [
+        ("fp32 outside matrix units", f"{_round(device.peak_flops / _TERA)} TFLOP/s"),
+        ("Memory", f"{render_bytes(device.memory_bytes)} at {_render_bandwidth(device.bandwidth_bytes)}"),
+        ("L2 cache", render_bytes(device.l2_bytes) if device.l2_bytes else ""),
+        ("Units", str(device.units)),
+        ("Clock", f"{device.clock_hz / 1e6:,.0f} MHz" if device.clock_hz else ""),
+        ("Link inside a node", _render_link(device.link_bytes)),
+        ("Network between nodes", _render_link(device.network_bytes)),
+        ("Power", f"{device.power_w:,.0f} W" if device.power_w else ""),
+        ("Year", str(device.year) if device.year else ""),
+        ("Source", clean_line(device.source)),
+        ("Steps measured", _TIMES_IN_FULL[known.times]),
+        ("Also known as", ", ".join(map(clean_line, names))),
+    ]
+
+
+def _render_bandwidth(rate: float) -> str:
+    return f"{rate / 1e9:,.0f} GB/s" if rate >= 1e9 else render_rate(rate)
+
+
+def _render_link(rate: float) -> str:
+    return f"{rate / 1e9:.3g} GB/s in each direction" if rate else ""
+
+
+def build_device_record(known: KnownDevice, names: Sequence[str] = ()) -> Record:
+    """A device with its figures, the types it has, and whether steps were measured on it."""
+    device = known.device
+    figures: Record = to_record(device)
+    figures["matrix_flops"] = dict(device.matrix_flops)
+    record: Record = {"device": figures, "precisions": list(list_precisions(device)), "times": known.times}
+    return {**record, "also": list(names)} if names else record
