@@ -22,6 +22,7 @@ from foretell.advice.sites import parse_sites
 from foretell.apps.app_file import parse_app
 from foretell.apps.sweep import build_sweep
 from foretell.campaigns.api import generate
+from foretell.core.device_figures import read_device_file
 from foretell.runtimes.api import build
 
 _ROOT = Path(__file__).parents[2]
@@ -39,7 +40,7 @@ _FRAME = re.compile(r"[─│╭╮╰╯━]+")  # around tables and cards
 _FIGURE = re.compile(r"[<+-]?\d[\d,.]*(e-?\d+)?( ?(ns|µs|ms|s|min|h|d|B|KB|MB|GB|TB|%|x)(?!\w))?( #)*")
 _STARTS_IN_THE_REPOSITORY = {"README.md", "getting-started.md"}
 _STARTS_FROM_NOTHING = {"getting-started.md", "workloads.md"}
-_FILE = re.compile(r"# (\w+\.py)\n")  # how a block begins that is a file
+_FILE = re.compile(r"# ([\w-]+\.(?:py|toml))\n")  # how a block begins that is a file
 _PLAIN = re.compile(r"foretell [^$|<>;&]*")
 _WORD = re.compile(r"[A-Za-z_]{3,}")
 # Which model wins, which of two nodes at the same price comes first, and whether a figure lies inside its bounds,
@@ -128,7 +129,7 @@ def built(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workspace(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     kind = "clone" if page.name in _STARTS_FROM_NOTHING else "built"
     workspace = Path(shutil.copytree(request.getfixturevalue(kind), tmp_path / "clone"))
-    for snippet in read_snippets(page, "python"):
+    for snippet in read_snippets(page, "python", "toml"):
         if named := _FILE.match(snippet.text):
             (workspace / "examples/fcnet" / named[1]).write_text(snippet.text)
     return workspace
@@ -201,9 +202,14 @@ def test_app_files_parse(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages_with("toml"), ids=lambda page: page.name)
-def test_site_files_parse(page: Path) -> None:
+def test_site_and_device_files_parse(page: Path, tmp_path: Path) -> None:
     for snippet in read_snippets(page, "toml"):
-        assert parse_sites(snippet.text, source=page.name)
+        if page.name == "devices.md":
+            path = tmp_path / "device.toml"
+            path.write_text(snippet.text)
+            assert read_device_file(path)
+        else:
+            assert parse_sites(snippet.text, source=page.name)
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
