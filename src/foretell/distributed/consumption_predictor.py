@@ -21,10 +21,8 @@ from foretell.core.workload import Floats, Workload
 from foretell.distributed import DEFAULT_METHOD, METHODS, get_method
 from foretell.distributed._base import TARGETS, ConsumptionModel, TransferableModel, read_targets
 from foretell.distributed.consumption import Case, ConsumptionPrediction, CycleEstimate, MeasuredJob, Setting
-from foretell.steps._base import StepTimes
-from foretell.steps.baselines import RooflineModel
-from foretell.steps.replay import ReplayModel
-from foretell.steps.step_predictor import find_step_predictor, load_shipped_predictors
+from foretell.steps import get_method as get_step_method
+from foretell.steps.step_predictor import find_step_predictor
 
 T = TypeVar("T", int, float)
 SUFFIX = ".safetensors"
@@ -401,26 +399,32 @@ def predict_operator_times(workload: Workload, device: str, *, figures: Device |
     gpu = model.device.kind == "gpu"
     times = model.predict(workload)
     return OperatorTimes(
-        operator_s=np.asarray(times.kernel_s + times.gap_s), busy_s=times.kernel_s if gpu else None, gpu=gpu
+        operator_s=np.asarray(times.kernel_s + times.gap_s),
+        busy_s=times.kernel_s if gpu else None,
+        gpu=gpu,
+        guess=_describe_guess(model.device) if times.main_evidence in ("similar", "figures") else "",
     )
 
 
 def _guess_operators(workload: Workload, figures: Device) -> OperatorTimes:
-    """By a device's public figures: from the most similar GPU whose times ship, otherwise by a roofline."""
-    shipped = [model.model for model in load_shipped_predictors() if isinstance(model.model, ReplayModel)]
-    if figures.kind == "gpu" and shipped:
-        nearest = min(shipped, key=lambda model: abs(np.log(model.device.peak_flops / figures.peak_flops)))
-        times = nearest.transfer(figures, []).predict([workload])[0]
-        how = f"operator times are transferred from {nearest.device.name} by the figures of both"
-    else:
-        times = _predict_roofline(workload, figures)
-        how = "operator times come from its figures"
+    """By a device's public figures."""
+    gpu = figures.kind == "gpu"
+    model = get_step_method("kernels" if gpu else "roofline").from_figures(figures)
+    assert model is not None
+    times = model.predict([workload])[0]
     return OperatorTimes(
         operator_s=np.asarray(times.kernel_s + times.gap_s),
-        busy_s=times.kernel_s if figures.kind == "gpu" else None,
-        gpu=figures.kind == "gpu",
-        guess=f"Times of {figures.name} were not measured: {how}.",
+        busy_s=times.kernel_s if gpu else None,
+        gpu=gpu,
+        guess=_describe_guess(figures),
     )
+
+
+def _describe_guess(device: Device) -> str:
+    how = "operator times come from its figures"
+    if device.kind == "gpu":
+        how += " and from the kernels of other devices"
+    return f"Times of {device.name} were not measured: {how}."
 
 
 def find_device_kind(device: str, *, figures: Device | None, learned: Path) -> str:
@@ -430,10 +434,6 @@ def find_device_kind(device: str, *, figures: Device | None, learned: Path) -> s
         NotFoundError: Neither the device's times nor its figures are known.
     """
     return figures.kind if figures else find_step_predictor(device, learned=learned).device.kind
-
-
-def _predict_roofline(workload: Workload, device: Device) -> StepTimes:
-    return RooflineModel.from_figures(device).predict([workload])[0]
 
 
 def _find_shipped() -> Path:

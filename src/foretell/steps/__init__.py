@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 # Each method of prediction and its class, which is imported when it is used.
 METHODS = {
+    "kernels": "foretell.steps.kernels.step_times:KernelStepModel",
     "replay": "foretell.steps.replay:ReplayModel",
     "serial": "foretell.steps.serial_replay:SerialModel",
     "ets": "foretell.steps.ets:EtsModel",
@@ -19,7 +20,7 @@ METHODS = {
     "totals": "foretell.steps.baselines:TotalsModel",
 }
 
-DEFAULT_METHODS = ("replay", "serial")  # of GPUs and of CPUs
+DEFAULT_METHODS = ("kernels", "replay", "serial")  # of GPUs, of GPUs learned by their user, and of CPUs
 
 
 def get_method(name: str) -> "type[StepModel]":

@@ -121,30 +121,42 @@ def find_step_predictor(device: str, *, learned: Path | None = None, method: str
     Raises:
         NotFoundError: There is none, or no such method.
     """
-    path = _find_file(device, learned=learned)
+    own = _find_file(device, learned)
+    shipped = _find_file(device, _find_shipped())
+    figures = find_device(device)
     if method is None:
-        if path is None:
-            raise NotFoundError("device with known times", device, known=list(_list_files(learned)), hint=_HINT)
-        return load_step_predictor(path)
+        return _find_default(device, own, shipped, figures, learned=learned)
     kind = get_method(method)
-    default = load_step_predictor(path) if path else None
-    if default and default.method == method:
-        return default
-    own = _find_file(device, learned=learned, method=method)
-    if own:
-        return load_step_predictor(own, method=method)
-    figures = find_device(device) or (default.device if default else None)
+    for path in (own, shipped):
+        known = load_step_predictor(path) if path else None
+        if known and known.method == method:
+            return known
+        figures = figures or (known.device if known else None)
+    path = _find_file(device, learned and learned / method) or _find_file(device, _find_shipped() / method)
+    if path:
+        return load_step_predictor(path, method=method)
     if figures is None:
         figures = get_device(device)
     model = kind.from_figures(figures)
     if model is not None:
         return _build_from_figures(model, figures)
-    raise NotFoundError(
-        f"{method} model of a device",
-        device,
-        known=list(_list_files(learned, method=method)),
-        hint=_describe_fit(method),
-    )
+    known_devices = list(_list_files(learned, method=method))
+    raise NotFoundError(f"{method} model of a device", device, known=known_devices, hint=_describe_fit(method))
+
+
+def _find_default(
+    device: str, own: Path | None, shipped: Path | None, figures: Device | None, *, learned: Path | None
+) -> StepPredictor:
+    """The model that was learned here, else that of the kernels of any GPU, else the shipped one of a CPU."""
+    if own:
+        return load_step_predictor(own)
+    model = get_method("kernels").from_figures(figures) if figures else None
+    if model and figures:
+        return _build_from_figures(model, figures)
+    if shipped:
+        return load_step_predictor(shipped)
+    known = dict.fromkeys([*_list_files(learned), *(each.name for each in list_devices())])
+    raise NotFoundError("device with known times", device, known=list(known), hint=_HINT)
 
 
 def _describe_fit(method: str) -> str:
@@ -155,6 +167,8 @@ def _describe_fit(method: str) -> str:
 
 
 def _build_from_figures(model: StepModel, device: Device) -> StepPredictor:
+    if isinstance(model, Bounding):
+        return StepPredictor(model, device=device, spreads={})
     text = (
         f"The {model.kind} model uses the public figures of the device only; nothing was measured on it. "
         "Its interval is that of such predictions for the T4 and the 2080 Ti."
@@ -288,17 +302,20 @@ def find_method_file(folder: Path, device: str, method: str | None) -> Path:
     return (folder / method if method and method not in DEFAULT_METHODS else folder) / f"{device}{SUFFIX}"
 
 
-def _find_file(device: str, *, learned: Path | None, method: str | None = None) -> Path | None:
-    named = {_normalize(name): path for name, (path, _times) in _list_files(learned, method=method).items()}
+def _find_file(device: str, folder: Path | None) -> Path | None:
+    named = {_normalize(path.stem): path for path in _list_folder(folder)}
     return named.get(_normalize(device))
+
+
+def _list_folder(folder: Path | None) -> list[Path]:
+    return sorted(folder.glob(f"*{SUFFIX}")) if folder and folder.is_dir() else []
 
 
 def _list_files(learned: Path | None, *, method: str | None = None) -> dict[str, tuple[Path, str]]:
     """Files by the name of the device; learned ones replace shipped ones."""
     found: dict[str, tuple[Path, str]] = {}
     for folder, times in ((learned, "learned"), (_find_shipped(), "shipped")):
-        own = folder / method if folder and method else folder
-        for path in sorted(own.glob(f"*{SUFFIX}")) if own and own.is_dir() else []:
+        for path in _list_folder(folder / method if folder and method else folder):
             found.setdefault(path.stem, (path, times))
     return found
 

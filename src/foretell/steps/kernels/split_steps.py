@@ -1,0 +1,79 @@
+"""The kernels of a whole step: each distinct one once, and where it runs."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretell.core.workload import Floats, Workload
+from foretell.steps.kernels.kernel_bounds import KernelBounds
+from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCall, MemoryPass, Product
+from foretell.steps.kernels.operator_kernels import split_kernels
+from foretell.steps.kernels.step_levels import name_group
+
+KINDS: Mapping[str, type] = {
+    "product": Product,
+    "attention": Attention,
+    "convolution": Convolution,
+    "memory_pass": MemoryPass,
+}
+_MOST_KEPT = 4  # steps whose kernels are kept: each device of a table needs them again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitStep:
+    """Distinct kernels of a step by kind, in the order of ``KINDS``, and the kernels of each distinct operator."""
+
+    calls: Mapping[str, tuple[KernelCall, ...]]
+    bounds: KernelBounds  # of all kernels
+    groups: tuple[str, ...]  # of all kernels, by which they are corrected
+    owners: np.ndarray  # distinct operators, one for each of their kernels
+    places: np.ndarray  # of those kernels among all
+    repeats: Floats  # of those kernels in the operator
+    order: np.ndarray  # the distinct operator at each position of the step
+
+    @property
+    def count(self) -> Floats:
+        """How often each kernel runs in the step."""
+        uses = np.bincount(self.order, minlength=int(self.owners.max(initial=-1)) + 1)
+        found = np.zeros(len(self.bounds.flops))
+        np.add.at(found, self.places, uses[self.owners] * self.repeats)
+        return found
+
+    def add_up(self, seconds: Floats) -> Floats:
+        """Seconds of each operator of the step, from those of each kernel."""
+        distinct = np.zeros(int(self.order.max(initial=-1)) + 1)
+        np.add.at(distinct, self.owners, seconds[self.places] * self.repeats)
+        return np.asarray(distinct[self.order])
+
+
+_kept: dict[int, tuple[Workload, SplitStep]] = {}
+
+
+def split_step(workload: Workload) -> SplitStep:
+    """The kernels of a step; those of the last steps are kept."""
+    found = _kept.get(id(workload))
+    if found is None or found[0] is not workload:
+        while len(_kept) >= _MOST_KEPT:
+            del _kept[next(iter(_kept))]
+        found = _kept[id(workload)] = workload, _split(workload)
+    return found[1]
+
+
+def _split(workload: Workload) -> SplitStep:
+    numbers = {operator: number for number, operator in enumerate(dict.fromkeys(workload.operators))}
+    kernels = [Counter(split_kernels(operator, settings=workload.settings)) for operator in numbers]
+    distinct = dict.fromkeys(call for each in kernels for call in each)
+    calls = {name: tuple(call for call in distinct if isinstance(call, kind)) for name, kind in KINDS.items()}
+    every = tuple(call for some in calls.values() for call in some)
+    place = {call: number for number, call in enumerate(every)}
+    return SplitStep(
+        calls=calls,
+        bounds=KernelBounds.count(every),
+        groups=tuple(map(name_group, every)),
+        owners=np.array([number for number, each in enumerate(kernels) for _ in each], dtype=int),
+        places=np.array([place[call] for each in kernels for call in each], dtype=int),
+        repeats=np.array([count for each in kernels for count in each.values()], dtype=float),
+        order=np.array([numbers[operator] for operator in workload.operators], dtype=int),
+    )
