@@ -150,7 +150,7 @@ def profile_workload(
 @click.option(
     "--method",
     type=click.Choice(list(METHODS)),
-    help="How to predict; default: replay for a GPU, serial for a CPU.",
+    help="How to predict; default: kernels for a GPU, serial for a CPU.",
 )
 @level_option
 @rows_option(12, "Operators to show.")

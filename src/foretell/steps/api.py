@@ -90,7 +90,8 @@ def predict_workload(
 ) -> list[StepPrediction]:
     """The time of a training step on a device, for each batch; by default for the batch of the inputs.
 
-    ``method`` is a name of ``foretell.steps.METHODS``; by default ``replay`` for GPUs and ``serial`` for CPUs.
+    ``method`` is a name of ``foretell.steps.METHODS``; by default that of the model learned on this machine, else
+    ``kernels`` for GPUs and ``serial`` for CPUs.
 
     Raises:
         NotFoundError: There is no such device, method, file, module or factory, or the method has no fitted model.
