@@ -1,4 +1,4 @@
-"""What whole models taught about steps of kernels: levels and errors, in one file."""
+"""What was learned from whole models about steps of kernels: levels and errors, in one file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
