@@ -2,15 +2,17 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.steps.synthetic_steps import make_operator, make_workload, measure
 
-from foretell.core.errors import MissingExtraError
+from foretell.core.errors import MissingExtraError, StoreError
 from foretell.core.workload import MeasuredStep, Operator, StepPhase, Workload
-from foretell.steps import ets
-from foretell.steps.ets import WINDOW, EtsModel
+from foretell.steps import ets_training
+from foretell.steps.ets import EtsModel
+from foretell.steps.ets_windows import WINDOW, choose_validation, lay_windows
 from foretell.steps.operator_encoding import read_times
 
 torch = pytest.importorskip("torch")
@@ -42,8 +44,8 @@ def in_turn(seed: int) -> MeasuredStep:
 
 
 def test_a_gap_depends_on_the_next_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ets, "LEARNING_RATE", 1e-2)  # few steps, so larger and more of them
-    monkeypatch.setattr(ets, "BATCH", 32)
+    monkeypatch.setattr(ets_training, "LEARNING_RATE", 1e-2)  # few steps, so larger and more of them
+    monkeypatch.setattr(ets_training, "BATCH", 32)
     model = make_model(epochs=15).fit([in_turn(seed) for seed in range(80)])
     step = in_turn(1000)
     (times,) = model.predict([step.workload])
@@ -54,7 +56,7 @@ def test_a_gap_depends_on_the_next_operator(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("length", [1, WINDOW - 1, WINDOW, WINDOW + 1, 31])
 def test_windows_cover_every_position(length: int) -> None:
-    windows = ets._lay_windows([np.arange(length), np.arange(5)])
+    windows = lay_windows([np.arange(length), np.arange(5)])
     assert set(windows.positions[windows.mask].tolist()) == set(range(length + 5))
     assert (windows.owner[windows.positions] == windows.step[:, None]).all()
     assert (windows.positions.max(axis=1) - windows.positions.min(axis=1) < WINDOW).all()
@@ -110,9 +112,29 @@ def test_same_seed_gives_the_same_predictions_and_restores_torch() -> None:
     assert torch.get_num_threads() == threads
 
 
+def test_a_training_continues_from_its_checkpoint(tmp_path: Path) -> None:
+    steps = [measure(make_workload(seed), law) for seed in range(10)]
+    path = tmp_path / "training"
+    first = EtsModel(epochs=2, hidden=8, sample=500, max_minutes=None, checkpoint=path).fit(steps)
+    second = EtsModel(epochs=4, hidden=8, sample=500, max_minutes=None, checkpoint=path).fit(steps)
+    whole = EtsModel(epochs=4, hidden=8, sample=500, max_minutes=None).fit(steps)
+    assert (first.epochs_, second.epochs_) == (2, 4)
+    assert second.validation_error_ == whole.validation_error_
+    for name, values in whole.weights_.items():
+        np.testing.assert_array_equal(second.weights_[name], values)
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
+    steps = [measure(make_workload(seed), law) for seed in range(4)]
+    path = tmp_path / "training"
+    EtsModel(epochs=1, hidden=8, sample=500, max_minutes=None, checkpoint=path).fit(steps)
+    with pytest.raises(StoreError, match="delete it"):
+        EtsModel(epochs=2, hidden=4, sample=500, max_minutes=None, checkpoint=path).fit(steps)
+
+
 def test_validation_models_are_not_used_for_fitting() -> None:
     steps = [measure(replace(make_workload(seed), name=f"model {seed % 5}"), law) for seed in range(20)]
-    aside = ets._choose_validation(steps, np.random.default_rng(0))
+    aside = choose_validation(steps, np.random.default_rng(0))
     names = np.array([step.workload.name for step in steps])
     assert set(names[aside]).isdisjoint(names[~aside])
     assert aside.any()
