@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.core import devices
+from foretell.core import devices as catalogue
 from foretell.core.app import ParameterType, Value
 from foretell.core.device_figures import open_device
 from foretell.core.device_names import spell_name
@@ -16,10 +16,9 @@ from foretell.core.devices import Device
 from foretell.core.errors import Mistake, SpecError, WorkloadError
 from foretell.core.private_files import FOLDER, keep_file, make_kept_folder
 from foretell.core.run import Allocation, Run, RunSpec, State, Usage
-from foretell.core.warning import PredictionWarning, build_warning
-from foretell.core.workload import MeasuredStep, StepPhase, Workload
+from foretell.core.workload import MeasuredStep, Workload
 from foretell.steps import get_method
-from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPrediction, find_phases
+from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPredictions, find_phases
 from foretell.stores.opening import StoreLike, using_store
 from foretell.workloads.api import INPUTS_UNKNOWN, require_torch
 from foretell.workloads.api import read_workload as read_step
@@ -79,7 +78,8 @@ def predict_workload(
     source: str,
     inputs: Sequence[Input] = (),
     *,
-    device: str,
+    device: str | Device | None = None,
+    devices: Sequence[str | Device] | str = (),
     batches: Sequence[int] = (),
     arguments: Mapping[str, object] | None = None,
     options: StepOptions | None = None,
@@ -87,66 +87,34 @@ def predict_workload(
     method: str | None = None,
     level: float = 0.9,
     folder: Path = KEPT,
-) -> list[StepPrediction]:
-    """The time of a training step on a device, for each batch; by default for the batch of the inputs.
+) -> StepPredictions:
+    """The time of a step on each device, for each batch; by default for the batch of the inputs.
 
-    ``method`` is a name of ``foretell.steps.METHODS``; by default that of the model learned on this machine, else
-    ``kernels`` for GPUs and ``serial`` for CPUs.
+    Devices are names, figures, or ``"all"`` for the catalogue, which is sorted by speed. Of several devices, those that
+    cannot be predicted are in ``left_out`` of the result. ``method`` is a name of ``foretell.steps.METHODS``.
 
     Raises:
         NotFoundError: There is no such device, method, file, module or factory, or the method has no fitted model.
-        SpecError: A profile is of another device or cannot be used by the method; and as :func:`read_workload`.
+        SpecError: The device lacks the precision, a profile is of another device or cannot be used by the method; and
+            as :func:`read_workload`.
         MissingExtraError, WorkloadError: As :func:`read_workload`.
     """
-    from foretell.steps.step_predictor import find_step_predictor
+    from foretell.steps.device_predictions import choose_devices
 
-    catalogued = devices.find_device(device)
-    name = catalogued.name if catalogued else device
-    predictor = find_step_predictor(name, learned=folder / DEVICES, method=method)
+    listed = [devices] if isinstance(devices, str) else list(devices)
+    options = options or StepOptions()
     steps = [profile.step for profile in profiles]
-    _check_profiles(steps, predictor.device)
-    predictions = []
-    for batch in batches or (None,):
-        workload = read_workload(source, inputs, arguments=arguments, options=options, batch=batch)
-        predictions.append(
-            StepPrediction(
-                workload=workload,
-                device=predictor.device.name,
-                method=predictor.method,
-                estimate=predictor.predict(workload, profiles=steps, level=level),
-                warnings=(*predictor.warnings, *_warn_of_profiles(steps, workload)),
-            )
-        )
-    return predictions
-
-
-def _check_profiles(steps: Sequence[MeasuredStep], device: Device) -> None:
-    """Profiles must be of the device that is predicted."""
-    known = devices.find_device(device.name)
-    for step in steps:
-        measured = devices.find_device(step.device)
-        if (step.device == "cpu") != (device.kind == "cpu") or (known and measured and known != measured):
-            found = f"one of {step.workload.name} on {step.device}"
-            expected = f"one that was measured on {device.name}, with 'foretell workload profile' there"
-            raise SpecError("options", [Mistake(place="profile", found=found, expected=expected)])
-
-
-def _warn_of_profiles(steps: Sequence[MeasuredStep], workload: Workload) -> list[PredictionWarning]:
-    kinds = _list_forward(workload)
-    return [
-        build_warning(
-            "other-profile",
-            f"The profile of {step.workload.name} has other operators in its forward phase: "
-            "it may be of another model.",
-            profile=step.workload.name,
-        )
-        for step in steps
-        if _list_forward(step.workload) != kinds
+    chosen = choose_devices(
+        [*([] if device is None else [device]), *listed],
+        precision=options.precision,
+        method=method,
+        learned=folder / DEVICES,
+        profiles=steps,
+    )
+    workloads = [
+        read_workload(source, inputs, arguments=arguments, options=options, batch=batch) for batch in batches or (None,)
     ]
-
-
-def _list_forward(workload: Workload) -> list[str]:
-    return [operator.kind for operator in workload.operators if operator.phase is StepPhase.FORWARD]
+    return chosen.predict(workloads, profiles=steps, level=level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +201,7 @@ def list_devices(*, folder: Path = KEPT) -> list[KnownDevice]:
 
     with_times = list_step_predictors(learned=folder / DEVICES)
     known = {known.device.name for known in with_times}
-    return [*with_times, *(KnownDevice(device=each) for each in devices.list_devices() if each.name not in known)]
+    return [*with_times, *(KnownDevice(device=each) for each in catalogue.list_devices() if each.name not in known)]
 
 
 def get_known_device(name: str, *, folder: Path = KEPT) -> KnownDevice:
@@ -280,7 +248,7 @@ def learn_device(
     from foretell.workloads.training_step import find_device
 
     own = name_device(find_device())
-    catalogued = devices.find_device(own)
+    catalogued = catalogue.find_device(own)
     chosen = check_name(name or (catalogued.name if catalogued else own))
     path = make_kept_folder(folder, DEVICES) / f"{chosen}.jsonl"
     measured = measure_networks(path, budget_s=budget_s, on_progress=on_progress)
@@ -308,7 +276,7 @@ def _learn_from_profiles(
         found = f"{len(steps)} of {' and '.join(named)}"
         expected = f"{LEAST_NETWORKS} or more of one device"
         raise SpecError("options", [Mistake(place="profile", found=found, expected=expected)])
-    catalogued = devices.find_device(named[0])
+    catalogued = catalogue.find_device(named[0])
     chosen = check_name(name or (catalogued.name if catalogued else named[0]))
     header = {
         "device": named[0],

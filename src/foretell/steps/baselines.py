@@ -128,7 +128,7 @@ def _fit_trees(X: Floats, y: Floats, settings: "OperatorRegressionModel | Totals
         early_stopping=False,
         random_state=settings.seed,
     ).fit(X, y)
-    return ArrayTrees.from_boosting(fitted)
+    return ArrayTrees.from_boosting(fitted, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,8 +43,8 @@ class TrainingPlan:
     checkpoint: Path | None = None  # written after each epoch; training continues from it
 
     def describe(self) -> dict[str, Any]:
-        """What must be equal for a training to be continued."""
-        return {"hidden": self.hidden, "sample": self.sample, "seed": self.seed}
+        """What must be equal for a training to be continued; epochs may become shorter or longer."""
+        return {"hidden": self.hidden, "seed": self.seed}
 
 
 @dataclass(slots=True, kw_only=True)

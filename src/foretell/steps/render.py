@@ -3,15 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Group
-from rich.panel import Panel
 
 from foretell.core.render.phrases import (
     clean_line,
     count,
-    render_interval,
-    render_level,
     render_scaled,
     render_short_time,
 )
@@ -24,18 +20,16 @@ from foretell.core.render.tables import (
     build_facts,
     build_line,
     build_table,
-    build_warnings,
     stack,
 )
 from foretell.core.serialization import to_record
 from foretell.core.table_files import Table
 from foretell.core.units import render_bytes, render_duration
-from foretell.core.workload import Floats, Operator, StepPhase, Workload
+from foretell.core.workload import Floats, Operator, Workload
 from foretell.steps.step_results import (
     LearnedDevice,
     OperatorGroup,
     OperatorTotals,
-    StepPrediction,
     find_gaps,
     find_phases,
     group_operators,
@@ -56,7 +50,7 @@ _COLUMNS = ("kind", "phase", "dtype", "flops", "bytes_moved", "parameters", "ker
 _MAY_BREAK = frozenset({"Shapes", "Layer"})  # columns with cells that may be broken between words
 
 
-def _build_fitting(
+def build_fitting(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[str], dropped: Sequence[str]
 ) -> FirstThatFits:
     """A table that leaves out columns, in the order of ``dropped``, until it fits the terminal."""
@@ -122,7 +116,7 @@ def _build_kinds(workload: Workload) -> WordTable:
     numbers = ("Operators", "FLOPs", "Bytes", "of all FLOPs", "of all bytes")
     table = build_table("Kind", *numbers, numbers=numbers)
     for kind, totals in rank_kinds(workload)[:_KINDS]:
-        shares = (_share(totals.flops, workload.flops), _share(totals.bytes_moved, workload.bytes_moved))
+        shares = (render_share(totals.flops, workload.flops), render_share(totals.bytes_moved, workload.bytes_moved))
         add_cells(table, clean_line(kind), *_render_totals(totals), *shares)
     return table
 
@@ -146,68 +140,10 @@ def _build_operators(workload: Workload, shown: int) -> FirstThatFits:
         for number, (operator, layer) in enumerate(zip(operators, list_layers(workload), strict=False), start=1)
     ]
     columns = ("#", "Phase", "Layer", "Kind", "Shapes", *types, *numbers[1:])
-    return _build_fitting(columns, rows, numbers=numbers, dropped=("Params", *types))
+    return build_fitting(columns, rows, numbers=numbers, dropped=("Params", *types))
 
 
-# Predictions and profiles
-
-
-def render_step_predictions(predictions: Sequence[StepPrediction], *, rows: int) -> Group:
-    """One prediction as a panel with the most costly operators; several as a table."""
-    warnings = [warning for prediction in predictions for warning in prediction.warnings]
-    if len(predictions) == 1:
-        (prediction,) = predictions
-        estimate = prediction.estimate
-        groups = group_operators(prediction.workload, estimate.kernel_s, estimate.gap_s)
-        return stack(
-            _build_panel(prediction),
-            build_line("Most costly operators", HEADING),
-            _build_costly(groups[:rows], estimate.iteration.value),
-            *build_warnings(warnings),
-        )
-    return stack(
-        build_line(f"{predictions[0].workload.name} on {predictions[0].device}", HEADING),
-        _build_curve(predictions),
-        *build_warnings(warnings),
-    )
-
-
-def _build_panel(prediction: StepPrediction) -> Panel:
-    estimate = prediction.estimate
-    whole = estimate.iteration.value
-    interval = f"{render_level(estimate.iteration.level)}: {render_interval(estimate.iteration, render_short_time)}"
-    parts = [(phase.title(), estimate.phases.get(phase, 0.0)) for phase in StepPhase]
-    waits = [("Device busy", estimate.busy_s), ("Framework overhead", estimate.overhead_s)]
-    facts = build_facts(
-        [
-            ("Iteration", f"{render_short_time(whole)} ({interval})"),
-            *((name, f"{render_short_time(seconds)}, {_share(seconds, whole)}") for name, seconds in [*parts, *waits]),
-            ("Examples per second", _render_rate(prediction.examples_per_s)),
-            ("Method", prediction.method),
-        ]
-    )
-    name = f" {prediction.workload.name}, batch {prediction.workload.batch:,} on {prediction.device} "
-    return Panel(
-        facts, title=build_line(name, HEADING), title_align="left", box=box.ROUNDED, border_style=QUIET, expand=False
-    )
-
-
-def _build_curve(predictions: Sequence[StepPrediction]) -> FirstThatFits:
-    interval = f"{render_level(predictions[0].estimate.iteration.level)} interval"
-    columns = ("Batch", "Iteration", interval, "Forward", "Backward", "Update", "Busy", "Overhead", "Examples/s")
-    rows = [
-        (
-            f"{prediction.workload.batch:,}",
-            render_short_time(prediction.estimate.iteration.value),
-            render_interval(prediction.estimate.iteration, render_short_time).replace(" to ", " - "),
-            *(render_short_time(prediction.estimate.phases.get(phase, 0.0)) for phase in StepPhase),
-            _share(prediction.estimate.busy_s, prediction.estimate.iteration.value),
-            _share(prediction.estimate.overhead_s, prediction.estimate.iteration.value),
-            _render_rate(prediction.examples_per_s),
-        )
-        for prediction in predictions
-    ]
-    return _build_fitting(columns, rows, numbers=columns, dropped=("Overhead", "Update", "Forward", "Backward"))
+# Profiles
 
 
 def render_profile(profile: Profile, *, rows: int) -> Group:
@@ -218,7 +154,7 @@ def render_profile(profile: Profile, *, rows: int) -> Group:
         build_line(f"{step.workload.name}, batch {step.workload.batch:,} on {step.device}", HEADING),
         build_facts(_list_profile_facts(profile)),
         build_line("Most costly operators", HEADING),
-        _build_costly(groups[:rows], step.iteration_s),
+        build_costly(groups[:rows], step.iteration_s),
     )
 
 
@@ -229,7 +165,7 @@ def _list_profile_facts(profile: Profile) -> list[tuple[str, str]]:
         ("Iteration", f"{render_short_time(step.iteration_s)}, the median of {count(profile.steps, 'step')}"),
         ("Spread", f"half of the steps are within {_percent(profile.spread)} of it"),
         *(
-            (phase.title(), f"{render_short_time(seconds)}, {_share(seconds, step.iteration_s)}")
+            (phase.title(), f"{render_short_time(seconds)}, {render_share(seconds, step.iteration_s)}")
             for phase, seconds in phases
         ),
         ("Profiler overhead", f"{_percent(max(profile.overhead, 0))}, not part of the times above"),
@@ -238,7 +174,8 @@ def _list_profile_facts(profile: Profile) -> list[tuple[str, str]]:
     ]
 
 
-def _build_costly(groups: Iterable[OperatorGroup], whole_s: float) -> FirstThatFits:
+def build_costly(groups: Iterable[OperatorGroup], whole_s: float) -> FirstThatFits:
+    """Groups of equal operators with their times, and their shares of the whole."""
     numbers = ("Calls", "Time", "Gaps", "Share")
     rows = [
         (
@@ -249,12 +186,12 @@ def _build_costly(groups: Iterable[OperatorGroup], whole_s: float) -> FirstThatF
             f"{len(group.layers):,}",
             render_short_time(group.seconds),
             render_short_time(group.gap_s),
-            _share(group.seconds, whole_s),
+            render_share(group.seconds, whole_s),
         )
         for group in groups
     ]
     columns = ("Phase", "Layer", "Kind", "Shapes", *numbers)
-    return _build_fitting(columns, rows, numbers=numbers, dropped=("Gaps", "Calls"))
+    return build_fitting(columns, rows, numbers=numbers, dropped=("Gaps", "Calls"))
 
 
 # Devices
@@ -286,7 +223,7 @@ def describe_learning(networks: int, seconds: float, budget_s: float) -> str:
 def build_workload_record(workload: Workload) -> Record:
     """The whole step: totals of the step and of each phase, and the operators in the order in which they run."""
     return {
-        **_describe(workload),
+        **build_step_facts(workload),
         "phases": {phase: to_record(totals) for phase, totals in total_phases(workload).items()},
         "operators": [
             {"layer": layer, **_describe_operator(operator)}
@@ -311,29 +248,12 @@ def build_operator_table(workload: Workload) -> Table:
     return Table.from_rows(rows, columns)
 
 
-def build_step_record(prediction: StepPrediction, *, rows: int) -> Record:
-    """A prediction with its parts, and the most costly operators."""
-    estimate = prediction.estimate
-    return {
-        "device": prediction.device,
-        "method": prediction.method,
-        **_describe(prediction.workload),
-        "iteration_s": to_record(estimate.iteration),
-        "phases_s": {phase: float(estimate.phases.get(phase, 0.0)) for phase in StepPhase},
-        "busy_s": estimate.busy_s,
-        "overhead_s": estimate.overhead_s,
-        "examples_per_s": prediction.examples_per_s,
-        "costly": _list_costly(prediction.workload, estimate.kernel_s, estimate.gap_s, rows),
-        "warnings": to_record(prediction.warnings),
-    }
-
-
 def build_profile_record(profile: Profile, *, rows: int) -> Record:
     """A measured step with its parts, its quality, and the most costly operators."""
     step = profile.step
     return {
         "device": step.device,
-        **_describe(step.workload),
+        **build_step_facts(step.workload),
         "iteration_s": step.iteration_s,
         "steps": profile.steps,
         "spread": profile.spread,
@@ -341,7 +261,7 @@ def build_profile_record(profile: Profile, *, rows: int) -> Record:
         "load": profile.load,
         "facts": dict(profile.facts),
         "phases_s": find_phases(step),
-        "costly": _list_costly(step.workload, step.kernel_s, find_gaps(step), rows),
+        "costly": list_costly(step.workload, step.kernel_s, find_gaps(step), rows),
     }
 
 
@@ -356,7 +276,8 @@ def render_shape(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "1"
 
 
-def _describe(workload: Workload) -> Record:
+def build_step_facts(workload: Workload) -> Record:
+    """What a step is, without its operators."""
     return {
         "name": workload.name,
         "batch": workload.batch,
@@ -373,7 +294,8 @@ def _describe_operator(operator: Operator) -> Mapping[str, Any]:
     return {**record, "attributes": {name: to_record(value) for name, value in operator.attributes}}
 
 
-def _list_costly(workload: Workload, kernel_s: Floats, gap_s: Floats, rows: int) -> list[Record]:
+def list_costly(workload: Workload, kernel_s: Floats, gap_s: Floats, rows: int) -> list[Record]:
+    """The most costly groups of equal operators."""
     groups = group_operators(workload, kernel_s, gap_s)[:rows]
     return [
         {
@@ -401,10 +323,6 @@ def render_shapes(operator: Operator) -> str:
     return render_shape(first) if same else f"{render_shape(first)} > {render_shape(operator.output)}"
 
 
-def _render_rate(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 99.5 else f"{rate:.3g}"
-
-
 def _shorten_type(dtype: str) -> str:
     word = dtype.rstrip("0123456789")
     return _TYPES.get(word, word) + dtype[len(word) :]
@@ -421,7 +339,8 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _share(part: float, whole: float) -> str:
+def render_share(part: float, whole: float) -> str:
+    """A part of the whole in per cent; nothing if the whole is 0."""
     return _percent(part / whole) if whole else ""
 
 

@@ -159,6 +159,19 @@ def _find_default(
     raise NotFoundError("device with known times", device, known=list(known), hint=_HINT)
 
 
+def build_figure_predictor(device: Device, *, method: str | None = None) -> StepPredictor:
+    """The predictor of a device that is known by its figures alone.
+
+    Raises:
+        NotFoundError: There is no such method, or it needs measurements.
+    """
+    name = method or DEFAULT_METHODS[0]
+    model = get_method(name).from_figures(device)
+    if model is None:
+        raise NotFoundError(f"{name} model of a device", device.name, hint=_describe_fit(name))
+    return _build_from_figures(model, device)
+
+
 def _describe_fit(method: str) -> str:
     return (
         f"On that device, 'foretell device learn --method {method}' measures and fits one; from profiles made there, "
@@ -331,6 +344,7 @@ def _normalize(name: str) -> str:
 
 __all__ = [
     "StepPredictor",
+    "build_figure_predictor",
     "find_method_file",
     "find_step_predictor",
     "fit_step_predictor",

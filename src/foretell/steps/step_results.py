@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -25,9 +26,59 @@ class StepPrediction:
 
     @property
     def examples_per_s(self) -> float:
-        """Training examples per second."""
-        accumulated = int(self.workload.settings.get("accumulation", "1"))
-        return self.workload.batch * accumulated / self.estimate.iteration.value
+        """Examples per second."""
+        return self.workload.batch * _count_batches(self.workload) / self.estimate.iteration.value
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens per second, where the examples are sequences of them."""
+        tokens = count_tokens(self.workload)
+        return tokens * _count_batches(self.workload) / self.estimate.iteration.value if tokens else None
+
+    @property
+    def precision(self) -> str:
+        """The precision of the step."""
+        return self.workload.settings.get("precision", "fp32")
+
+
+def _count_batches(workload: Workload) -> int:
+    return int(workload.settings.get("accumulation", "1"))
+
+
+def count_tokens(workload: Workload) -> int:
+    """Tokens of one batch: those of the first embedding of whole sequences; 0 if there is none."""
+    for operator in workload.operators:
+        if operator.phase is not StepPhase.FORWARD:
+            break
+        if operator.kind == "embedding" and len(operator.output) == 3 and operator.output[0] == workload.batch:
+            return operator.output[0] * operator.output[1]
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutDevice:
+    """A device that could not be predicted, and why."""
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPredictions(Sequence[StepPrediction]):
+    """Predictions in the order in which they are shown, and devices of the request that were left out."""
+
+    predictions: tuple[StepPrediction, ...]
+    left_out: tuple[LeftOutDevice, ...] = ()
+
+    @overload
+    def __getitem__(self, place: int) -> StepPrediction: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[StepPrediction, ...]: ...
+    def __getitem__(self, place: int | slice) -> StepPrediction | tuple[StepPrediction, ...]:
+        return self.predictions[place]
+
+    def __len__(self) -> int:
+        return len(self.predictions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,198 @@
+"""Predicts steps on many devices: the step is captured once, and every device is predicted from it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretell.core import devices
+from foretell.core.devices import Device
+from foretell.core.errors import Mistake, NotFoundError, SpecError
+from foretell.core.warning import PredictionWarning, build_warning
+from foretell.core.workload import MeasuredStep, StepPhase, Workload
+from foretell.steps.step_predictor import StepPredictor, build_figure_predictor, find_step_predictor
+from foretell.steps.step_results import LeftOutDevice, StepPrediction, StepPredictions
+
+ALL = "all"  # of the catalogue
+TYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
+_MOST_KINDS = 4  # that a warning names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenDevices:
+    """The predictors of the requested devices, and devices that have none."""
+
+    predictors: tuple[StepPredictor, ...]
+    left_out: tuple[LeftOutDevice, ...] = ()
+    ranked: bool = False  # the fastest first, instead of as requested
+
+    def predict(
+        self, workloads: Iterable[Workload], *, profiles: Sequence[MeasuredStep] = (), level: float
+    ) -> StepPredictions:
+        """Each step on each device."""
+        found = [
+            self._predict(workload, predictor, profiles=profiles, level=level)
+            for workload in workloads
+            for predictor in self.predictors
+        ]
+        return StepPredictions(predictions=tuple(self._sort(found)), left_out=self.left_out)
+
+    def _predict(
+        self, workload: Workload, predictor: StepPredictor, *, profiles: Sequence[MeasuredStep], level: float
+    ) -> StepPrediction:
+        own = [step for step in profiles if _is_of(step, predictor.device)]
+        return StepPrediction(
+            workload=workload,
+            device=predictor.device.name,
+            method=predictor.method,
+            estimate=predictor.predict(workload, profiles=own, level=level),
+            warnings=(*predictor.warnings, *_warn_of_costs(workload), *_warn_of_profiles(own, workload)),
+        )
+
+    def _sort(self, predictions: Sequence[StepPrediction]) -> list[StepPrediction]:
+        """By device, and batches of a device as requested."""
+        order = {predictor.device.name: place for place, predictor in enumerate(self.predictors)}
+        if self.ranked:
+            best: dict[str, float] = {}
+            for each in predictions:
+                best[each.device] = max(each.examples_per_s, best.get(each.device, 0.0))
+            order = {name: place for place, name in enumerate(sorted(best, key=lambda name: -best[name]))}
+        return sorted(predictions, key=lambda each: order[each.device])
+
+
+def choose_devices(
+    names: Sequence[str | Device],
+    *,
+    precision: str,
+    method: str | None,
+    learned: Path,
+    profiles: Sequence[MeasuredStep] = (),
+) -> ChosenDevices:
+    """The predictors of devices by name or by figures; ``all`` is every device of the catalogue.
+
+    A single device that cannot be predicted is an error; of several, those that can are predicted.
+
+    Raises:
+        NotFoundError: There is no such device or method, or the only device has no model.
+        SpecError: The only device lacks the precision, all devices do, or a profile is of none of the devices.
+    """
+    wanted = _list_wanted(names)
+    found: list[StepPredictor] = []
+    left_out: list[LeftOutDevice] = []
+    for name in wanted:
+        try:
+            predictor = _find_predictor(name, learned=learned, method=method)
+            check_precision(predictor.device, precision)
+        except (NotFoundError, SpecError) as exc:
+            if len(wanted) == 1 or not _is_known(name):
+                raise
+            left_out.append(LeftOutDevice(device=_get_name(name), reason=_describe_reason(exc)))
+        else:
+            found.append(predictor)
+    if not found:
+        _refuse_all(left_out)
+    _check_profiles(profiles, [predictor.device for predictor in found])
+    return ChosenDevices(predictors=tuple(found), left_out=tuple(left_out), ranked=ALL in names)
+
+
+def _list_wanted(names: Sequence[str | Device]) -> list[str | Device]:
+    """Each device once, by its own name."""
+    wanted: dict[str, str | Device] = {}
+    for name in names:
+        if name == ALL:
+            wanted |= {device.name: device.name for device in devices.list_devices()}
+            continue
+        known = devices.find_device(name) if isinstance(name, str) else name
+        own = known.name if known else str(name)
+        wanted[own] = name if isinstance(name, Device) else own
+    return list(wanted.values())
+
+
+def _find_predictor(name: str | Device, *, learned: Path, method: str | None) -> StepPredictor:
+    if isinstance(name, Device):
+        return build_figure_predictor(name, method=method)
+    return find_step_predictor(name, learned=learned, method=method)
+
+
+def _is_known(name: str | Device) -> bool:
+    """Whether it is a device, and not a mistyped name of one."""
+    return isinstance(name, Device) or devices.find_device(name) is not None
+
+
+def _get_name(name: str | Device) -> str:
+    return name.name if isinstance(name, Device) else name
+
+
+def _describe_reason(exc: NotFoundError | SpecError) -> str:
+    if isinstance(exc, SpecError):
+        return exc.mistakes[0].expected
+    return f"no {exc.kind.removesuffix(' of a device')}"
+
+
+def _refuse_all(left_out: Sequence[LeftOutDevice]) -> None:
+    names = ", ".join(each.device for each in left_out)
+    expected = left_out[0].reason if left_out else "the name of a device, as 'foretell device list' shows them"
+    raise SpecError("options", [Mistake(place="device", found=names or "no device", expected=expected)])
+
+
+# Precisions
+
+
+def check_precision(device: Device, precision: str) -> None:
+    """Check that a GPU has the types of a precision.
+
+    Raises:
+        SpecError: It has not; the message names those it has.
+    """
+    wanted = precision.removeprefix("pure-").replace("float32", "fp32")
+    if device.kind != "gpu" or device.find_peak(wanted) is not None:
+        return
+    known = [name for name in TYPES if device.find_peak(name) is not None]
+    expected = f"{' or '.join(known)}: it has no {wanted}"
+    raise SpecError("options", [Mistake(place="precision", found=f"{precision} on {device.name}", expected=expected)])
+
+
+# Profiles and warnings
+
+
+def _check_profiles(profiles: Sequence[MeasuredStep], known: Sequence[Device]) -> None:
+    """Each profile must be of a device that is predicted."""
+    for step in profiles:
+        if not any(_is_of(step, device) for device in known):
+            names = ", ".join(device.name for device in known)
+            found = f"one of {step.workload.name} on {step.device}"
+            expected = f"one that was measured on {names}, with 'foretell workload profile' there"
+            raise SpecError("options", [Mistake(place="profile", found=found, expected=expected)])
+
+
+def _is_of(step: MeasuredStep, device: Device) -> bool:
+    known, measured = devices.find_device(device.name), devices.find_device(step.device)
+    same_kind = (step.device == "cpu") == (device.kind == "cpu")
+    return same_kind and not (known and measured and known != measured)
+
+
+def _warn_of_costs(workload: Workload) -> list[PredictionWarning]:
+    kinds = workload.unknown
+    if not kinds:
+        return []
+    named = ", ".join(f"{kind} ({number})" for kind, number in list(kinds.items())[:_MOST_KINDS])
+    more = f" and {len(kinds) - _MOST_KINDS} other kinds" if len(kinds) > _MOST_KINDS else ""
+    text = f"The cost of these operators is not known; each counts as one pass over its tensors: {named}{more}."
+    return [build_warning("unknown-costs", text, kinds=dict(kinds))]
+
+
+def _warn_of_profiles(steps: Sequence[MeasuredStep], workload: Workload) -> list[PredictionWarning]:
+    kinds = _list_forward(workload)
+    return [
+        build_warning(
+            "other-profile",
+            f"The profile of {step.workload.name} has other operators in its forward phase: "
+            "it may be of another model.",
+            profile=step.workload.name,
+        )
+        for step in steps
+        if _list_forward(step.workload) != kinds
+    ]
+
+
+def _list_forward(workload: Workload) -> list[str]:
+    return [operator.kind for operator in workload.operators if operator.phase is StepPhase.FORWARD]
