@@ -20,13 +20,12 @@ from foretell.steps.render import (
     build_learned_record,
     build_operator_table,
     build_profile_record,
-    build_step_record,
     build_workload_record,
     render_learned,
     render_profile,
-    render_step_predictions,
     render_workload,
 )
+from foretell.steps.render_predictions import build_step_record, render_step_predictions
 from foretell.steps.step_results import (
     KnownDevice,
     LearnedDevice,

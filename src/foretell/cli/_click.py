@@ -59,6 +59,19 @@ class Command(click.Command):
         return _render(self, ctx, ())
 
 
+class LeadingCommand(Command):
+    """A command that may be followed by ``--`` and a command of the user's, which it gets as ``command``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        place = args.index("--") if "--" in args else len(args)
+        left = super().parse_args(ctx, args[:place])
+        ctx.params["command"] = tuple(args[place + 1 :])
+        return left
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
 class Group(click.Group):
     """A group of commands whose help shows them in a panel."""
 

@@ -104,24 +104,32 @@ def build_resources(cores: int | None, gpus: int | None, nodes: int | None) -> d
 batch_option = click.option(
     "--batch", type=click.IntRange(min=1), help="The first dimension of every input; default: as in --input."
 )
-model_options = combine(
-    argument(
-        "source",
-        metavar="SOURCE",
-        help="FILE.py:FACTORY, PACKAGE.MODULE:FACTORY, a Hugging Face config.json, or a .pt2 program.",
-    ),
-    click.option(
-        "--input",
-        "inputs",
-        multiple=True,
-        metavar="SHAPE",
-        help="An input of the model, [NAME=]SHAPE[:DTYPE[:HIGH]], as in 32,3,224,224 or ids=8,128:int64:30522; "
-        "repeat for each.",
-    ),
-    click.option(
-        "--set", "settings", multiple=True, metavar="NAME=VALUE", help="An argument of the factory; repeatable."
-    ),
-)
+
+
+def _build_model_options(*, required: bool) -> Decorator:
+    return combine(
+        argument(
+            "source",
+            required=required,
+            metavar="SOURCE" if required else "[SOURCE]",
+            help="FILE.py:FACTORY, PACKAGE.MODULE:FACTORY, a Hugging Face config.json, or a .pt2 program.",
+        ),
+        click.option(
+            "--input",
+            "inputs",
+            multiple=True,
+            metavar="SHAPE",
+            help="An input of the model, [NAME=]SHAPE[:DTYPE[:HIGH]], as in 32,3,224,224 or ids=8,128:int64:30522; "
+            "repeat for each.",
+        ),
+        click.option(
+            "--set", "settings", multiple=True, metavar="NAME=VALUE", help="An argument of the factory; repeatable."
+        ),
+    )
+
+
+model_options = _build_model_options(required=True)
+model_or_command_options = _build_model_options(required=False)  # of commands that also take a script, after --
 training_options = combine(
     click.option(
         "--loss", default="auto", help="cross_entropy, mse, sum, own, or auto: the model's own loss if it has one."

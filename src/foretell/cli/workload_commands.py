@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foretell.cli._click import Group
+from foretell.cli._click import Group, LeadingCommand
 from foretell.cli._options import (
     PATH,
     batch_option,
@@ -15,6 +15,7 @@ from foretell.cli._options import (
     level_option,
     mode_options,
     model_options,
+    model_or_command_options,
     parse_option,
     parse_optional,
     parse_settings,
@@ -133,10 +134,23 @@ def profile_workload(
 
 @workload.command(
     "predict",
-    examples=["foretell workload predict train.py:build_model --input 32,3,224,224 --batch 16,32,64 --device T4"],
+    cls=LeadingCommand,
+    examples=[
+        "foretell workload predict train.py:build_model --input 64,3,224,224 --device H100,MI300X --precision bf16",
+        "foretell workload predict train.py:build_model --input 32,3,224,224 --batch 16,32,64 --device T4",
+        "foretell workload predict config.json --device all --mode inference",
+        "foretell workload predict --device H100 -- python train.py --batch-size 64",
+    ],
 )
-@model_options
-@click.option("--device", required=True, help="The device to predict; 'foretell device list' shows them.")
+@model_or_command_options
+@click.option(
+    "--device",
+    "device",
+    multiple=True,
+    metavar="NAME",
+    help="One or several, as in H100,B200; all; or a FILE.toml with the figures of yours. "
+    "'foretell device list' shows them.",
+)
 @click.option("--batch", help="One or several, such as 16,32,64; default: the batch of the inputs.")
 @training_options
 @mode_options
@@ -154,12 +168,13 @@ def profile_workload(
 )
 @level_option
 @rows_option(12, "Operators to show.")
-@click.option("--plot", type=PATH, metavar="FILE", help="Plot the step over the batch, as .png or .svg.")
+@click.option("--plot", type=PATH, metavar="FILE", help="Plot the step over batches or devices, as .png or .svg.")
 @unused_store_option
 @json_option
 def predict_workload(
-    source: str,
-    device: str,
+    source: str | None,
+    command: tuple[str, ...],
+    device: tuple[str, ...],
     inputs: tuple[str, ...],
     settings: tuple[str, ...],
     batch: str | None,
@@ -172,36 +187,51 @@ def predict_workload(
     as_json: bool,
     **training: Any,
 ) -> None:
-    """Predict how long a training step takes on a device, and which operators cost most, without running it."""
+    """Predict how long a step takes on one or many devices, and what it spends its time on, without running it."""
     from foretell.core.units import parse_share
     from foretell.steps import api
-    from foretell.steps.render import build_step_record, render_step_predictions
+    from foretell.steps.render_predictions import build_step_records, render_step_predictions
 
     check_plot(plot)
     note_unused_store(store)
-    options = build_step_options(**training)
-    predictions = api.predict_workload(
-        source,
+    found = api.predict_workload(
+        _choose_source(source, command),
         inputs or (),
-        device=device,
+        devices=_read_devices(device),
         batches=parse_optional("--batch", _read_batches, batch) or (),
         arguments=parse_settings(settings),
-        options=options,
+        options=build_step_options(**training),
         profiles=[api.load_profile(path) for path in profile],
         method=method,
         level=parse_option("--level", parse_share, level),
         folder=find_kept_folder(),
     )
     if plot is not None:
-        from foretell.steps.plots import draw_curve
+        from foretell.steps.plots import draw_predictions
 
-        write_plot(draw_curve(predictions), plot)
+        write_plot(draw_predictions(found), plot)
     if as_json:
-        show_json([build_step_record(each, rows=rows) for each in predictions])
+        show_json(build_step_records(found, rows=rows, left_out=found.left_out))
     else:
-        show([render_step_predictions(predictions, rows=rows)])
+        show([render_step_predictions(found, rows=rows, left_out=found.left_out)])
     if plot is not None:
         note(f"Wrote {plot}.")
+
+
+def _read_devices(words: tuple[str, ...]) -> list[str]:
+    """Names from options that may each have several."""
+    names = [name.strip() for word in words for name in word.split(",") if name.strip()]
+    if not names:
+        raise click.UsageError("Missing option '--device': a device, several as in H100,B200, or all.")
+    return names
+
+
+def _choose_source(source: str | None, command: tuple[str, ...]) -> str:
+    if command:
+        raise click.UsageError("A script cannot be predicted yet; name a factory, such as train.py:build_model.")
+    if source is None:
+        raise click.UsageError("Missing argument 'SOURCE': a model, such as train.py:build_model.")
+    return source
 
 
 def _add_unit(seconds: str) -> str:

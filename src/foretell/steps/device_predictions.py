@@ -171,7 +171,7 @@ def _is_of(step: MeasuredStep, device: Device) -> bool:
 
 
 def _warn_of_costs(workload: Workload) -> list[PredictionWarning]:
-    kinds = workload.unknown
+    kinds: dict[str, int] = getattr(workload, "unknown", {})
     if not kinds:
         return []
     named = ", ".join(f"{kind} ({number})" for kind, number in list(kinds.items())[:_MOST_KINDS])

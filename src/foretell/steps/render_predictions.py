@@ -33,7 +33,10 @@ from foretell.steps.step_results import LeftOutDevice, StepPrediction, group_ope
 
 Record = dict[str, Any]
 
-_EVIDENCE = "Evidence: measured = from kernels measured on this device; similar = on devices of its architecture; figures = from its data sheet."
+_EVIDENCE = (
+    "Evidence: kernels were measured on this device, or on similar ones (of its architecture); or only its figures "
+    "are known."
+)
 _OF_ONE_DEVICE = frozenset(
     {"evidence-figures", "evidence-similar"}
 )  # warnings that a table of devices has a column for
