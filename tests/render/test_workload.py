@@ -15,7 +15,7 @@ from foretell.core.serialization import render_json
 from foretell.core.warning import build_warning
 from foretell.core.workload import MeasuredStep, Operator, StepEstimate, StepPhase, Workload
 from foretell.steps.device_render import build_device_record, render_device, render_devices
-from foretell.steps.plots import draw_curve
+from foretell.steps.plots import draw_curve, draw_predictions
 from foretell.steps.render import (
     build_learned_record,
     build_operator_table,
@@ -25,10 +25,11 @@ from foretell.steps.render import (
     render_profile,
     render_workload,
 )
-from foretell.steps.render_predictions import build_step_record, render_step_predictions
+from foretell.steps.render_predictions import build_step_record, build_step_records, render_step_predictions
 from foretell.steps.step_results import (
     KnownDevice,
     LearnedDevice,
+    LeftOutDevice,
     StepPrediction,
     find_gaps,
     find_phases,
@@ -140,6 +141,60 @@ def test_curve(prediction: StepPrediction, to_text: ToText, check_golden: Golden
     check_golden("report_steps.txt", to_text(render_step_predictions(build_curve(prediction), rows=3)))
 
 
+def build_devices(prediction: StepPrediction) -> list[StepPrediction]:
+    """Predictions of a language model on three devices."""
+    kinds = ({"measured": 0.9, "similar": 0.1}, {"similar": 1.0}, {"figures": 0.7, "measured": 0.3})
+    tokens = build_operator("embedding", inputs=((8, 512), (100, 16)), output=(8, 512, 16))
+    workload = replace(prediction.workload, operators=(tokens, *prediction.workload.operators[1:]))
+    estimate = prediction.estimate
+    return [
+        replace(
+            prediction,
+            workload=workload,
+            device=name,
+            method="kernels",
+            estimate=replace(estimate, evidence=evidence, limits={"memory": 0.6, "host": 0.4}, mfu=0.123),
+            warnings=(build_warning("evidence-figures", f"No kernel of {name} was measured."),),
+        )
+        for name, evidence in zip(("H100", "RTX PRO 6000", "MI300X"), kinds, strict=True)
+    ]
+
+
+def test_devices_are_compared(prediction: StepPrediction, to_text: ToText, check_golden: Golden) -> None:
+    left_out = [LeftOutDevice(device=name, reason="has no bf16, only fp32 and fp16") for name in ("T4", "V100-16")]
+    text = to_text(render_step_predictions(build_devices(prediction), rows=3, left_out=left_out))
+    check_golden("report_devices_compared.txt", text)
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_one_device_of_several_is_still_a_table(prediction: StepPrediction, to_text: ToText) -> None:
+    left_out = [LeftOutDevice(device="T4", reason="no totals model of it")]
+    text = to_text(render_step_predictions(build_devices(prediction)[:1], rows=3, left_out=left_out))
+    assert "Most costly" not in text
+    assert "T4: no totals model of it" in text
+
+
+def test_records_name_the_devices_that_were_left_out(prediction: StepPrediction) -> None:
+    left_out = [LeftOutDevice(device="T4", reason="has no bf16, only fp32")]
+    records = build_step_records(build_devices(prediction), rows=1, left_out=left_out)
+    assert [(record["device"], record["iteration_s"] is None) for record in records[2:]] == [
+        ("MI300X", False),
+        ("T4", True),
+    ]
+    assert records[0]["evidence"] == {"measured": 0.9, "similar": 0.1}
+    assert records[0]["tokens_per_s"] == pytest.approx(512 * records[0]["examples_per_s"])
+    assert render_json(records)
+
+
+def test_devices_are_plotted(prediction: StepPrediction) -> None:
+    many = build_devices(prediction)
+    figure = draw_predictions([*many, replace(many[0], workload=replace(many[0].workload, batch=16))])
+    figure.canvas.draw()
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["H100, 8", "RTX PRO 6000, 8", "MI300X, 8", "H100, 16"]
+    assert render_svg(draw_predictions(many))
+
+
 def test_profile(profile: Profile, to_text: ToText, check_golden: Golden) -> None:
     check_golden("report_profile.txt", to_text(render_profile(profile, rows=3)))
 
@@ -150,6 +205,7 @@ def test_no_word_of_a_table_is_broken(
 ) -> None:
     shown = {
         "Iteration Examples/s Busy": render_step_predictions(build_curve(prediction), rows=3),
+        "Device Iteration H100 MI300X Evidence similar": render_step_predictions(build_devices(prediction), rows=3),
         "Phase backward forward conv2d Time Share": render_step_predictions([prediction], rows=3),
         "Phase FLOPs Bytes backward conv2d": render_workload(workload, rows=None),
         "Kind Shapes backward": render_profile(profile, rows=3),

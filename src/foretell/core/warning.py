@@ -38,6 +38,7 @@ WARNING_CODES: Mapping[str, str] = {
     "limited-model": "The device's model has a known limitation.",
     "other-profile": "A profile has other operators than the model that is predicted.",
     "device-not-measured": "No training was measured on that device.",
+    "evidence-figures": "Some or all kernels are predicted from the public figures of the device alone.",
     "unknown-costs": "The cost of some operators is not known.",
     "operators-not-measured": "The times of operators on that device are estimated from its public figures.",
     "strategy-not-measured": "No training with that strategy was measured.",

@@ -8,12 +8,13 @@ from foretell.core import devices
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, NotFoundError, SpecError
 from foretell.core.warning import PredictionWarning, build_warning
-from foretell.core.workload import MeasuredStep, StepPhase, Workload
+from foretell.core.workload import MeasuredStep, StepEstimate, StepPhase, Workload
 from foretell.steps.step_predictor import StepPredictor, build_figure_predictor, find_step_predictor
 from foretell.steps.step_results import LeftOutDevice, StepPrediction, StepPredictions
 
 ALL = "all"  # of the catalogue
 TYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
+_LEAST_SHARE = 0.05  # of the work, for a warning
 _MOST_KINDS = 4  # that a warning names
 
 
@@ -40,12 +41,18 @@ class ChosenDevices:
         self, workload: Workload, predictor: StepPredictor, *, profiles: Sequence[MeasuredStep], level: float
     ) -> StepPrediction:
         own = [step for step in profiles if _is_of(step, predictor.device)]
+        estimate = predictor.predict(workload, profiles=own, level=level)
         return StepPrediction(
             workload=workload,
             device=predictor.device.name,
             method=predictor.method,
-            estimate=predictor.predict(workload, profiles=own, level=level),
-            warnings=(*predictor.warnings, *_warn_of_costs(workload), *_warn_of_profiles(own, workload)),
+            estimate=estimate,
+            warnings=(
+                *predictor.warnings,
+                *_warn_of_evidence(estimate, predictor.device),
+                *_warn_of_costs(workload),
+                *_warn_of_profiles(own, workload),
+            ),
         )
 
     def _sort(self, predictions: Sequence[StepPrediction]) -> list[StepPrediction]:
@@ -123,9 +130,10 @@ def _get_name(name: str | Device) -> str:
 
 
 def _describe_reason(exc: NotFoundError | SpecError) -> str:
+    """In a few words, for a list of many devices."""
     if isinstance(exc, SpecError):
         return exc.mistakes[0].expected
-    return f"no {exc.kind.removesuffix(' of a device')}"
+    return f"no {exc.kind.removesuffix(' of a device')} of it"
 
 
 def _refuse_all(left_out: Sequence[LeftOutDevice]) -> None:
@@ -143,12 +151,17 @@ def check_precision(device: Device, precision: str) -> None:
     Raises:
         SpecError: It has not; the message names those it has.
     """
-    wanted = precision.removeprefix("pure-").replace("float32", "fp32")
-    if device.kind != "gpu" or device.find_peak(wanted) is not None:
+    known = devices.find_device(device.name) or device
+    wanted = precision.removeprefix("pure-")
+    if known.kind != "gpu" or known.find_peak(wanted) is not None:
         return
-    known = [name for name in TYPES if device.find_peak(name) is not None]
-    expected = f"{' or '.join(known)}: it has no {wanted}"
+    types = [name for name in TYPES if known.find_peak(name) is not None]
+    expected = f"{_join(types)} (it has no {wanted})"
     raise SpecError("options", [Mistake(place="precision", found=f"{precision} on {device.name}", expected=expected)])
+
+
+def _join(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 # Profiles and warnings
@@ -170,8 +183,19 @@ def _is_of(step: MeasuredStep, device: Device) -> bool:
     return same_kind and not (known and measured and known != measured)
 
 
+def _warn_of_evidence(estimate: StepEstimate, device: Device) -> list[PredictionWarning]:
+    share = estimate.evidence.get("figures", 0.0)
+    if share < _LEAST_SHARE:
+        return []
+    part = "Nothing was" if share > 1 - _LEAST_SHARE else f"{100 * share:.0f} % of the work was not"
+    text = (
+        f"{part} measured on {device.name} or on its architecture: its data sheet is used, and the interval is wider."
+    )
+    return [build_warning("evidence-figures", text, device=device.name, share=round(share, 3))]
+
+
 def _warn_of_costs(workload: Workload) -> list[PredictionWarning]:
-    kinds: dict[str, int] = getattr(workload, "unknown", {})
+    kinds = workload.unknown
     if not kinds:
         return []
     named = ", ".join(f"{kind} ({number})" for kind, number in list(kinds.items())[:_MOST_KINDS])

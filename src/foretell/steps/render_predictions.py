@@ -47,8 +47,9 @@ def render_step_predictions(
     predictions: Sequence[StepPrediction], *, rows: int, left_out: Iterable[LeftOutDevice] = ()
 ) -> Group:
     """One prediction as a panel with the most costly operators; several as a table."""
-    devices = {prediction.device for prediction in predictions}
-    if len(predictions) == 1:
+    left_out = tuple(left_out)
+    devices = {each.device for each in (*predictions, *left_out)}
+    if len(predictions) == 1 and not left_out:
         parts = _build_detailed(predictions[0], rows)
     elif len(devices) == 1:
         parts = [
@@ -131,12 +132,13 @@ def _render_shares(shares: Mapping[str, float]) -> str:
 
 def _build_curve(predictions: Sequence[StepPrediction]) -> FirstThatFits:
     interval = _title_interval(predictions)
-    columns = ("Batch", "Iteration", interval, "Forward", "Backward", "Update", "Busy", "Overhead", "Examples/s")
+    phases = [phase for phase in StepPhase if any(each.estimate.phases.get(phase, 0.0) for each in predictions)]
+    columns = ("Batch", "Iteration", interval, *(phase.title() for phase in phases), "Busy", "Overhead", "Examples/s")
     rows = [
         (
             f"{prediction.workload.batch:,}",
             *_render_times(prediction),
-            *(render_short_time(prediction.estimate.phases.get(phase, 0.0)) for phase in StepPhase),
+            *(render_short_time(prediction.estimate.phases.get(phase, 0.0)) for phase in phases),
             render_share(prediction.estimate.busy_s, prediction.estimate.iteration.value),
             render_share(prediction.estimate.overhead_s, prediction.estimate.iteration.value),
             _render_rate(prediction.examples_per_s),
