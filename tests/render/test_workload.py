@@ -161,7 +161,7 @@ def build_devices(prediction: StepPrediction) -> list[StepPrediction]:
 
 
 def test_devices_are_compared(prediction: StepPrediction, to_text: ToText, check_golden: Golden) -> None:
-    left_out = [LeftOutDevice(device=name, reason="has no bf16, only fp32 and fp16") for name in ("T4", "V100-16")]
+    left_out = [LeftOutDevice(device=name, reason="no bf16, only fp32 and fp16") for name in ("T4", "V100-16")]
     text = to_text(render_step_predictions(build_devices(prediction), rows=3, left_out=left_out))
     check_golden("report_devices_compared.txt", text)
     assert max(map(len, text.splitlines())) <= 100
@@ -175,7 +175,7 @@ def test_one_device_of_several_is_still_a_table(prediction: StepPrediction, to_t
 
 
 def test_records_name_the_devices_that_were_left_out(prediction: StepPrediction) -> None:
-    left_out = [LeftOutDevice(device="T4", reason="has no bf16, only fp32")]
+    left_out = [LeftOutDevice(device="T4", reason="no bf16, only fp32")]
     records = build_step_records(build_devices(prediction), rows=1, left_out=left_out)
     assert [(record["device"], record["iteration_s"] is None) for record in records[2:]] == [
         ("MI300X", False),

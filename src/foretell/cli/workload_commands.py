@@ -30,6 +30,7 @@ from foretell.core.errors import OutputError
 from foretell.steps import METHODS
 
 if TYPE_CHECKING:
+    from foretell.core.devices import Device
     from foretell.core.workload import Workload
 
 workload = Group(
@@ -139,7 +140,6 @@ def profile_workload(
         "foretell workload predict train.py:build_model --input 64,3,224,224 --device H100,MI300X --precision bf16",
         "foretell workload predict train.py:build_model --input 32,3,224,224 --batch 16,32,64 --device T4",
         "foretell workload predict config.json --device all --mode inference",
-        "foretell workload predict --device H100 -- python train.py --batch-size 64",
     ],
 )
 @model_or_command_options
@@ -150,6 +150,11 @@ def profile_workload(
     metavar="NAME",
     help="One or several, as in H100,B200; all; or a FILE.toml with the figures of yours. "
     "'foretell device list' shows them.",
+)
+@click.option(
+    "--device-figures",
+    metavar="FIGURES",
+    help="Your own device by its figures: bf16=400e12,bandwidth=2e12,memory=48GB,units=100.",
 )
 @click.option("--batch", help="One or several, such as 16,32,64; default: the batch of the inputs.")
 @training_options
@@ -164,7 +169,7 @@ def profile_workload(
 @click.option(
     "--method",
     type=click.Choice(list(METHODS)),
-    help="How to predict; default: kernels for a GPU, serial for a CPU.",
+    help="How to predict; default: replay for a GPU, serial for a CPU.",
 )
 @level_option
 @rows_option(12, "Operators to show.")
@@ -175,6 +180,7 @@ def predict_workload(
     source: str | None,
     command: tuple[str, ...],
     device: tuple[str, ...],
+    device_figures: str | None,
     inputs: tuple[str, ...],
     settings: tuple[str, ...],
     batch: str | None,
@@ -197,7 +203,7 @@ def predict_workload(
     found = api.predict_workload(
         _choose_source(source, command),
         inputs or (),
-        devices=_read_devices(device),
+        devices=_read_devices(device, device_figures),
         batches=parse_optional("--batch", _read_batches, batch) or (),
         arguments=parse_settings(settings),
         options=build_step_options(**training),
@@ -218,12 +224,16 @@ def predict_workload(
         note(f"Wrote {plot}.")
 
 
-def _read_devices(words: tuple[str, ...]) -> list[str]:
-    """Names from options that may each have several."""
-    names = [name.strip() for word in words for name in word.split(",") if name.strip()]
-    if not names:
+def _read_devices(words: tuple[str, ...], figures: str | None) -> "list[str | Device]":
+    """Names from options that may each have several, and a device of the user's own."""
+    from foretell.core.device_figures import parse_device_figures
+
+    found: list[str | Device] = [name.strip() for word in words for name in word.split(",") if name.strip()]
+    if figures is not None:
+        found.append(parse_device_figures(figures))
+    if not found:
         raise click.UsageError("Missing option '--device': a device, several as in H100,B200, or all.")
-    return names
+    return found
 
 
 def _choose_source(source: str | None, command: tuple[str, ...]) -> str:

@@ -90,8 +90,8 @@ def predict_workload(
 ) -> StepPredictions:
     """The time of a step on each device, for each batch; by default for the batch of the inputs.
 
-    Devices are names, figures, or ``"all"`` for the catalogue, which is sorted by speed. Of several devices, those that
-    cannot be predicted are in ``left_out`` of the result. ``method`` is a name of ``foretell.steps.METHODS``.
+    Devices are names, files (``mine.toml``), figures, or ``"all"`` for the catalogue, sorted by speed. Of several,
+    those that cannot be predicted are in ``left_out``. ``method`` is a name of ``foretell.steps.METHODS``.
 
     Raises:
         NotFoundError: There is no such device, method, file, module or factory, or the method has no fitted model.

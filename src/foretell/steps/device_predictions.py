@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretell.core import devices
+from foretell.core.device_figures import open_device
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, NotFoundError, SpecError
 from foretell.core.warning import PredictionWarning, build_warning
@@ -13,7 +14,6 @@ from foretell.steps.step_predictor import StepPredictor, build_figure_predictor,
 from foretell.steps.step_results import LeftOutDevice, StepPrediction, StepPredictions
 
 ALL = "all"  # of the catalogue
-TYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
 _LEAST_SHARE = 0.05  # of the work, for a warning
 _MOST_KINDS = 4  # that a warning names
 
@@ -74,7 +74,7 @@ def choose_devices(
     learned: Path,
     profiles: Sequence[MeasuredStep] = (),
 ) -> ChosenDevices:
-    """The predictors of devices by name or by figures; ``all`` is every device of the catalogue.
+    """The predictors of devices by name, file or figures; ``all`` is every device of the catalogue.
 
     A single device that cannot be predicted is an error; of several, those that can are predicted.
 
@@ -88,11 +88,11 @@ def choose_devices(
     for name in wanted:
         try:
             predictor = _find_predictor(name, learned=learned, method=method)
-            check_precision(predictor.device, precision)
+            _check_precision(predictor.device, precision)
         except (NotFoundError, SpecError) as exc:
             if len(wanted) == 1 or not _is_known(name):
                 raise
-            left_out.append(LeftOutDevice(device=_get_name(name), reason=_describe_reason(exc)))
+            left_out.append(LeftOutDevice(device=_get_name(name), reason=_describe_reason(exc, name, precision)))
         else:
             found.append(predictor)
     if not found:
@@ -104,7 +104,8 @@ def choose_devices(
 def _list_wanted(names: Sequence[str | Device]) -> list[str | Device]:
     """Each device once, by its own name."""
     wanted: dict[str, str | Device] = {}
-    for name in names:
+    for given in names:
+        name = open_device(given) if isinstance(given, str) and given.lower().endswith(".toml") else given
         if name == ALL:
             wanted |= {device.name: device.name for device in devices.list_devices()}
             continue
@@ -129,39 +130,26 @@ def _get_name(name: str | Device) -> str:
     return name.name if isinstance(name, Device) else name
 
 
-def _describe_reason(exc: NotFoundError | SpecError) -> str:
+def _check_precision(device: Device, precision: str) -> None:
+    """Check it by the figures of the catalogue, which models that were fitted earlier do not have."""
+    devices.check_precision(devices.find_device(device.name) or device, precision)
+
+
+def _describe_reason(exc: NotFoundError | SpecError, name: str | Device, precision: str) -> str:
     """In a few words, for a list of many devices."""
-    if isinstance(exc, SpecError):
-        return exc.mistakes[0].expected
-    return f"no {exc.kind.removesuffix(' of a device')} of it"
+    if isinstance(exc, NotFoundError):
+        return f"no {exc.kind.removesuffix(' of a device')} of it"
+    device = devices.get_device(name) if isinstance(name, str) else name
+    types = devices.list_precisions(device)
+    return (
+        f"no {precision.removeprefix('pure-')}, only {' and '.join(filter(None, (', '.join(types[:-1]), types[-1])))}"
+    )
 
 
 def _refuse_all(left_out: Sequence[LeftOutDevice]) -> None:
     names = ", ".join(each.device for each in left_out)
     expected = left_out[0].reason if left_out else "the name of a device, as 'foretell device list' shows them"
     raise SpecError("options", [Mistake(place="device", found=names or "no device", expected=expected)])
-
-
-# Precisions
-
-
-def check_precision(device: Device, precision: str) -> None:
-    """Check that a GPU has the types of a precision.
-
-    Raises:
-        SpecError: It has not; the message names those it has.
-    """
-    known = devices.find_device(device.name) or device
-    wanted = precision.removeprefix("pure-")
-    if known.kind != "gpu" or known.find_peak(wanted) is not None:
-        return
-    types = [name for name in TYPES if known.find_peak(name) is not None]
-    expected = f"{_join(types)} (it has no {wanted})"
-    raise SpecError("options", [Mistake(place="precision", found=f"{precision} on {device.name}", expected=expected)])
-
-
-def _join(words: Sequence[str]) -> str:
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 # Profiles and warnings
