@@ -212,7 +212,7 @@ def get_known_device(name: str, *, folder: Path = KEPT) -> KnownDevice:
         SpecError: The file cannot be used.
     """
     known = {spell_name(each.device.name): each for each in list_devices(folder=folder)}
-    catalogued = devices.find_device(name)
+    catalogued = catalogue.find_device(name)
     found = known.get(spell_name(catalogued.name if catalogued else name))
     return found or KnownDevice(device=open_device(name))
 

@@ -19,7 +19,6 @@ from foretell.core.render.tables import (
     stack,
 )
 from foretell.core.serialization import to_record
-from foretell.core.warning import PredictionWarning
 from foretell.core.workload import StepPhase
 from foretell.steps.render import (
     build_costly,
@@ -37,9 +36,7 @@ _EVIDENCE = (
     "Evidence: kernels were measured on this device, or on similar ones (of its architecture); or only its figures "
     "are known."
 )
-_OF_ONE_DEVICE = frozenset(
-    {"evidence-figures", "evidence-similar"}
-)  # warnings that a table of devices has a column for
+_OF_ONE_DEVICE = frozenset({"evidence-figures"})  # a table of devices has a column for it
 _MOST_NAMED = 12  # devices of one reason
 
 
@@ -48,7 +45,7 @@ def render_step_predictions(
 ) -> Group:
     """One prediction as a panel with the most costly operators; several as a table."""
     left_out = tuple(left_out)
-    devices = {each.device for each in (*predictions, *left_out)}
+    devices = {each.device for each in predictions} | {each.device for each in left_out}
     if len(predictions) == 1 and not left_out:
         parts = _build_detailed(predictions[0], rows)
     elif len(devices) == 1:
@@ -60,7 +57,7 @@ def render_step_predictions(
         parts = _build_comparison(predictions)
     hidden = _OF_ONE_DEVICE if len(devices) > 1 else frozenset()
     warnings = [each for prediction in predictions for each in prediction.warnings if each.code not in hidden]
-    return stack(*parts, *_build_left_out(left_out), *build_warnings(_merge_devices(warnings)))
+    return stack(*parts, *_build_left_out(left_out), *build_warnings(warnings))
 
 
 def _build_left_out(left_out: Iterable[LeftOutDevice]) -> list[RenderableType]:
@@ -73,11 +70,6 @@ def _build_left_out(left_out: Iterable[LeftOutDevice]) -> list[RenderableType]:
         listed = ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         notes.append(f"{listed}: {reason}")
     return build_notes("Left out", notes)
-
-
-def _merge_devices(warnings: Iterable[PredictionWarning]) -> list[PredictionWarning]:
-    """Each text once."""
-    return list({warning.text: warning for warning in warnings}.values())
 
 
 # One prediction
