@@ -15,6 +15,7 @@ import benchmarks.house.command
 import benchmarks.install
 import benchmarks.programs.command
 import benchmarks.runs.command
+import benchmarks.sanity.command
 import benchmarks.startup.command
 
 NAMES = {
@@ -33,6 +34,7 @@ NAMES = {
     "history": "importing a million lines of accounting, against reading them as CSV",
     "capture": "steps read from code against recorded ones, in ResNet-50's make_fx time, in memory of a large model",
     "programs": "small sweeps of twelve ordinary programs, and full-scale configurations that they did not run",
+    "sanity": "well-known models on well-known GPUs, against throughputs that others published",
     "runs": "predictions on published runs, compared with published results",
     "steps": "training steps of ten networks on this machine, predicted after measuring others for minutes",
     "from_code": "recorded iterations predicted from the models' code, compared with recorded operators",
@@ -47,6 +49,7 @@ COMMANDS = {
     "install": benchmarks.install,
     "programs": benchmarks.programs.command,
     "runs": benchmarks.runs.command,
+    "sanity": benchmarks.sanity.command,
     "ets": benchmarks.ets.command,
     "startup": benchmarks.startup.command,
 }  # with options of their own

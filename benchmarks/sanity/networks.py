@@ -1,0 +1,120 @@
+"""The models of the published pairs, built from torchvision's and transformers' code without data."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from benchmarks.capture import declare_torchvision
+from foretell.workloads.step_options import InputSpec
+from foretell.workloads.tensor_notes import KnownValues
+
+BERT_LARGE = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
+LLAMA3_8B = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "use_cache": False,
+}
+_VOCABULARY = {"bert": 30522, "gpt2": 50257, "llama3": 128256}
+_MASKED_SHARE = 20 / 128  # of the tokens, as NVIDIA's data for BERT has
+
+
+def build_network(name: str, length: int) -> nn.Module:
+    """A model of the published pairs by its name there."""
+    declare_torchvision()
+    with torch.device("meta"), KnownValues():
+        return _build(name, length)
+
+
+def list_inputs(name: str, batch: int, length: int) -> tuple[InputSpec, ...]:
+    """What the model is given."""
+    if name == "resnet50":
+        return (InputSpec(shape=(batch, 3, 224, 224)),)
+    family = name.partition("-")[0]
+    return (InputSpec(shape=(batch, length), dtype="int64", high=_VOCABULARY[family], name="ids"),)
+
+
+def _build(name: str, length: int) -> nn.Module:
+    import torchvision
+    import transformers
+
+    if name == "resnet50":
+        model: nn.Module = torchvision.models.resnet50()
+        return model
+    if name == "gpt2":
+        config = transformers.GPT2Config(attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, use_cache=False)
+        return LanguageModel(transformers.GPT2LMHeadModel._from_config(config, attn_implementation="sdpa"))
+    if name == "llama3-8b":
+        model = transformers.LlamaForCausalLM._from_config(
+            transformers.LlamaConfig(**LLAMA3_8B), attn_implementation="sdpa"
+        )
+        _recompute(model.model.layers[::2])
+        return LanguageModel(model)
+    size = BERT_LARGE if "large" in name else {}
+    config = transformers.BertConfig(**size, max_position_embeddings=512)
+    encoder = transformers.BertModel._from_config(config, attn_implementation="eager")
+    return BertSquad(encoder) if "squad" in name else BertPretraining(encoder, round(_MASKED_SHARE * length))
+
+
+def _recompute(layers: Sequence[Any]) -> None:
+    """Let these layers be computed again in the backward phase."""
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+
+class LanguageModel(nn.Module):
+    """A causal language model that predicts each next token."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        logits = self.model(input_ids=ids).logits
+        return nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten())
+
+
+class BertPretraining(nn.Module):
+    """BERT that predicts its masked tokens, and whether two sentences follow one another."""
+
+    def __init__(self, encoder: Any, masked: int) -> None:
+        super().__init__()
+        hidden = encoder.config.hidden_size
+        self.encoder, self.masked = encoder, masked
+        self.transform = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.LayerNorm(hidden))
+        self.words = nn.Linear(hidden, encoder.config.vocab_size)
+        self.words.weight = encoder.embeddings.word_embeddings.weight
+        self.next = nn.Linear(hidden, 2)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        found = self.encoder(input_ids=ids)
+        words = self.words(self.transform(found.last_hidden_state[:, : self.masked]))
+        follows = nn.functional.cross_entropy(self.next(found.pooler_output), ids[:, 0])
+        return nn.functional.cross_entropy(words.flatten(0, 1), ids[:, : self.masked].flatten()) + follows
+
+
+class BertSquad(nn.Module):
+    """BERT that finds the begin and the end of an answer."""
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.ends = nn.Linear(encoder.config.hidden_size, 2)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        ends = self.ends(self.encoder(input_ids=ids).last_hidden_state)
+        first, last = (nn.functional.cross_entropy(ends[..., place], ids[:, 0]) for place in (0, 1))
+        return (first + last) / 2
