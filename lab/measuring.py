@@ -14,8 +14,8 @@ from foretell.core.observation import Cycle, Recorded, Resource, Series
 from foretell.core.workload import Floats
 from foretell.distributed.api import check_setting
 from foretell.distributed.consumption import Setting
-from foretell.distributed.consumption_predictor import find_device_kind
 from foretell.distributed.measured_jobs import JobFile, JobRow, find_family
+from foretell.distributed.operator_times import find_device_kind
 from foretell.measure.consumption_sampler import sample
 from foretell.observations.cycles import measure_cycle
 from foretell.steps.api import DEVICES, KEPT

@@ -244,7 +244,7 @@ def test_a_method_that_cannot_be_used_is_explained(run: Run, measured: Path, wor
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("--device T9", ["'T9'", "T4", "2080Ti", "foretell device learn"]),
+        ("--device T9", ["'T9'", "Did you mean T4", "foretell device learn"]),
         ("--device cpu --batch 0", ["--batch", "'0'", "16,32,64"]),
         ("--device cpu --batch -8", ["--batch", "'-8'", "16,32,64"]),
         ("--device cpu --batch 8;16", ["--batch", "'8;16'", "16,32,64"]),

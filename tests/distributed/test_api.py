@@ -102,8 +102,45 @@ def test_a_setting_that_cannot_be_is_refused(predict: Predict, setting: Setting,
         predict(settings=[setting])
 
 
+def test_a_strategy_may_be_named() -> None:
+    assert Setting(strategy="allreduce") == Setting()
+    assert Setting(strategy="ps", servers=1).strategy is Strategy.SERVERS
+    with pytest.raises(SpecError, match=r"strategy: found 'ring'; expected 'allreduce' or 'ps'"):
+        Setting(strategy="ring")
+
+
+@pytest.mark.parametrize(("strategy", "servers"), [("allreduce", 0), ("ps", 1)])
+def test_a_setting_with_a_named_strategy_is_predicted(predict: Predict, strategy: str, servers: int) -> None:
+    (named,) = predict(settings=[replace(REDUCED, strategy=strategy, servers=servers)])
+    (usual,) = predict(settings=[replace(REDUCED, strategy=Strategy(strategy), servers=servers)])
+    assert named == usual or named.iteration == usual.iteration
+
+
+@pytest.mark.parametrize("device", ["A100", "rtx 4090", "MI300X", "Gaudi3", "B200"])
+def test_every_device_of_the_catalogue_has_an_answer(predict: Predict, device: str) -> None:
+    (predicted,) = predict(settings=[replace(REDUCED, device=device)])
+    assert predicted.gpu
+    assert 0 < predicted.iteration.low < predicted.iteration.high
+
+
+def test_a_device_of_ones_own_has_an_answer(predict: Predict, tmp_path: Path) -> None:
+    path = tmp_path / "slow-t4.toml"
+    path.write_text('like = "T4"\nfp32 = 8e10\nbandwidth = 3e9\n')
+    (predicted,) = predict(settings=[replace(REDUCED, device=str(path))])
+    (usual,) = predict(settings=[REDUCED])
+    assert predicted.setting.device == "slow-t4"
+    assert predicted.compute_s > usual.compute_s
+
+
+def test_a_precision_that_the_device_lacks_is_refused(predict: Predict) -> None:
+    options = foretell.StepOptions(precision="bf16")
+    with pytest.raises(SpecError, match=r"bf16 on T4; expected fp32 or fp16 there"):
+        predict(settings=[REDUCED], options=options)
+    assert predict(settings=[replace(REDUCED, device="A100")], options=options)
+
+
 def test_unknown_names_are_refused(predict: Predict) -> None:
-    with pytest.raises(NotFoundError, match="'T9'"):
+    with pytest.raises(NotFoundError, match=r"'T9'\. Did you mean T4"):
         predict(settings=[replace(REDUCED, device="T9")])
     with pytest.raises(NotFoundError, match="'nosuch'"):
         predict(settings=[REDUCED], model="nosuch")
@@ -291,5 +328,5 @@ def test_too_few_jobs_are_refused(jobs: Path, tmp_path: Path) -> None:
 
 def test_jobs_of_an_unknown_device_are_refused(jobs: Path, tmp_path: Path) -> None:
     strange = save_jobs(tmp_path / "strange.jsonl", [replace(HERE, device="T9")])
-    with pytest.raises(NotFoundError, match="'T9'"):
+    with pytest.raises(NotFoundError, match=r"'T9'\. Did you mean T4"):
         foretell.learn_consumption(strange, scratch=True, folder=tmp_path)

@@ -15,11 +15,10 @@ from foretell.distributed.consumption import Case, MeasuredJob, Setting, Strateg
 from foretell.distributed.consumption_predictor import (
     ConsumptionPredictor,
     find_consumption_model,
-    find_device_kind,
     learn_consumption_model,
     load_consumption_model,
-    predict_operator_times,
 )
+from foretell.distributed.operator_times import find_device_kind, predict_operator_times
 
 Law = tuple[list[Case], list[MeasuredJob], ConsumptionPredictor]
 
@@ -176,3 +175,29 @@ def test_a_file_that_does_not_say_what_it_covers_is_refused(law: Law, tmp_path: 
     save_model(path, law[2].model, {})
     with pytest.raises(StoreError, match="fit it again"):
         load_consumption_model(path)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.strategy.value)
+@pytest.mark.parametrize("link", [1e6, 2.5e7, 1.25e9])
+def test_no_bound_is_below_what_the_link_needs(law: Law, setting: Setting, link: float) -> None:
+    """Bytes on a link take their time, in the value and in both bounds, at every level."""
+    predictor = law[2]
+    workload = build_workload(layers=4, width=512, batch=1)
+    asked = replace(setting, link_bytes_per_s=link)
+    gradients = sum(each.bytes_ for each in workload.gradients)
+    ring = 2 * (asked.workers - 1) / asked.workers
+    sent = ring * gradients if asked.strategy is Strategy.ALLREDUCE else gradients
+    queued = max(1.0, asked.workers / asked.servers) if asked.strategy is Strategy.SERVERS else 1.0
+    for level in (0.5, 0.9, 0.999):
+        found = predictor.predict(workload, asked, np.full(len(workload.operators), 1e-6), level=level)
+        assert found.iteration.low >= queued * sent / link * (1 - 1e-9)
+        assert found.iteration.low <= found.iteration.value <= found.iteration.high
+        assert found.compute_s + found.exposed_s == pytest.approx(found.iteration.value)
+        for resource in (Resource.TRANSMIT, Resource.RECEIVE):
+            burst = found.cycles[resource].burst_s
+            assert sent / link * (1 - 1e-9) <= burst.low <= burst.value <= burst.high
+
+
+def test_a_prediction_below_the_floor_is_raised_to_it(law: Law) -> None:
+    found = law[2].bound("iteration", 1.0, level=0.9, floor=5.0)
+    assert (found.low, found.value, found.high) == (5.0, 5.0, 5.0)

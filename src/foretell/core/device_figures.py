@@ -25,7 +25,12 @@ def open_device(name: str) -> Device:
         NotFoundError: There is no such device or file.
         SpecError: The file cannot be used.
     """
-    return read_device_file(Path(name)) if name.lower().endswith(_SUFFIX) else get_device(name)
+    return read_device_file(Path(name)) if is_device_file(name) else get_device(name)
+
+
+def is_device_file(name: str) -> bool:
+    """Whether a name is that of a file which describes a device."""
+    return name.lower().endswith(_SUFFIX)
 
 
 def read_device_file(path: Path) -> Device:

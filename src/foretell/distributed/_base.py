@@ -104,3 +104,21 @@ def count_sent_bytes(case: Case) -> float:
     workers = case.setting.workers
     share = 2 * (workers - 1) / workers if case.setting.strategy is Strategy.ALLREDUCE else 1.0
     return share * count_gradient_bytes(case.workload)
+
+
+def find_least_iteration(case: Case) -> float:
+    """Seconds that the busiest link needs for what an iteration sends, at its full rate; 0 where no link is known.
+
+    Each direction has the rate of the link, so sending and receiving may overlap; nothing can be faster than that. Of
+    parameter servers, the busiest link is a server's where there are more workers than servers.
+    """
+    setting = case.setting
+    served = setting.strategy is Strategy.SERVERS
+    queued = max(1.0, setting.workers / setting.servers) if served else 1.0
+    return queued * find_least_transfer(case)
+
+
+def find_least_transfer(case: Case) -> float:
+    """Seconds that a worker's own link needs for what it sends in an iteration; 0 where no link is known."""
+    link = case.setting.link_bytes_per_s
+    return count_sent_bytes(case) / link if link and case.setting.communicates else 0.0

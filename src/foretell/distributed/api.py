@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretell.core import devices
+from foretell.core.device_figures import is_device_file, open_device
 from foretell.core.devices import Device
 from foretell.core.errors import ImportDataError, Mistake, NotFoundError, SpecError, WorkloadError
 from foretell.core.observation import Resource
@@ -32,7 +33,8 @@ from foretell.workloads.api import require_torch
 from foretell.workloads.step_options import StepOptions
 
 if TYPE_CHECKING:
-    from foretell.distributed.consumption_predictor import ConsumptionPredictor, OperatorTimes
+    from foretell.distributed.consumption_predictor import ConsumptionPredictor
+    from foretell.distributed.operator_times import OperatorTimes
 
 _LARGEST_DEFAULT = 2  # times the measured GPUs, where no placements are given
 CONSUMPTION = "consumption"  # the folder of fitted models
@@ -171,7 +173,7 @@ def predict_consumption(
 
     Raises:
         NotFoundError: There is no such device, file, module, factory, method or fitted model.
-        SpecError: A setting is not possible, or the model has another method.
+        SpecError: A setting is not possible, the device lacks the precision, or the model has another method.
         MissingExtraError, WorkloadError: As :func:`read_workload`.
     """
     for setting in settings:
@@ -253,14 +255,19 @@ class _CachedPredictor:
         self._read = read
         self._level = level
         self._folder = folder
+        self._figures: dict[str, Device | None] = {}  # by the name that was given
         self._workloads: dict[int | None, Workload] = {}
         self._times: dict[tuple[str, int], OperatorTimes] = {}
 
     def predict(self, setting: Setting, batch: int | None) -> ConsumptionPrediction:
-        figures = devices.find_device(setting.device)
+        if setting.device not in self._figures:
+            self._figures[setting.device] = _find_figures(setting.device)
+        figures = self._figures[setting.device]
         named = replace(setting, device=figures.name if figures else setting.device)
         workload = self._get_workload(batch)
-        times = self._get_times(workload, named.device)
+        if figures:
+            devices.check_precision(figures, workload.settings.get("precision", "fp32"))
+        times = self._get_times(workload, named.device, figures)
         return self._predictor.predict(
             workload,
             named,
@@ -286,17 +293,22 @@ class _CachedPredictor:
             self._workloads |= {batch: workload, workload.batch: workload}
         return self._workloads[batch]
 
-    def _get_times(self, workload: Workload, device: str) -> "OperatorTimes":
+    def _get_times(self, workload: Workload, device: str, figures: Device | None) -> "OperatorTimes":
         key = (device, workload.batch)
         if key not in self._times:
-            self._times[key] = _predict_times(workload, device, self._folder)
+            self._times[key] = _predict_times(workload, device, figures, self._folder)
         return self._times[key]
 
 
-def _predict_times(workload: Workload, device: str, folder: Path) -> "OperatorTimes":
-    from foretell.distributed.consumption_predictor import predict_operator_times
+def _find_figures(device: str) -> Device | None:
+    """Those of the catalogue or of a TOML file; none of a device that was learned here."""
+    return open_device(device) if is_device_file(device) else devices.find_device(device)
 
-    return predict_operator_times(workload, device, figures=devices.find_device(device), learned=folder / DEVICES)
+
+def _predict_times(workload: Workload, device: str, figures: Device | None, folder: Path) -> "OperatorTimes":
+    from foretell.distributed.operator_times import predict_operator_times
+
+    return predict_operator_times(workload, device, figures=figures, learned=folder / DEVICES)
 
 
 def _list_warnings(setting: Setting) -> list[PredictionWarning]:
@@ -317,7 +329,7 @@ def check_setting(setting: Setting) -> None:
     workers, servers, link = setting.workers, setting.servers, setting.link_bytes_per_s
     reduces = setting.strategy is Strategy.ALLREDUCE
     rules = (
-        ("workers", workers, workers >= 1, "a whole number from 1"),
+        ("workers", workers, isinstance(workers, int) and workers >= 1, "a whole number from 1"),
         ("servers", servers, reduces or servers >= 1, "1 or more for parameter servers"),
         ("servers", servers, not (reduces and servers), "none for all-reduce; or --strategy ps"),
         ("asynchronous", "all-reduce", setting.synchronous or not reduces, "--strategy ps"),
@@ -415,5 +427,6 @@ def _find_base(
 
 def _build_cases(jobs: Sequence[MeasuredJob], folder: Path) -> Iterator[Case]:
     for job in jobs:
-        times = _predict_times(job.workload, job.setting.device, folder)
+        device = job.setting.device
+        times = _predict_times(job.workload, device, devices.find_device(device), folder)
         yield Case(workload=job.workload, setting=job.setting, operator_s=times.operator_s)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from foretell.core.errors import Mistake, SpecError
 from foretell.core.observation import Cycle, Metric, Resource
 from foretell.core.prediction import Estimate
 from foretell.core.warning import PredictionWarning
@@ -20,6 +21,9 @@ class Strategy(StrEnum):
     SERVERS = "ps"  # parameter servers
 
 
+_STRATEGIES = tuple(each.value for each in Strategy)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """How a network is trained by several workers; each worker and server has its own node and link.
@@ -27,13 +31,25 @@ class Setting:
     The batch is that of one worker. ``link_bytes_per_s`` is what a node can send and, at the same time, receive.
     """
 
-    strategy: Strategy = Strategy.ALLREDUCE
+    strategy: Strategy = Strategy.ALLREDUCE  # or its name
     workers: int = 2
     servers: int = 0
     synchronous: bool = True  # with parameter servers: whether workers wait for each other
     link_bytes_per_s: float | None = None  # unknown: memory of one machine
     device: str = ""
     share: float = 1.0  # of a core for each worker, where the device is a CPU core
+
+    def __post_init__(self) -> None:
+        """A strategy may be given by its name.
+
+        Raises:
+            SpecError: There is no such strategy.
+        """
+        try:
+            object.__setattr__(self, "strategy", Strategy(self.strategy))
+        except ValueError:
+            mistake = Mistake(place="strategy", found=repr(self.strategy), expected=" or ".join(map(repr, _STRATEGIES)))
+            raise SpecError("setting", [mistake]) from None
 
     @property
     def communicates(self) -> bool:

@@ -1,14 +1,13 @@
 """Predicts what distributed training consumes with intervals, warns outside the measured settings, keeps models."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Self, TypeVar
 
 import numpy as np
 
-from foretell.core.devices import Device
 from foretell.core.errors import Mistake, NotEnoughRunsError, NotFoundError, SpecError, StoreError
 from foretell.core.intervals import NO_SPREAD, QuantileSpread, build_estimate, count_doublings
 from foretell.core.model_files import load_model, read_rising, save_model
@@ -19,10 +18,15 @@ from foretell.core.units import render_duration, render_link
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import Floats, Workload
 from foretell.distributed import DEFAULT_METHOD, METHODS, get_method
-from foretell.distributed._base import TARGETS, ConsumptionModel, TransferableModel, read_targets
-from foretell.distributed.consumption import Case, ConsumptionPrediction, CycleEstimate, MeasuredJob, Setting
-from foretell.steps import get_method as get_step_method
-from foretell.steps.step_predictor import find_step_predictor
+from foretell.distributed._base import (
+    TARGETS,
+    ConsumptionModel,
+    TransferableModel,
+    find_least_iteration,
+    find_least_transfer,
+    read_targets,
+)
+from foretell.distributed.consumption import Case, Consumed, ConsumptionPrediction, CycleEstimate, MeasuredJob, Setting
 
 T = TypeVar("T", int, float)
 SUFFIX = ".safetensors"
@@ -177,7 +181,7 @@ class ConsumptionPredictor:
         case = Case(
             workload=workload, setting=setting, operator_s=operator_s, busy_s=busy_s, device_measured=not unmeasured
         )
-        predicted = self.model.predict([case])[0]
+        predicted = _respect_link(self.model.predict([case])[0], case)
         outside = list(self.measured.list_warnings(setting, predicted.iteration_s))
         if guess and setting.device not in self.measured.devices:
             warning = build_warning("operators-not-measured", guess, device=setting.device)
@@ -193,6 +197,7 @@ class ConsumptionPredictor:
                         level=level,
                         wider=wider,
                         most=_find_most(resource, setting) if metric is Metric.AMOUNT else np.inf,
+                        floor=_find_least(resource, case) if metric is Metric.BURST else 0.0,
                     )
                     for metric in Metric
                 }
@@ -203,7 +208,9 @@ class ConsumptionPredictor:
         return ConsumptionPrediction(
             workload=workload,
             setting=setting,
-            iteration=self.bound(_ITERATION, predicted.iteration_s, level=level, wider=wider),
+            iteration=self.bound(
+                _ITERATION, predicted.iteration_s, level=level, wider=wider, floor=find_least_iteration(case)
+            ),
             compute_s=predicted.compute_s,
             exposed_s=predicted.exposed_s,
             cycles=cycles,
@@ -211,12 +218,17 @@ class ConsumptionPredictor:
             warnings=(*(warning for warning, _ in outside), *warnings),
         )
 
-    def bound(self, name: str, value: float, *, level: float, wider: float = 0.0, most: float = np.inf) -> Estimate:
-        """A quantity with its interval, ``wider`` on either side, as a logarithm."""
+    def bound(
+        self, name: str, value: float, *, level: float, wider: float = 0.0, most: float = np.inf, floor: float = 0.0
+    ) -> Estimate:
+        """A quantity with its interval, ``wider`` on either side as a logarithm, and never below the ``floor``."""
         spread = self.spreads.get(name)
         if spread is None:
-            return build_estimate(value, NO_SPREAD, level=level, shift=_UNMEASURED + wider, most=most)
-        return build_estimate(value, spread, level=level, shift=wider, most=most)
+            found = build_estimate(value, NO_SPREAD, level=level, shift=_UNMEASURED + wider, most=most)
+        else:
+            found = build_estimate(value, spread, level=level, shift=wider, most=most)
+        low, middle, high = (max(each, floor) for each in (found.low, found.value, found.high))
+        return replace(found, low=low, value=middle, high=high)
 
     def transfer(self, cases: Sequence[Case], jobs: Sequence[MeasuredJob]) -> "ConsumptionPredictor":
         """The predictor transferred to the setting of a few more jobs.
@@ -367,73 +379,27 @@ def _find_most(resource: Resource, setting: Setting) -> float:
     return 1.0
 
 
+def _respect_link(predicted: Consumed, case: Case) -> Consumed:
+    """The iteration and its bursts are as long as the link needs for the bytes, at least; idle times are the rest."""
+    whole = max(predicted.iteration_s, find_least_iteration(case))
+    metrics = dict(predicted.metrics)
+    for resource in sorted({each for each, metric in metrics if metric is Metric.BURST}):
+        burst = metrics[resource, Metric.BURST]
+        longer = max(burst, _find_least(resource, case))
+        if longer > burst or whole > predicted.iteration_s:
+            metrics[resource, Metric.BURST] = longer
+            metrics[resource, Metric.IDLE] = max(whole - longer, 0.0)
+    exposed = predicted.exposed_s + whole - predicted.iteration_s
+    return replace(predicted, iteration_s=whole, exposed_s=exposed, metrics=metrics)
+
+
+def _find_least(resource: Resource, case: Case) -> float:
+    """The lower limit of a burst's length: on the network, the bytes at the full rate of the link."""
+    return find_least_transfer(case) if resource in (Resource.TRANSMIT, Resource.RECEIVE) else 0.0
+
+
 def _name(resource: Resource, metric: Metric) -> str:
     return f"{resource.value} {metric.value}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTimes:
-    """The time of each operator on one worker, and for how much of it the device is busy.
-
-    ``guess`` is a warning where the times are those of another device.
-    """
-
-    operator_s: Floats
-    busy_s: Floats | None
-    gpu: bool
-    guess: str = ""
-
-
-def predict_operator_times(workload: Workload, device: str, *, figures: Device | None, learned: Path) -> OperatorTimes:
-    """The times of a step's operators on a device.
-
-    Raises:
-        NotFoundError: Neither the device's times nor its figures are known.
-    """
-    try:
-        model = find_step_predictor(device, learned=learned)
-    except NotFoundError:
-        if figures is None:
-            raise
-        return _guess_operators(workload, figures)
-    gpu = model.device.kind == "gpu"
-    times = model.predict(workload)
-    return OperatorTimes(
-        operator_s=np.asarray(times.kernel_s + times.gap_s),
-        busy_s=times.kernel_s if gpu else None,
-        gpu=gpu,
-        guess=_describe_guess(model.device) if times.main_evidence in ("similar", "figures") else "",
-    )
-
-
-def _guess_operators(workload: Workload, figures: Device) -> OperatorTimes:
-    """By a device's public figures."""
-    gpu = figures.kind == "gpu"
-    model = get_step_method("kernels" if gpu else "roofline").from_figures(figures)
-    assert model is not None
-    times = model.predict([workload])[0]
-    return OperatorTimes(
-        operator_s=np.asarray(times.kernel_s + times.gap_s),
-        busy_s=times.kernel_s if gpu else None,
-        gpu=gpu,
-        guess=_describe_guess(figures),
-    )
-
-
-def _describe_guess(device: Device) -> str:
-    how = "operator times come from its figures"
-    if device.kind == "gpu":
-        how += " and from the kernels of other devices"
-    return f"Times of {device.name} were not measured: {how}."
-
-
-def find_device_kind(device: str, *, figures: Device | None, learned: Path) -> str:
-    """Whether a device is a ``cpu`` or a ``gpu``.
-
-    Raises:
-        NotFoundError: Neither the device's times nor its figures are known.
-    """
-    return figures.kind if figures else find_step_predictor(device, learned=learned).device.kind
 
 
 def _find_shipped() -> Path:

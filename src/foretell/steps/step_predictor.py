@@ -7,7 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from foretell.core.devices import Device, find_device, get_device, list_devices, read_device
+from foretell.core.device_names import find_similar, spell_name
+from foretell.core.devices import (
+    Device,
+    describe_known,
+    find_device,
+    get_device,
+    list_devices,
+    read_device,
+    suggest_devices,
+)
 from foretell.core.errors import Mistake, NotFoundError, SpecError, StoreError
 from foretell.core.intervals import NO_SPREAD, QuantileSpread, build_estimate
 from foretell.core.model_files import load_model, read_rising, save_model
@@ -24,7 +33,6 @@ _FOLDS = 2
 _MOST_PROFILES = 2  # more profiles do not narrow the interval
 _UNKNOWN = np.log(1.5)  # half width of the interval if no steps were held out
 _REMEDY = "learn the device again"
-_HINT = "Learn your own with 'foretell device learn'."
 
 # Quantiles of log(measured / predicted) of models by public figures, on the iterations of both GPUs of the ETS traces:
 # minimum, 5 %, 50 %, 95 %, maximum.
@@ -155,8 +163,10 @@ def _find_default(
         return _build_from_figures(model, figures)
     if shipped:
         return load_step_predictor(shipped)
+    learned_ones = {spell_name(name): name for name in _list_files(learned)}
+    similar = dict.fromkeys([*find_similar(device, learned_ones), *suggest_devices(device)])
     known = dict.fromkeys([*_list_files(learned), *(each.name for each in list_devices())])
-    raise NotFoundError("device with known times", device, known=list(known), hint=_HINT)
+    raise NotFoundError("device", device, known=list(known), similar=similar, hint=describe_known())
 
 
 def build_figure_predictor(device: Device, *, method: str | None = None) -> StepPredictor:
