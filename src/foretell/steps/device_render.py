@@ -35,11 +35,11 @@ _TERA = 1e12
 
 def render_devices(devices: Iterable[KnownDevice]) -> Group:
     """Devices with their figures, and whether steps were measured on them."""
-    rows = [(known.device, *_list_cells(known)) for known in devices]
     numbers = (*_PEAKS, "Memory", "Bytes/s")
     wide = build_table("Device", "Architecture", *numbers, "Steps", numbers=numbers, whole=["Device"])
     narrow = build_table("Device", *numbers, "Steps", numbers=numbers, whole=["Device"])
-    for device, *cells in rows:
+    for known in devices:
+        device, cells = known.device, _list_cells(known)
         add_cells(wide, device.name, device.architecture or device.kind, *cells)
         add_cells(narrow, device.name, *cells)
     return stack(
