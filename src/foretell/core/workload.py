@@ -42,6 +42,7 @@ class Operator:
     parameters: int = 0  # elements of the parameters among the inputs
     kernels: int = 1  # computing calls of the framework below this one
     input_gradient: bool = True  # in the backward phase: whether more than parameters get a gradient
+    product_flops: float = 0.0  # those of matrix products and convolutions, as PyTorch's own counter counts
     unknown: int = 0  # of those calls, how many compute what is not known: each counted as one pass over its tensors
 
     def get(self, name: str, default: Attribute) -> Attribute:
@@ -75,6 +76,11 @@ class Workload:
     def flops(self) -> float:
         """Of the whole step."""
         return sum(operator.flops for operator in self.operators)
+
+    @property
+    def product_flops(self) -> float:
+        """Of the matrix products and convolutions of the whole step."""
+        return sum(operator.product_flops for operator in self.operators)
 
     @property
     def bytes_moved(self) -> float:

@@ -39,6 +39,7 @@ from foretell.steps.step_results import (
     total_phases,
 )
 from foretell.workloads.measurement_files import Profile
+from foretell.workloads.workload_warnings import find_warnings
 
 Record = dict[str, Any]
 
@@ -80,6 +81,7 @@ def render_workload(workload: Workload, *, rows: int | None) -> Group:
         build_line("Operators in the order in which they run", HEADING),
         _build_operators(workload, shown),
         build_line(f"... and {count(left, 'more operator')}; --rows or --all shows them", QUIET) if left else None,
+        *build_warnings(find_warnings(workload)),
     )
 
 

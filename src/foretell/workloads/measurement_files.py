@@ -180,6 +180,7 @@ def _build_operator(values: Mapping[str, Any]) -> Operator:
         parameters=int(values["parameters"]),
         kernels=int(values["kernels"]),
         input_gradient=bool(values["input_gradient"]),
+        product_flops=float(values.get("product_flops", 0.0)),
         unknown=int(values.get("unknown", 0)),
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from foretell.core.workload import Attribute, Shape, StepPhase
-from foretell.workloads import product_costs
+from foretell.workloads import product_costs, recurrent_costs
 from foretell.workloads.product_costs import INDEX_BYTES, Call, Kernel, Rule, count, count_all
 
 _NAMES = {
@@ -356,6 +356,7 @@ _INDEXED = ["index", "aten::index", "__getitem__"]
 
 _FORWARD: dict[str, Rule] = {
     **product_costs.FORWARD,
+    **recurrent_costs.FORWARD,
     **dict.fromkeys(ACTIVATIONS, _activation),
     **dict.fromkeys(_COPIED, _copy),
     **dict.fromkeys(_NORMS, _batch_norm),
@@ -378,6 +379,7 @@ _FORWARD: dict[str, Rule] = {
 }
 _BACKWARD: dict[str, Rule] = {
     **product_costs.BACKWARD,
+    **recurrent_costs.BACKWARD,
     **dict.fromkeys(ACTIVATIONS, _pointwise_backward),
     **dict.fromkeys(_SCALED, _scale_backward),
     **dict.fromkeys(_ADDED, _add_backward),

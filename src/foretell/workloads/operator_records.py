@@ -8,10 +8,12 @@ from typing import NamedTuple, TypeAlias
 from foretell.core.workload import Attribute, Gradient, Operator, Shape, StepPhase
 from foretell.workloads.kernel_costs import KernelCost
 from foretell.workloads.operator_costs import cost
+from foretell.workloads.recurrent_costs import CELLS, LAYERS
 from foretell.workloads.tensor_notes import NOTHING
 
 ACCUMULATE = "accumulate"  # two gradients of the same tensor are added
-FUSED = frozenset({"dropout", "scaled_dot_product_attention"})  # one kernel on a device, several on meta tensors
+_ATTENTION = "scaled_dot_product_attention"
+FUSED = frozenset({"dropout", _ATTENTION, *LAYERS, *CELLS})  # have other kernels on a device than on meta tensors
 
 Sources: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -35,6 +37,7 @@ class Record:
     bytes_moved: float = 0.0
     kernels: int = 0
     unknown: int = 0
+    products: float = 0.0
     constant: bool = False  # its result depends on no input and no parameter, for example a mask
     itemsize: int = 4
     first_node: int = 0
@@ -46,15 +49,23 @@ class Record:
         self.bytes_moved += kernel.bytes_moved
         self.kernels += kernel.kernels
         self.unknown += kernel.unknown
+        self.products += kernel.products
 
     def build(self) -> Operator:
         """The operator, with the cost of the fused kernel if devices have one."""
-        flops, moved, kernels = self.flops, self.bytes_moved, self.kernels
+        flops, moved, kernels, products = self.flops, self.bytes_moved, self.kernels, self.products
         attributes = tuple(sorted(self.attributes.items()))
         if self.kind in FUSED and kernels:
             flops, moved, kernels = cost(
-                self.kind, self.phase, self.inputs, self.output, attributes, itemsize=self.itemsize
+                self.kind,
+                self.phase,
+                self.inputs,
+                self.output,
+                attributes,
+                itemsize=self.itemsize,
+                input_gradient=self.input_gradient,
             )
+            products = flops if self.kind == _ATTENTION else min(products, flops)
         return Operator(
             kind=self.kind,
             phase=self.phase,
@@ -67,6 +78,7 @@ class Record:
             parameters=self.parameters,
             kernels=kernels,
             input_gradient=self.input_gradient,
+            product_flops=float(products),
             unknown=self.unknown,
         )
 

@@ -190,6 +190,16 @@ def _multi_head(call: Call) -> list[Kernel]:
     """Three projections in one, a copy in rows of heads, attention with its scores, a copy back, one projection."""
     rows, width, heads, head_width = _multi_head_sizes(call)
     length, size = float(call.inputs[0][0]), rows * width
+    if call.whole("fused", 0):
+        return [
+            Kernel(0.0, 2 * size),
+            _product(rows, width, 3 * width),
+            Kernel(3 * size, 6 * size + 3 * width),
+            Kernel(0.0, 6 * size),
+            Kernel(4 * heads * length * length * head_width, 4 * size + heads * length),
+            Kernel(0.0, 2 * size),
+            _biased(_product(rows, width, width), width),
+        ]
     scores = heads * length * length
     return [
         Kernel(0.0, 2 * size),
@@ -208,6 +218,16 @@ def _multi_head(call: Call) -> list[Kernel]:
 def _multi_head_backward(call: Call) -> list[Kernel]:
     rows, width, heads, head_width = _multi_head_sizes(call)
     length, size = float(call.inputs[0][0]), rows * width
+    if call.whole("fused", 0):
+        return [
+            *_projection_backward(rows, width, width),
+            Kernel(10 * heads * length * length * head_width, 8 * size + heads * length),
+            *[Kernel(0.0, 2 * size)] * 6,
+            *[Kernel(0.0, 4 * size)] * 3,
+            *[Kernel(3 * size, 9 * size)] * 2,
+            Kernel(0.0, 6 * size),
+            *_projection_backward(rows, width, 3 * width),
+        ]
     scores = heads * length * length
     return [
         *_projection_backward(rows, width, width),

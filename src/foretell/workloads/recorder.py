@@ -11,11 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretell.core.workload import Attribute, Shape, StepPhase
+from foretell.workloads.call_attributes import find_attributes
 from foretell.workloads.kernel_costs import KernelCost, cost_kernel
+from foretell.workloads.meta_results import find_result, use_fused_attention
 from foretell.workloads.operator_costs import ACTIVATIONS, normalize_name
 from foretell.workloads.operator_records import ACCUMULATE, ReadyGradient, Record
 from foretell.workloads.tensor_notes import NOTHING, READING, SourceNotes, find_value, is_constant, keep_constant
@@ -46,6 +49,7 @@ class Recorder:
         self._call: Record | None = None  # the call that runs now
         self._paused = False  # while the recorder itself calls PyTorch
         self._starts: list[int] = []  # first autograd nodes of the forward calls
+        self._ends: list[int] = []  # the first after them
         self._calls: list[Record] = []
         self._backward: dict[int, Record] = {}
         self._trailing: list[tuple[Record | None, Record]] = []  # additions that may belong to a call
@@ -72,7 +76,8 @@ class Recorder:
         call = self._call = self._make(kind, StepPhase.FORWARD, self.layers[-1], sources)
         begin = _count_nodes()
         try:
-            out = func(*args, **kwargs)
+            with use_fused_attention(kind):
+                out = func(*args, **kwargs)
         except Exception:
             if self.phase is StepPhase.BACKWARD and call.kernels:  # the last call of a recomputed block
                 self._describe(call, list(_tensors(given)), None)
@@ -87,10 +92,10 @@ class Recorder:
         grown = _count_nodes() > begin
         if call.kernels or grown:
             self._describe(call, list(_tensors(given)), out)
-            if kind == "multi_head_attention_forward":
-                call.attributes["num_heads"] = kwargs.get("num_heads") or args[4]
+            call.attributes.update(find_attributes(kind, args, kwargs))
             if grown:
                 self._starts.append(begin)
+                self._ends.append(_count_nodes())
                 self._calls.append(call)
         if is_constant(kind, _tensors(given)):
             call.constant = True
@@ -111,7 +116,7 @@ class Recorder:
 
     def _merge(self, record: Record, other: Record) -> None:
         """Make a record part of another one."""
-        other.add(KernelCost(record.flops, record.bytes_moved, record.kernels, record.unknown))
+        other.add(KernelCost(record.flops, record.bytes_moved, record.kernels, record.unknown, record.products))
         other.sources |= record.sources
         self.merged[record.number] = other.number
 
@@ -187,7 +192,7 @@ class Recorder:
             self.flush()
             self.records.append(self._build_accumulation(node, kernel, out, sources))
             return self.records[-1].number
-        call = self._find_call(number)
+        call = self._find_call(number, node)
         sources = frozenset(
             each for each in sources if each >= self._first_backward
         )  # without tensors saved by forward calls
@@ -210,16 +215,21 @@ class Recorder:
                 self.records.append(record)
         self._trailing.clear()
 
-    def _find_call(self, number: int) -> Record | None:
+    def _find_call(self, number: int, node: Any) -> Record | None:
         place = bisect_right(self._starts, number) - 1
-        return self._calls[place] if place >= 0 else None
+        if place < 0 or (number >= self._ends[place] and isinstance(node, BackwardCFunction)):
+            return None  # a function whose backward phase is the model's own code
+        return self._calls[place]
 
     def _find_backward(self, call: Record | None, number: int, node: Any, out: torch.Tensor) -> Record:
         key = id(call) if call is not None else -number - 1
         record = self._backward.get(key)
         if record is None:
             if call is None:
-                record = self._make(node.name(), StepPhase.BACKWARD, "")
+                place = bisect_right(self._starts, number) - 1
+                layer = self._calls[place].layer if place >= 0 else ""
+                record = self._make(node.name(), StepPhase.BACKWARD, layer)
+                record.dtype = str(out.dtype).removeprefix("torch.")
                 record.output = tuple(out.shape)
             else:
                 self._count += 1
@@ -232,6 +242,7 @@ class Recorder:
                     bytes_moved=0.0,
                     kernels=0,
                     unknown=0,
+                    products=0.0,
                     attributes=dict(call.attributes),
                 )
             self._backward[key] = record
@@ -313,6 +324,7 @@ class Recorder:
         self.flush()
         self.forget_casts()
         self._starts.clear()
+        self._ends.clear()
         self._calls.clear()
         self._backward.clear()
         self._recomputed.clear()
@@ -333,13 +345,16 @@ class CallMode(TorchFunctionMode):
 class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Passes ATen calls to a recorder."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record the call."""
-        out = func(*args, **(kwargs or {}))
+        found = find_result(func, args, kwargs or {})
+        out = func(*args, **(kwargs or {})) if found is None else found
         self._recorder.add(func, args, kwargs or {}, out)
         return out
 
@@ -360,7 +375,10 @@ def _find_kind(func: Any) -> str | None:
     except KeyError:
         packet = getattr(func, "overloadpacket", func)
         name = getattr(packet, "__name__", type(packet).__name__)
-        kind = _kinds[func] = None if name in _NOT_RECORDED else normalize_name(name)
+        own = getattr(packet, "_qualified_op_name", "aten::")  # of an operator that an extension defines
+        kind = _kinds[func] = (
+            None if name in _NOT_RECORDED else normalize_name(name if own.startswith("aten::") else own)
+        )
         return kind
 
 

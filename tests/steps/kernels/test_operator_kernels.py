@@ -216,3 +216,23 @@ def test_an_update_of_many_tensors_counts_all_of_them() -> None:
     assert isinstance(call, MemoryPass)
     assert call.elements == 40 * (64 * 64 + 64)
     assert call.kernels == update.kernels * 2
+
+
+@pytest.mark.parametrize("phase", [FORWARD, BACKWARD])
+def test_multi_head_attention_without_weights_is_fused(phase: StepPhase) -> None:
+    class Attend(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before = nn.Linear(32, 32)
+            self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.before(x)
+            return self.attention(x, x, x, need_weights=False)[0]
+
+    calls = split_kernels(find(read(Attend(), 2, 16, 32), "multi_head_attention_forward", phase), settings=PLAIN)
+    (attention,) = [call for call in calls if isinstance(call, Attention)]
+    assert (attention.batch, attention.heads, attention.queries, attention.width) == (2, 4, 16, 8)
+    assert attention.backward is (phase is BACKWARD)
+    products = sum(count_flops(call) for call in calls if isinstance(call, Product))
+    assert products == (1 if phase is FORWARD else 2) * 2 * 2 * 16 * 32 * 4 * 32

@@ -297,9 +297,24 @@ def _split_multi_head(operator: Operator, precision: str, _settings: Mapping[str
     projections = [(rows, 3 * width, width, 1)]
     if operator.inputs[1] != operator.inputs[0]:
         projections = [(rows, width, width, 1), (keys * batch, 2 * width, width, 1)]
-    sizes = (*projections, (length, keys, head, many), (length, head, keys, many), (rows, width, width, 1))
+    back = operator.phase is StepPhase.BACKWARD
+    attention = [] if operator.get("fused", 0) else [(length, keys, head, many), (length, head, keys, many)]
+    sizes = (*projections, *attention, (rows, width, width, 1))
     products = [product for each in sizes for product in _double(operator, each, precision)]
-    scores, back = many * length * keys, operator.phase is StepPhase.BACKWARD
+    if not attention:
+        one = Attention(
+            batch=batch,
+            heads=heads,
+            key_heads=heads,
+            queries=length,
+            keys=keys,
+            width=head,
+            causal=bool(_one(operator.get("causal", 0))),
+            backward=back,
+            precision=precision,
+        )
+        return (*products, one, *_rest(operator, (*products, one)))
+    scores = many * length * keys
     softmax = MemoryPass(
         kind="softmax",
         backward=back,

@@ -1,0 +1,22 @@
+"""What a captured step leaves open."""
+
+from foretell.core.warning import PredictionWarning, build_warning
+from foretell.core.workload import Workload
+
+_SHOWN = 5
+
+
+def find_warnings(workload: Workload) -> tuple[PredictionWarning, ...]:
+    """Warnings about operators whose cost is not known."""
+    unknown = workload.unknown
+    if not unknown:
+        return ()
+    many = sum(unknown.values())
+    named = [f"{kind} ({number})" if number > 1 else kind for kind, number in list(unknown.items())[:_SHOWN]]
+    rest = [f"{len(unknown) - _SHOWN} other kinds"] if len(unknown) > _SHOWN else []
+    text = (
+        f"The cost of {many:,} of {len(workload.operators):,} operators is not known: {', '.join(named + rest)}. "
+        "Each counts as one operation for each element, and as reading its inputs and writing its outputs once; "
+        "their real time may be much longer. PyTorch's register_flop_formula makes the FLOPs of an operator known."
+    )
+    return (build_warning("operators-not-known", text, kinds=dict(unknown), operators=many),)
