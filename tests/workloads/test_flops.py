@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.workloads import models
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from foretell.workloads.capture import capture
 from foretell.workloads.step_options import InputSpec, StepOptions, parse_input
-from tests.workloads import models
 
 transformers = pytest.importorskip("transformers")
 _aten = torch.ops.aten

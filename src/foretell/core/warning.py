@@ -41,7 +41,6 @@ WARNING_CODES: Mapping[str, str] = {
     "evidence-figures": "Some or all kernels are predicted from the public figures of the device alone.",
     "unknown-costs": "The cost of some operators is not known.",
     "operators-not-measured": "The times of operators on that device are estimated from its public figures.",
-    "operators-not-known": "What some operators of the model compute is not known.",
     "strategy-not-measured": "No training with that strategy was measured.",
     "link-not-measured": "No training with such a link was measured.",
     "link-not-named": "No link rate was given.",

@@ -12,10 +12,10 @@ from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import MeasuredStep, StepEstimate, StepPhase, Workload
 from foretell.steps.step_predictor import StepPredictor, build_figure_predictor, find_step_predictor
 from foretell.steps.step_results import LeftOutDevice, StepPrediction, StepPredictions
+from foretell.workloads.workload_warnings import find_warnings
 
 ALL = "all"  # of the catalogue
 _LEAST_SHARE = 0.05  # of the work, for a warning
-_MOST_KINDS = 4  # that a warning names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class ChosenDevices:
             warnings=(
                 *predictor.warnings,
                 *_warn_of_evidence(estimate, predictor.device),
-                *_warn_of_costs(workload),
+                *find_warnings(workload),
                 *_warn_of_profiles(own, workload),
             ),
         )
@@ -180,16 +180,6 @@ def _warn_of_evidence(estimate: StepEstimate, device: Device) -> list[Prediction
         f"{part} measured on {device.name} or on its architecture: its data sheet is used, and the interval is wider."
     )
     return [build_warning("evidence-figures", text, device=device.name, share=round(share, 3))]
-
-
-def _warn_of_costs(workload: Workload) -> list[PredictionWarning]:
-    kinds = workload.unknown
-    if not kinds:
-        return []
-    named = ", ".join(f"{kind} ({number})" for kind, number in list(kinds.items())[:_MOST_KINDS])
-    more = f" and {len(kinds) - _MOST_KINDS} other kinds" if len(kinds) > _MOST_KINDS else ""
-    text = f"The cost of these operators is not known; each counts as one pass over its tensors: {named}{more}."
-    return [build_warning("unknown-costs", text, kinds=dict(kinds))]
 
 
 def _warn_of_profiles(steps: Sequence[MeasuredStep], workload: Workload) -> list[PredictionWarning]:

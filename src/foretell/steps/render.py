@@ -226,6 +226,8 @@ def build_workload_record(workload: Workload) -> Record:
     """The whole step: totals of the step and of each phase, and the operators in the order in which they run."""
     return {
         **build_step_facts(workload),
+        "unknown": workload.unknown,
+        "warnings": [to_record(warning) for warning in find_warnings(workload)],
         "phases": {phase: to_record(totals) for phase, totals in total_phases(workload).items()},
         "operators": [
             {"layer": layer, **_describe_operator(operator)}
@@ -287,6 +289,7 @@ def build_step_facts(workload: Workload) -> Record:
         "parameters": workload.parameters,
         "operator_count": len(workload.operators),
         "flops": workload.flops,
+        "product_flops": workload.product_flops,
         "bytes_moved": workload.bytes_moved,
     }
 

@@ -35,7 +35,7 @@ _FREE = frozenset({
     "detach_", "scalar_tensor", "squeeze_", "unsqueeze_", "transpose_", "t_", "as_strided_", "swapaxes_",
     "unsafe_split_with_sizes", "empty_permuted", "_pin_memory", "set", "_functional_assert_async",
     "_functional_assert_scalar", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size",
-    "_has_same_storage_numel", "is_set_to", "_print", "_fused_sdp_choice", "_debug_has_internal_overlap",
+    "_has_same_storage_numel", "_linalg_check_errors", "is_set_to", "_print", "_fused_sdp_choice", "_debug_has_internal_overlap",
 })  # fmt: skip
 _MOVES = frozenset({
     "clone", "copy", "copy_", "_to_copy", "cat", "stack", "_stack", "_chunk_cat", "constant_pad_nd",

@@ -19,4 +19,4 @@ def find_warnings(workload: Workload) -> tuple[PredictionWarning, ...]:
         "Each counts as one operation for each element, and as reading its inputs and writing its outputs once; "
         "their real time may be much longer. PyTorch's register_flop_formula makes the FLOPs of an operator known."
     )
-    return (build_warning("operators-not-known", text, kinds=dict(unknown), operators=many),)
+    return (build_warning("unknown-costs", text, kinds=dict(unknown), operators=many),)
