@@ -20,6 +20,7 @@ from foretell.core.render.tables import (
     build_facts,
     build_line,
     build_table,
+    build_warnings,
     stack,
 )
 from foretell.core.serialization import to_record

@@ -1,6 +1,6 @@
 """The cost of one ATen call, from its input and output tensors.
 
-A call whose cost is not known, such as an operator of an extension, counts as unknown and as one pass over its tensors.
+A call whose cost is not known, such as that of an extension, counts as unknown and as one pass over its tensors.
 """
 
 import math
@@ -35,7 +35,8 @@ _FREE = frozenset({
     "detach_", "scalar_tensor", "squeeze_", "unsqueeze_", "transpose_", "t_", "as_strided_", "swapaxes_",
     "unsafe_split_with_sizes", "empty_permuted", "_pin_memory", "set", "_functional_assert_async",
     "_functional_assert_scalar", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size",
-    "_has_same_storage_numel", "_linalg_check_errors", "is_set_to", "_print", "_fused_sdp_choice", "_debug_has_internal_overlap",
+    "_has_same_storage_numel", "_linalg_check_errors", "is_set_to", "_print",
+    "_fused_sdp_choice", "_debug_has_internal_overlap",
 })  # fmt: skip
 _MOVES = frozenset({
     "clone", "copy", "copy_", "_to_copy", "cat", "stack", "_stack", "_chunk_cat", "constant_pad_nd",
@@ -293,13 +294,13 @@ def _time_convolution(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch
 
 def _attend(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> KernelCost:
     _, moved = _sizes(args, kwargs, out)
-    flops = float(sdpa_flop_count(*(each.shape for each in args[:3])))
+    flops = float(sdpa_flop_count(*(each.shape for each in args[:3])))  # type: ignore[no-untyped-call]
     return KernelCost(flops, moved, 1, products=flops)
 
 
 def _attend_backward(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> KernelCost:
     _, moved = _sizes(args, kwargs, out)
-    flops = float(sdpa_backward_flop_count(*(each.shape for each in args[:4])))
+    flops = float(sdpa_backward_flop_count(*(each.shape for each in args[:4])))  # type: ignore[no-untyped-call]
     return KernelCost(flops, moved, 1, products=flops)
 
 

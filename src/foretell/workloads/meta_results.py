@@ -46,7 +46,7 @@ def use_fused_attention(kind: str) -> Iterator[None]:
     try:
         yield
     finally:
-        functional.scaled_dot_product_attention = own  # type: ignore[assignment]
+        functional.scaled_dot_product_attention = own
 
 
 def _attend(

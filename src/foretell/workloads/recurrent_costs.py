@@ -5,6 +5,7 @@ the gates. https://developer.nvidia.com/blog/optimizing-recurrent-neural-network
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from foretell.core.workload import Shape
@@ -19,8 +20,8 @@ _STATES = {"lstm": 2, "lstm_cell": 2}
 class _Sizes(NamedTuple):
     rows: float  # batch
     steps: int
-    read: list[Shape]  # weights of the inputs, one for each layer and direction
-    kept: list[Shape]  # weights of the states
+    read: Sequence[Shape]  # weights of the inputs, one for each layer and direction
+    kept: Sequence[Shape]  # weights of the states
 
 
 def _find_sizes(call: Call, states: int) -> _Sizes:
