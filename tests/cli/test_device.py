@@ -1,5 +1,6 @@
 """Devices from the command line: known ones are listed, this machine is learned, and steps are predicted for it."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -51,6 +52,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path, device = folder / ".foretell/devices/cpu.jsonl", torch.device("cpu")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("foretell.workloads.device_measurements.measure_speed", lambda _device: 1e9)
+        patched.setattr("foretell.measure.other_load.read_busy_s", lambda: 0.0)  # also where tests run side by side
         with pytest.raises(Enough):
             measure_networks(path, device=device, measure=measure_tiny, on_progress=stop)
     return folder
@@ -81,6 +83,44 @@ def test_known_devices_are_listed(run: Run, learned: Any) -> None:
     assert times["cpu"] == "learned"
     assert (times["T4"], times["2080Ti"]) == ("shipped", "shipped")
     assert times["H100"] == ""
+
+
+def write_load(path: Path, busy: dict[int, float]) -> None:
+    """Say that other processes used so many of two cores while each network was measured."""
+    head, *lines = path.read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    for record in records:
+        facts = record["profile"]["facts"]
+        record["profile"]["facts"] = facts | {
+            "busy_cores": str(busy.get(record["number"], 0.0)),
+            "cores": facts["threads"],
+        }
+    path.write_text("\n".join([head, *map(json.dumps, records)]) + "\n")
+
+
+def test_what_a_busy_machine_measured_is_marked(measured: Path, tmp_path: Path, foretell: Run) -> None:
+    folder = shutil.copytree(measured, tmp_path / "copy")
+    write_load(folder / ".foretell/devices/cpu.jsonl", dict.fromkeys(range(2), 1.5))
+    outcome = foretell("device", "learn", "--budget", "1ms", folder=folder)
+    assert outcome.code == 0, outcome.err
+    text = " ".join(outcome.out.split())
+    threads = torch.get_num_threads()
+    assert f"Other processes used 0.6 of {threads} cores while it was measured" in text
+    assert f"times may be up to {0.6 / threads:.0%} too long. 2 networks of {NETWORKS} disturbed" in text
+    (prediction,) = foretell(*PREDICT, "--device", "cpu", "--json", folder=folder).record
+    assert any("too long" in warning["text"] for warning in prediction["warnings"])
+
+
+def test_networks_that_were_disturbed_are_left_out_where_others_are_enough(
+    measured: Path, tmp_path: Path, foretell: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(measured, tmp_path / "copy")
+    write_load(folder / ".foretell/devices/cpu.jsonl", {0: 1.5})
+    monkeypatch.setattr("foretell.steps.api.LEAST_NETWORKS", NETWORKS - 1)
+    record = foretell("device", "learn", "--budget", "1ms", "--json", folder=folder).record
+    assert (record["networks"], record["disturbed"], record["disturbed_used"]) == (NETWORKS - 1, 1, False)
+    (prediction,) = foretell(*PREDICT, "--device", "cpu", "--json", folder=folder).record
+    assert prediction["warnings"] == []
 
 
 def test_a_device_is_shown_with_its_source(run: Run, learned: Any, measured: Path) -> None:

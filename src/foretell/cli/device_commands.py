@@ -112,7 +112,11 @@ def _learn(budget_s: float, *, name: str | None, method: str | None, paths: Sequ
             method=method,
             profiles=[api.load_profile(path) for path in paths],
             folder=find_kept_folder(),
-            on_progress=lambda known: status.update(describe_learning(len(known.profiles), known.seconds, budget_s)),
+            on_progress=lambda known: status.update(
+                describe_learning(
+                    len(known.profiles), known.seconds, budget_s, known.loads[-1] if known.loads else None
+                )
+            ),
         )
 
 

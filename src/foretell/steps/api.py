@@ -229,7 +229,9 @@ def learn_device(
     """Measure this machine's GPU or CPU for some minutes and fit a model on it, also on profiles made here.
 
     With ``profiles``, nothing is measured: the model is fitted on them alone. Measurements are saved at once; after an
-    interruption, the same call continues them. ``method`` as in :func:`predict_workload`.
+    interruption, the same call continues them. Networks that were measured while other processes used the machine are
+    left out; if too few others remain they are used, and every prediction has a warning. ``method`` as in
+    :func:`predict_workload`.
 
     Raises:
         MissingExtraError: PyTorch is not installed.
@@ -243,6 +245,7 @@ def learn_device(
     if profiles:
         return _learn_from_profiles(profiles, name=name, method=method, folder=folder)
     require_torch()
+    from foretell.measure.other_load import describe_load, summarize_load
     from foretell.workloads.device_measurements import DeviceFile, measure_networks
     from foretell.workloads.profile import name_device
     from foretell.workloads.training_step import find_device
@@ -256,14 +259,22 @@ def learn_device(
     header = DeviceFile(path).open(dict)
     mine = _find_profiles(folder / PROFILES, device=measured.device, threads=int(header["threads"]))
     device = _describe_device(path.stem, catalogued, header)
-    predictor, kept = _fit([*measured.steps, *mine], device, path.parent, method)
+    quiet = measured.quiet_steps
+    too_few = len(quiet) < LEAST_NETWORKS
+    used = measured.steps if too_few else quiet
+    load = summarize_load(measured.loads)
+    notes = [describe_load(load)] if too_few and load else []
+    predictor, kept = _fit([*used, *mine], device, path.parent, method, notes=notes)
     return LearnedDevice(
         device=device,
         method=predictor.method,
-        networks=len(measured.profiles),
+        networks=len(used),
         profiles=len(mine),
         seconds=measured.seconds,
         path=kept,
+        load=load,
+        disturbed=len(measured.steps) - len(quiet),
+        disturbed_used=too_few,
     )
 
 
@@ -291,12 +302,12 @@ def _learn_from_profiles(
 
 
 def _fit(
-    steps: Sequence[MeasuredStep], device: Device, folder: Path, method: str | None
+    steps: Sequence[MeasuredStep], device: Device, folder: Path, method: str | None, *, notes: Sequence[str] = ()
 ) -> "tuple[StepPredictor, Path]":
     """The fitted predictor, and its file."""
     from foretell.steps.step_predictor import find_method_file, fit_step_predictor
 
-    predictor = fit_step_predictor(steps, device, method=method)
+    predictor = fit_step_predictor(steps, device, method=method, notes=notes)
     path = find_method_file(folder, device.name, method)
     predictor.save(path)
     return predictor, path

@@ -12,6 +12,7 @@ from foretell.core.render.phrases import (
     render_short_time,
 )
 from foretell.core.render.tables import (
+    BAD,
     HEADING,
     QUIET,
     FirstThatFits,
@@ -27,6 +28,7 @@ from foretell.core.serialization import to_record
 from foretell.core.table_files import Table
 from foretell.core.units import render_bytes, render_duration
 from foretell.core.workload import Floats, Operator, Workload
+from foretell.measure.other_load import OtherLoad, describe_load
 from foretell.steps.step_results import (
     LearnedDevice,
     OperatorGroup,
@@ -210,14 +212,29 @@ def render_learned(learned: LearnedDevice) -> Group:
     method = "" if learned.is_default else f" --method {learned.method}"
     return stack(
         build_line(f"{learned.device.name}: {learned.method} model fitted on {' and '.join(used)}{took}.", HEADING),
+        *(build_line(line, BAD if learned.disturbed_used else QUIET) for line in _describe_disturbance(learned)),
         build_line(f"Saved in {learned.path}. Use it with:"),
         build_line(f"foretell workload predict --device {learned.device.name}{method}"),
     )
 
 
-def describe_learning(networks: int, seconds: float, budget_s: float) -> str:
-    """The progress of measuring."""
-    return f"Measured {count(networks, 'network')}, {render_duration(seconds)} of {render_duration(budget_s)}"
+def _describe_disturbance(learned: LearnedDevice) -> list[str]:
+    """What other processes used meanwhile, and what became of the networks that they disturbed."""
+    load = learned.load
+    if load is None:
+        return []
+    if not learned.disturbed:
+        return [f"Other processes used {load.busy_cores:.1f} of {load.cores} cores meanwhile."]
+    if not learned.disturbed_used:
+        return [f"{count(learned.disturbed, 'network')} measured while other processes used the machine: left out."]
+    remedy = "Stop them and measure again under another --name."
+    return [f"{describe_load(load)} {count(learned.disturbed, 'network')} of {learned.networks} disturbed. {remedy}"]
+
+
+def describe_learning(networks: int, seconds: float, budget_s: float, load: OtherLoad | None = None) -> str:
+    """The progress of measuring, and the last network's load by other processes."""
+    busy = f"; other processes use {load.busy_cores:.1f} of {load.cores} cores" if load and load.is_busy else ""
+    return f"Measured {count(networks, 'network')}, {render_duration(seconds)} of {render_duration(budget_s)}{busy}"
 
 
 # Records

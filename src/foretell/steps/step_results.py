@@ -11,6 +11,7 @@ import numpy as np
 from foretell.core.devices import Device
 from foretell.core.warning import PredictionWarning
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepEstimate, StepPhase, Workload
+from foretell.measure.other_load import OtherLoad
 from foretell.steps import DEFAULT_METHODS
 
 
@@ -99,6 +100,9 @@ class LearnedDevice:
     profiles: int  # of the user's own models
     seconds: float  # spent on measuring
     path: Path
+    load: OtherLoad | None = None  # of other processes while it was measured, on average; unknown for profiles
+    disturbed: int = 0  # networks during which the machine was busy
+    disturbed_used: bool = False  # because there were too few others
 
     @property
     def is_default(self) -> bool:

@@ -8,7 +8,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -17,6 +17,7 @@ import torch
 
 from foretell.core.errors import ForetellError, ImportDataError, WorkloadError
 from foretell.core.workload import MeasuredStep, Workload
+from foretell.measure.other_load import LoadMeter, OtherLoad
 from foretell.workloads.capture import capture
 from foretell.workloads.measurement_files import JsonLinesFile, Profile, from_record, to_record
 from foretell.workloads.mixed_networks import sample_training_network
@@ -96,8 +97,22 @@ class MeasuredNetworks:
 
     @property
     def steps(self) -> list[MeasuredStep]:
-        """The steps that a model is fitted on."""
+        """All measured steps."""
         return [profile.step for _, profile in sorted(self.profiles.items())]
+
+    @property
+    def quiet_steps(self) -> list[MeasuredStep]:
+        """Those that were measured while other processes hardly used the machine."""
+        return [
+            profile.step
+            for _, profile in sorted(self.profiles.items())
+            if not ((load := find_other_load(profile)) and load.is_disturbing)
+        ]
+
+    @property
+    def loads(self) -> list[OtherLoad]:
+        """What other processes used during each of them, where it is known."""
+        return [load for _, profile in sorted(self.profiles.items()) if (load := find_other_load(profile))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,15 +228,29 @@ def measure_network(order: NetworkOrder) -> Profile:
     options = StepOptions(loss=network.loss, optimizer=network.optimizer)
     batch = choose_batch(network, options, Sampler(order.seed * 1_000_003 + order.number), order.flops_per_s)
     torch.manual_seed(order.number)
-    return profile(
-        network.build(),
-        [build_input(network, batch)],
-        options=options,
-        name=network.name,
-        device=torch.device(order.device),
-        seconds=order.seconds,
-        longest_s=LONGEST_S,
-    )
+    with LoadMeter(order.threads) as meter:
+        found = profile(
+            network.build(),
+            [build_input(network, batch)],
+            options=options,
+            name=network.name,
+            device=torch.device(order.device),
+            seconds=order.seconds,
+            longest_s=LONGEST_S,
+        )
+    load = {"busy_cores": f"{meter.load.busy_cores:.3f}", "cores": str(meter.load.cores)}
+    return replace(found, facts={**found.facts, **load})
+
+
+def find_other_load(profile: Profile) -> OtherLoad | None:
+    """What other processes used while it was measured; none if it is not known, as of earlier versions."""
+    facts = profile.facts
+    try:
+        return OtherLoad(
+            busy_cores=float(facts["busy_cores"]), cores=int(facts["cores"]), threads=int(facts["threads"])
+        )
+    except (LookupError, ValueError):
+        return None
 
 
 def build_input(network: NetworkSpec, batch: int) -> InputSpec:
