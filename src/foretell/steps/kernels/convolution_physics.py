@@ -1,0 +1,187 @@
+"""Convolutions by the figures of the call and of the device: the shortest time of the algorithms that libraries use."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.core.devices import Device
+from foretell.core.workload import Floats
+from foretell.steps.kernels.kernel_calls import Convolution
+from foretell.steps.kernels.sustained_peaks import find_sustained
+
+LAUNCH_S = 3.0e-6
+DIRECTIONS = ("forward", "data", "weights")
+CLASSES = ("dense", "grouped", "depthwise")
+_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
+# Tiles of implicit matrix products, and the share of the peak that a full one reaches outside and inside matrix units.
+_TILES = ((256, 128, 0.9, 0.75), (128, 128, 0.85, 0.7), (128, 64, 0.8, 0.6), (64, 64, 0.7, 0.45), (128, 32, 0.65, 0.35),
+          (64, 32, 0.55, 0.3))  # fmt: skip
+_SPLITS = (1, 2, 4, 8, 16, 32, 64)  # of the inner dimension, for gradients of weights
+_MEMORY = 0.8  # of the bandwidth that makers publish
+_WINOGRAD_GAIN = 2.25  # fewer multiplications of F(2x2, 3x3)
+_WINOGRAD_REACHED = 0.75
+_DEPTHWISE = (0.06, 0.05, 0.02)  # share of the peak by direction: each thread adds up one output
+_WIDER = 8.0  # matrix units read so many channels at once
+_EACH_GROUP_S = 8e-6  # where groups run one after the other
+
+
+class ConvolutionFigures:
+    """Figures of convolutions on a device, a column each."""
+
+    def __init__(self, calls: Sequence[Convolution], device: Device) -> None:
+        self.device = device
+        rows = [
+            (
+                call.images, call.channels, call.filters, call.groups, *call.size_in, *call.size_out, *call.kernel,
+                call.stride, DIRECTIONS.index(call.direction), call.channels_last,
+            )
+            for call in calls
+        ]  # fmt: skip
+        table = np.maximum(np.array(rows, dtype=float).reshape(-1, 13).T, 0.0)
+        self.images, channels, filters, self.groups, *sizes, self.stride, direction, self.last = table
+        self.high_in, self.wide_in, self.high_out, self.wide_out, self.high, self.wide = sizes
+        self.direction = direction.astype(int)
+        self.channels, self.filters = channels / self.groups, filters / self.groups  # of one group
+        self.precision = [find_type(call.precision, device) for call in calls]
+        self.item = np.array([_BYTES[name] for name in self.precision])
+        peaks = {
+            name: (device.find_peak(name) or device.peak_flops) * find_sustained(device, name)
+            for name in dict.fromkeys(self.precision)
+        }
+        self.peak = np.array([peaks[name] for name in self.precision])
+        self.plain_peak = device.peak_flops * find_sustained(device)
+        self.matrix = np.array([has_matrix_units(name, device) for name in self.precision])
+        self.depthwise = (self.groups > 1) & (self.channels == 1)
+        self.grouped = (self.groups > 1) & ~self.depthwise
+        self._count()
+
+    def _count(self) -> None:
+        """Sizes of the implicit product of each direction, operations and bytes."""
+        outputs = self.images * self.high_out * self.wide_out
+        inputs = self.images * self.high_in * self.wide_in
+        window = self.high * self.wide
+        self.rows = np.choose(self.direction, [outputs, inputs, self.channels * window])
+        self.columns = np.choose(self.direction, [self.filters, self.channels, self.filters])
+        self.inner = np.choose(self.direction, [self.channels * window, self.filters * window, outputs])
+        self.flops = 2 * outputs * self.filters * self.channels * window * self.groups
+        self.size_in, self.size_out = inputs * self.channels * self.groups, outputs * self.filters * self.groups
+        self.size_weights = self.filters * self.channels * window * self.groups
+        self.moved = (self.size_in + self.size_out + self.size_weights) * self.item
+
+    @property
+    def classes(self) -> NDArray[np.intp]:
+        """0 dense, 1 grouped, 2 depthwise."""
+        return np.where(self.depthwise, 2, np.where(self.grouped, 1, 0))
+
+    @property
+    def in_turn(self) -> NDArray[np.bool_]:
+        """Groups that run one after the other: cuDNN has kernels for all groups at once in matrix units only."""
+        return np.asarray(self.grouped & ~self.matrix)
+
+    def name_limits(self) -> list[str]:
+        """What limits each convolution: ``units`` that have no work, ``memory`` or ``operations``."""
+        tiles = np.ceil(self.rows / 128) * np.ceil(self.columns / 64) * np.where(self.in_turn, 1.0, self.groups)
+        bound = self.find_direct() < self.moved / (self.device.bandwidth_bytes * _MEMORY)
+        names = np.where(bound, "memory", "operations")
+        return [str(name) for name in np.where(tiles < self.device.units, "units", names)]
+
+    def find_seconds(self) -> Floats:
+        """The fastest algorithm's time, and that of the copies it needs."""
+        streaming = self.moved / (self.device.bandwidth_bytes * _MEMORY)
+        fastest = np.minimum(self.find_direct(), np.where(self.fits_winograd, self.find_winograd(), np.inf))
+        fastest = np.where(self.depthwise, self._find_depthwise(), fastest)
+        groups = np.where(self.in_turn, (self.groups - 1) * _EACH_GROUP_S, 0.0)
+        return np.asarray(LAUNCH_S + np.maximum(fastest, streaming) + groups + self.find_copies())
+
+    def find_least(self) -> Floats:
+        """What no convolution can go below: its bytes at the bandwidth of L2, its operations at the peak."""
+        # Winograd's F(4x4, 3x3) has a quarter of the multiplications; transforms of larger windows have fewer still.
+        fewer = np.where(self.matrix | (self.high * self.wide == 1), 1.0, 6.0)
+        least = np.maximum(self.flops / self.peak / fewer, self.moved / self.device.bandwidth_bytes / 8)
+        return np.asarray(LAUNCH_S / 4 + least)
+
+    def find_direct(self) -> Floats:
+        """The product on tiles, in waves over the units; the groups at once, or one after the other."""
+        many = np.where(self.in_turn, 1.0, self.groups)
+        inner = np.where(self.matrix, _pad(self.inner, 32.0), _pad(self.inner, 8.0))
+        best = np.full_like(inner, np.inf)
+        for high, wide, plain, matrix in _TILES:
+            reached = np.where(self.matrix, matrix, plain) * self.peak / self.device.units
+            tiles = np.ceil(self.rows / high) * np.ceil(self.columns / wide) * many
+            for split in _SPLITS:
+                if split > 1 and not np.any(self.direction == 2):
+                    continue
+                waves = np.ceil(tiles * split / self.device.units)
+                cost = waves * 2 * high * wide * inner / split / reached
+                cost += self.rows * self.columns * many * 4 * (split > 1) * (split + 1) / self.device.bandwidth_bytes
+                best = np.where((split == 1) | (self.direction == 2), np.minimum(best, cost), best)
+        return np.asarray(best * np.where(self.in_turn, self.groups, 1.0))
+
+    @property
+    def fits_winograd(self) -> NDArray[np.bool_]:
+        single = np.array([name == "fp32" for name in self.precision])
+        return np.asarray((self.high == 3) & (self.wide == 3) & (self.stride == 1) & (self.groups == 1) & single)
+
+    def find_winograd(self) -> Floats:
+        """Winograd's algorithm on tiles of outputs, fused or with the transforms apart."""
+        fused = self.flops / _WINOGRAD_GAIN
+        tiles = self.images * np.ceil(self.high_out / 4) * np.ceil(self.wide_out / 4)
+        apart = 2 * 36 * tiles * _pad(self.channels, 32.0) * _pad(self.filters, 32.0)
+        moved = 36 * (tiles * (self.channels + self.filters) * 2 + 2 * self.channels * self.filters)
+        streamed = moved * self.item / (self.device.bandwidth_bytes * _MEMORY)
+        return np.asarray(
+            np.minimum(fused, apart) / (self.peak * _WINOGRAD_REACHED) + np.where(apart < fused, streamed, 0)
+        )
+
+    def _find_depthwise(self) -> Floats:
+        reached = np.choose(self.direction, np.array(_DEPTHWISE)[:, None])
+        return np.asarray(self.flops / (self.plain_peak * reached))
+
+    def find_copies(self) -> Floats:
+        """Matrix units of half precision want channels last: other layouts are transposed there and back."""
+        copied = self.matrix & (self.item < 4) & (self.last == 0) & ~self.depthwise
+        moved = 2 * (self.size_in + self.size_out) * self.item
+        return np.asarray(np.where(copied, moved / (self.device.bandwidth_bytes * _MEMORY) + 2 * LAUNCH_S, 0.0))
+
+    def describe(self) -> Floats:
+        """Columns for a correction: figures of the call relative to those of the device."""
+        device, log = self.device, np.log2
+        tiles = np.ceil(self.rows / 128) * np.ceil(self.columns / 64)
+        waves = tiles * np.where(self.in_turn, 1.0, self.groups) / device.units
+        direct, winograd = self.find_direct(), self.find_winograd()
+        streaming = self.moved / device.bandwidth_bytes
+        one = streaming / np.where(self.in_turn, self.groups, 1.0)
+        return np.column_stack(
+            [
+                log(self.images), log(self.channels), log(self.filters), log(self.groups),
+                log(self.high_out * self.wide_out) / 2, log(self.high), log(self.wide), log(self.stride),
+                self.direction, self.classes,
+                log(self.rows), log(self.columns), log(self.inner),
+                log(direct * 1e6), log(one * 1e6), log(direct / streaming),
+                log(waves), np.minimum(waves, 4.0), np.where(waves < 8, np.ceil(waves) / waves, 1.0),
+                log(_pad(self.columns, 64.0) / self.columns), log(_pad(self.inner, 32.0) / self.inner),
+                log(_pad(self.rows, 128.0) / self.rows),
+                self.fits_winograd, np.where(self.fits_winograd, log(winograd / direct), 0.0),
+                self.channels % 4 == 0, self.wide_out % 2, self.wide_out % 4 == 0,
+                np.clip(log(self.moved / (device.l2_bytes or 4 * 2**20)), -10, 10),
+                self.high_in * self.wide_in > self.high_out * self.wide_out * self.stride**2,
+            ]
+        )  # fmt: skip
+
+
+def _pad(size: Floats, tile: float) -> Floats:
+    return np.asarray(np.ceil(size / tile) * tile)
+
+
+def find_type(precision: str, device: Device) -> str:
+    """The type that the device computes in: outside matrix units where it has none for TF32."""
+    if precision in ("tf32", "fp32") and "tf32" not in dict(device.matrix_flops):
+        return "fp32"
+    return precision if precision in _BYTES else "fp32"
+
+
+def has_matrix_units(precision: str, device: Device) -> bool:
+    """Whether the device has units for matrices of this type: half precision alone may be as fast as single."""
+    peak = dict(device.matrix_flops).get(precision, 0.0)
+    return peak > 0 and (precision not in ("fp16", "fp32") or peak > 1.2 * device.peak_flops)
