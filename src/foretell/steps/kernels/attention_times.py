@@ -1,0 +1,79 @@
+"""Predicts the time of fused attention on any GPU."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from foretell.core.workload import Floats
+from foretell.steps.kernels.attention_physics import PARAMETERS, AttentionSizes, AttentionTimes, time_attention
+from foretell.steps.kernels.device_rates import Rates
+from foretell.steps.kernels.kernel_calls import Attention
+from foretell.steps.kernels.law_times import Described, LawTimeModel
+from foretell.steps.kernels.physics_parameters import Parameter
+
+
+class AttentionTimeModel(LawTimeModel[Attention]):
+    """The tiles of an attention over the units of a device. The backward pass is by figures: nothing was measured."""
+
+    kind: ClassVar[str] = "attention times"
+    parameters: ClassVar[tuple[Parameter, ...]] = PARAMETERS
+    columns: ClassVar[int] = 15
+    place_columns: ClassVar[int] = 7
+
+    def describe(self, calls: Sequence[Attention], rates: Rates, theta: Floats) -> Described:
+        sizes = _stack(calls)
+        times = time_attention(sizes, rates, theta)
+        return Described(
+            seconds=times.seconds,
+            features=_build_features(sizes, times, rates),
+            places=_build_places(sizes, times),
+        )
+
+
+def _stack(calls: Sequence[Attention]) -> AttentionSizes:
+    values = np.array(
+        [
+            (
+                *(call.batch, call.heads, call.heads / max(1, call.key_heads)),
+                *(call.queries, call.keys, call.width, call.causal, call.backward),
+            )
+            for call in calls
+        ],
+        dtype=float,
+    ).reshape(-1, 8)
+    batch, heads, shared, queries, keys, width = np.maximum(values[:, :6], 1).T
+    return AttentionSizes(
+        batch=batch,
+        heads=heads,
+        shared=shared,
+        queries=queries,
+        keys=keys,
+        width=width,
+        causal=values[:, 6],
+        backward=values[:, 7],
+    )
+
+
+def _build_features(sizes: AttentionSizes, times: AttentionTimes, rates: Rates) -> Floats:
+    return np.stack(
+        [
+            np.log(times.compute_s / times.memory_s),
+            np.log(times.seconds * 1e6),
+            np.log(times.waves),
+            times.waves / np.ceil(times.waves),
+            np.log(times.tile_rows),
+            np.log(times.parts),
+            np.log(times.moved_bytes / rates.l2_bytes),
+            *(np.log(each) for each in (sizes.batch, sizes.heads, sizes.shared, sizes.queries, sizes.keys, sizes.width)),
+            np.full(len(sizes.batch), np.log(rates.flops_a_cycle)),
+            sizes.causal,
+        ],
+        axis=1,
+    )
+
+
+def _build_places(sizes: AttentionSizes, times: AttentionTimes) -> Floats:
+    logs = [np.log(sizes.batch * sizes.heads), *(np.log(each) for each in (sizes.queries, sizes.keys, sizes.shared))]
+    balance = np.clip(np.log(times.compute_s / times.memory_s), -3, 3) / 2
+    return np.stack([*(each / 2.5 for each in logs), np.log(sizes.width), balance, np.log(times.waves) / 2], axis=1)

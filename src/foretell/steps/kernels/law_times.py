@@ -1,0 +1,291 @@
+"""Models of kernel times: a law of physics with a few parameters, times a factor learned by trees."""
+
+import abc
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.core.array_trees import ArrayTrees
+from foretell.core.devices import Device
+from foretell.core.model_files import check_numbers, read_number
+from foretell.core.workload import Floats
+from foretell.steps.kernels._base import Call, Evidence, KernelTimeModel
+from foretell.steps.kernels.device_rates import Rates, classify_precision, find_rates
+from foretell.steps.kernels.physics_parameters import Parameter, adapt_parameters, fit_parameters
+from foretell.steps.kernels.residual_process import ResidualProcess
+
+_MOST_FACTOR = 0.8  # logarithm of what the trees may add
+_LAW_ROWS = 150  # of a device, for fitting a law
+_POINTS = 250  # kept of a device that a model is fitted on
+_NOISE = 0.05  # of logarithms of times, about the law of one device
+_SHARED = 0.7  # of what devices of an architecture have in common holds for another one
+_REGIMES = ("matrix", "vector")  # with matrix units and without
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """Kernels as the parts of a model see them."""
+
+    seconds: Floats  # by the law
+    features: Floats  # for the trees
+    places: Floats  # for the process of one device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFit:
+    """What measurements of one device add, in one class of precisions."""
+
+    device: str
+    architecture: str
+    precision: str  # the class
+    theta: Floats
+    process: ResidualProcess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group(Generic[Call]):
+    """The measured calls of one device in one precision."""
+
+    device: Device
+    precision: str
+    calls: Sequence[Call]
+    seconds: Floats
+
+    @property
+    def rates(self) -> Rates:
+        return find_rates(self.device, self.precision)
+
+    def thin(self, count: int) -> "_Group[Call]":
+        """At most so many of them, the same ones each time."""
+        if len(self.calls) <= count:
+            return self
+        kept = np.random.default_rng(0).permutation(len(self.calls))[:count]
+        return replace(self, calls=[self.calls[place] for place in kept], seconds=self.seconds[kept])
+
+
+class LawTimeModel(KernelTimeModel[Call]):
+    """A law, its parameters by regime and for known devices, and trees over what the law leaves unexplained."""
+
+    parameters: ClassVar[tuple[Parameter, ...]]
+    columns: ClassVar[int]  # of the features
+    place_columns: ClassVar[int]
+
+    def __init__(self) -> None:
+        self.thetas_: dict[str, Floats] = {}
+        self.trees_: dict[str, ArrayTrees] = {}
+        self.fits_: tuple[DeviceFit, ...] = ()
+        self.spreads_: dict[str, float] = {}
+
+    @abc.abstractmethod
+    def describe(self, calls: Sequence[Call], rates: Rates, theta: Floats) -> Described:
+        """Kernels of one precision on one device."""
+
+    # Fitting
+
+    def fit(self, calls: Sequence[Call], devices: Sequence[Device], seconds: Floats) -> Self:
+        groups = _group_calls(calls, devices, np.asarray(seconds, dtype=np.float64))
+        self.fits_ = ()
+        for regime in _REGIMES:
+            members = [group for group in groups if _find_regime(group.rates) == regime]
+            if members:
+                self.thetas_[regime] = self._fit_law(members)
+                self.trees_[regime] = self._fit_trees(members, self.thetas_[regime])
+        classes = sorted({(group.device.name, classify_precision(group.precision)) for group in groups})
+        self.fits_ = tuple(self._fit_device([group for group in groups if _key(group) == key]) for key in classes)
+        return self
+
+    def _fit_law(self, groups: Sequence[_Group[Call]]) -> Floats:
+        few = [group.thin(_LAW_ROWS) for group in groups]
+        laws = [(group.calls, group.rates) for group in few]
+        return fit_parameters(
+            self.parameters,
+            lambda theta: np.concatenate([np.log(self.describe(*law, theta).seconds) for law in laws]),
+            np.concatenate([group.seconds for group in few]),
+            np.concatenate([np.full(len(group.calls), 1 / np.sqrt(len(group.calls))) for group in few]),
+        )
+
+    def _fit_trees(self, groups: Sequence[_Group[Call]], theta: Floats) -> ArrayTrees:
+        """Trees over the errors of the law, but for how much faster a device is than the law on the whole."""
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        described = [self.describe(group.calls, group.rates, theta) for group in groups]
+        errors = [np.log(group.seconds / each.seconds) for group, each in zip(groups, described, strict=True)]
+        weights = [np.full(len(each), min(1.0, 2000 / len(each))) for each in errors]
+        model = HistGradientBoostingRegressor(
+            max_iter=200,
+            learning_rate=0.08,
+            max_leaf_nodes=24,
+            min_samples_leaf=min(30, max(2, sum(map(len, errors)) // 20)),
+            l2_regularization=5.0,
+            random_state=0,
+            early_stopping=False,
+        )
+        model.fit(
+            np.concatenate([each.features for each in described]),
+            np.concatenate([each - np.median(each) for each in errors]),
+            sample_weight=np.concatenate(weights),
+        )
+        return ArrayTrees.from_boosting(model, dtype=np.float32)
+
+    def _fit_device(self, groups: Sequence[_Group[Call]]) -> DeviceFit:
+        few = [group.thin(_POINTS // len(groups)) for group in groups]
+        device, theta = few[0].device, self._find_theta(few[0].device, few[0].precision)
+        known = [self._describe_factors(group) for group in few]
+        logs = np.concatenate([np.log(group.seconds) for group in few]) - np.concatenate([each[1] for each in known])
+        theta = adapt_parameters(
+            self.parameters,
+            lambda theta: np.concatenate(
+                [np.log(self.describe(group.calls, group.rates, theta).seconds) for group in few]
+            ),
+            logs,
+            near=theta,
+            noise=_NOISE,
+        )
+        left = logs - np.concatenate([np.log(self.describe(g.calls, g.rates, theta).seconds) for g in few])
+        return DeviceFit(
+            device=device.name,
+            architecture=device.architecture,
+            precision=classify_precision(few[0].precision),
+            theta=theta,
+            process=ResidualProcess.fit(np.concatenate([each[0] for each in known]), left),
+        )
+
+    def _describe_factors(self, group: _Group[Call]) -> tuple[Floats, Floats]:
+        """The places of calls, and the logarithms of the trees' factors."""
+        regime = self._choose_regime(group.rates)
+        described = self.describe(group.calls, group.rates, self.thetas_[regime])
+        return described.places, self._grow(regime, described.features)
+
+    def _grow(self, regime: str, features: Floats) -> Floats:
+        return np.clip(self.trees_[regime].predict(features), -_MOST_FACTOR, _MOST_FACTOR)
+
+    def _choose_regime(self, rates: Rates) -> str:
+        """The regime of these rates, or the one that was measured."""
+        regime = _find_regime(rates)
+        return regime if regime in self.thetas_ else next(iter(self.thetas_))
+
+    # Predicting
+
+    def predict(self, calls: Sequence[Call], device: Device) -> Floats:
+        different = dict.fromkeys(calls)
+        found: dict[Call, float] = {}
+        for precision in dict.fromkeys(call.precision for call in different):  # type: ignore[attr-defined]
+            alike = [call for call in different if call.precision == precision]  # type: ignore[attr-defined]
+            found |= dict(zip(alike, self._predict_alike(alike, device, precision).tolist(), strict=True))
+        return np.array([found[call] for call in calls])
+
+    def _predict_alike(self, calls: Sequence[Call], device: Device, precision: str) -> Floats:
+        rates = find_rates(device, precision)
+        regime = self._choose_regime(rates)
+        shared = self.describe(calls, rates, self.thetas_[regime])
+        theta = self._find_theta(device, precision)
+        law = shared.seconds if theta is self.thetas_[regime] else self.describe(calls, rates, theta).seconds
+        logs = np.log(law) + self._grow(regime, shared.features)
+        fit = self._find_fit(device, precision)
+        return np.asarray(np.exp(logs + (fit.process.predict(shared.places) if fit else 0.0)))
+
+    def _find_fit(self, device: Device, precision: str) -> DeviceFit | None:
+        key = (device.name, classify_precision(precision))
+        return next((fit for fit in self.fits_ if (fit.device, fit.precision) == key), None)
+
+    def _find_theta(self, device: Device, precision: str) -> Floats:
+        """The parameters of a device: its own, near those of its architecture, or those of all."""
+        fit = self._find_fit(device, precision)
+        if fit is not None:
+            return fit.theta
+        shared = self.thetas_[self._choose_regime(find_rates(device, precision))]
+        alike = [fit.theta - shared for fit in self._find_similar(device, precision)]
+        return shared + _SHARED * np.mean(alike, axis=0) if alike else shared
+
+    def _find_similar(self, device: Device, precision: str) -> Iterator[DeviceFit]:
+        key = (device.architecture, classify_precision(precision))
+        return (fit for fit in self.fits_ if fit.architecture and (fit.architecture, fit.precision) == key)
+
+    def find_evidence(self, device: Device, precision: str) -> Evidence:
+        if self._find_fit(device, precision) is not None:
+            return Evidence.MEASURED
+        return Evidence.SIMILAR if any(self._find_similar(device, precision)) else Evidence.FIGURES
+
+    def calibrate(self, calls: Sequence[Call], device: Device, seconds: Floats) -> Self:
+        groups = _group_calls(calls, [device] * len(calls), np.asarray(seconds, dtype=np.float64))
+        other = type(self)()
+        other.thetas_, other.trees_, other.spreads_ = self.thetas_, self.trees_, self.spreads_
+        other.fits_ = self.fits_
+        for key in sorted({_key(group) for group in groups}):
+            fit = self._fit_device([group for group in groups if _key(group) == key])
+            other.fits_ = (*(each for each in other.fits_ if (each.device, each.precision) != key), fit)
+        return other
+
+    # Files
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        record: dict[str, Any] = {
+            "regimes": list(self.thetas_),
+            "spreads": self.spreads_,
+            "devices": [[fit.device, fit.architecture, fit.precision] for fit in self.fits_],
+        }
+        arrays: dict[str, NDArray[Any]] = {}
+        for regime, theta in self.thetas_.items():
+            arrays[f"{regime}/theta"] = theta
+            arrays |= {f"{regime}/trees/{name}": values for name, values in self.trees_[regime].to_arrays().items()}
+        for place, fit in enumerate(self.fits_):
+            arrays[f"{place}/theta"] = fit.theta
+            arrays |= {f"{place}/{name}": values for name, values in fit.process.to_arrays().items()}
+        return record, arrays
+
+    @classmethod
+    def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        model = cls()
+        for regime in record["regimes"]:
+            if regime not in _REGIMES:
+                raise ValueError(f"a regime {regime!r}, expected {' or '.join(_REGIMES)}")
+            model.thetas_[regime] = _read_theta(arrays[f"{regime}/theta"], cls.parameters)
+            model.trees_[regime] = ArrayTrees.from_arrays(_below(arrays, f"{regime}/trees/"), columns=cls.columns)
+        if not model.thetas_:
+            raise ValueError("a model without parameters")
+        model.spreads_ = {str(Evidence(name)): read_number(value) for name, value in record["spreads"].items()}
+        model.fits_ = tuple(
+            DeviceFit(
+                device=str(device),
+                architecture=str(architecture),
+                precision=str(precision),
+                theta=_read_theta(arrays[f"{place}/theta"], cls.parameters),
+                process=ResidualProcess.from_arrays(_below(arrays, f"{place}/"), columns=cls.place_columns),
+            )
+            for place, (device, architecture, precision) in enumerate(record["devices"])
+        )
+        return model
+
+
+def _below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+
+
+def _read_theta(values: NDArray[Any], parameters: Sequence[Parameter]) -> Floats:
+    return np.asarray(check_numbers(values, shape=(len(parameters),)), dtype=np.float64)
+
+
+def _find_regime(rates: Rates) -> str:
+    return _REGIMES[0] if rates.matrix else _REGIMES[1]
+
+
+def _key(group: _Group[Any]) -> tuple[str, str]:
+    return group.device.name, classify_precision(group.precision)
+
+
+def _group_calls(calls: Sequence[Call], devices: Sequence[Device], seconds: Floats) -> list[_Group[Call]]:
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, (call, device) in enumerate(zip(calls, devices, strict=True)):
+        places.setdefault((device.name, call.precision), []).append(place)  # type: ignore[attr-defined]
+    return [
+        _Group(
+            device=devices[found[0]],
+            precision=precision,
+            calls=[calls[place] for place in found],
+            seconds=seconds[found],
+        )
+        for (_name, precision), found in places.items()
+    ]
