@@ -9,7 +9,7 @@ from benchmarks.gpus.product_rows import MODELS
 from benchmarks.gpus.results import DATA
 from foretell.core.devices import find_device
 
-SIZES = ["device", "batch", "heads", "key_heads", "queries", "keys", "width"]
+SIZES = ["device", "batch", "heads", "key_heads", "queries", "keys_", "width"]
 COLUMNS = [*SIZES, "seconds", "source"]
 
 # One framework, which was measured on every device; its rows of a single token per request run another kernel.
@@ -23,7 +23,8 @@ def read_attention() -> pd.DataFrame:
     names = {name: found.name for name in rows.device.unique() if (found := find_device(str(name)))}
     rows["device"] = rows.device.map(names)
     rows = rows.dropna(subset=["device"])
-    return rows.groupby([*SIZES, "source"], as_index=False, observed=True).seconds.median()[COLUMNS]
+    seconds = rows.groupby([*SIZES, "source"], observed=True)["seconds"].median()
+    return seconds.reset_index()[COLUMNS]
 
 
 def _read_aiconfigurator() -> Iterator[pd.DataFrame]:
@@ -38,10 +39,12 @@ def _read_serving() -> Iterator[pd.DataFrame]:
     rows = pd.read_csv(DATA / "llmservingsim_profiles" / "attention.csv.gz")
     for (model, ways), part in rows.groupby(["model", "tp"]):
         _hidden, heads, key_heads, width, *_rest = MODELS[str(model)]
-        heads, key_heads = heads // int(ways), max(1, key_heads // int(ways))
+        heads, key_heads = (max(1, count // int(str(ways))) for count in (heads, key_heads))
         read = part[(part.n_decode == 0) & (part.prefill_chunk > 1)]
         keys = read.kv_prefill + read.prefill_chunk
-        yield _table(read.gpu, 1, heads, key_heads, read.prefill_chunk, keys, width, read.time_us / 1e6, "llmservingsim")
+        yield _table(
+            read.gpu, 1, heads, key_heads, read.prefill_chunk, keys, width, read.time_us / 1e6, "llmservingsim"
+        )
         written = part[(part.prefill_chunk == 0) & (part.n_decode > 0)]
         yield _table(
             *(written.gpu, written.n_decode, heads, key_heads, 1, written.kv_decode, width),

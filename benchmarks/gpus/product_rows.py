@@ -9,10 +9,10 @@ import pandas as pd
 from benchmarks.gpus.results import DATA
 from foretell.core.devices import find_device
 
-COLUMNS = ["device", "precision", "many", "rows", "columns", "inner", "seconds", "source"]
+COLUMNS = ["device", "precision", "many", "rows", "columns_", "inner", "seconds", "source"]
 _SIZES = COLUMNS[:6]
 
-# One framework for each type: bf16 as PyTorch's linear runs it in vLLM; fp8 from SGLang, the only one whose casts of the inputs are one kernel.
+# One framework for each type: bf16 as PyTorch's linear runs it in vLLM; fp8 from SGLang, which casts the inputs in one kernel.
 # SGLang's rows of B300 are copies of GB300's, which their column ``device`` says.
 _FRAMEWORKS = {"bfloat16": ("bf16", "VLLM"), "fp8": ("fp8", "SGLang")}
 _XLA = {"bf16xbf16->bf16": "bf16", "f32xf32->f32": "fp32"}
@@ -34,19 +34,24 @@ MODELS = {
 @cache
 def read_products() -> pd.DataFrame:
     """Every measured product of a device in the catalogue, equal ones once."""
-    parts = [part for read in (_read_aiconfigurator, _read_xla, _read_neusight, _read_vidur, _read_serving) for part in read()]
+    parts = [
+        part
+        for read in (_read_aiconfigurator, _read_xla, _read_neusight, _read_vidur, _read_serving)
+        for part in read()
+    ]
     rows = pd.concat(parts, ignore_index=True)
     names = {name: found.name for name in rows.device.unique() if (found := find_device(str(name)))}
     rows["device"] = rows.device.map(names)
     rows = rows.dropna(subset=["device"])
-    return rows.groupby([*_SIZES, "source"], as_index=False, observed=True).seconds.median()[COLUMNS]
+    seconds = rows.groupby([*_SIZES, "source"], observed=True)["seconds"].median()
+    return seconds.reset_index()[COLUMNS]
 
 
 def thin_rows(rows: pd.DataFrame, *, most: int) -> pd.DataFrame:
     """At most so many rows of each source, device and precision."""
     parts = [
         part.sample(min(most, len(part)), random_state=0)
-        for _key, part in rows.groupby(["source", "device", "precision"])
+        for _key, part in rows.groupby([name for name in ("source", "device", "precision") if name in rows])
     ]
     return pd.concat(parts, ignore_index=True)
 
@@ -57,7 +62,9 @@ def _read_aiconfigurator() -> Iterator[pd.DataFrame]:
             DATA / "aiconfigurator" / "gemm_perf.parquet",
             filters=[("framework", "=", framework), ("gemm_dtype", "=", dtype)],
         )
-        yield _table(rows.device.astype(str), precision, 1, rows.m, rows.n, rows.k, rows.latency / 1e3, "aiconfigurator")
+        yield _table(
+            rows.device.astype(str), precision, 1, rows.m, rows.n, rows.k, rows.latency / 1e3, "aiconfigurator"
+        )
 
 
 def _read_xla() -> Iterator[pd.DataFrame]:
@@ -98,13 +105,15 @@ def _read_serving() -> Iterator[pd.DataFrame]:
     for name in ("dense_layers", "dense_layers_v0"):
         rows = pd.read_csv(DATA / "llmservingsim_profiles" / f"{name}.csv.gz")
         for (model, ways, layer), part in rows.groupby(["model", "tp", "layer"]):
-            sizes = _find_layer(*MODELS[str(model)], int(ways)).get(str(layer))
+            sizes = _find_layer(*MODELS[str(model)], int(str(ways))).get(str(layer))
             if sizes is not None:
                 yield _table(part.gpu, "bf16", 1, part.tokens, *sizes, part.latency_us / 1e6, "llmservingsim")
 
 
-def _find_layer(hidden: int, heads: int, key_heads: int, head: int, wide: int, _words: int, ways: int) -> dict[str, tuple[int, int]]:
-    """Columns and inner dimension of the layers' products. The vocabulary's and the experts' times hold more than one product."""
+def _find_layer(
+    hidden: int, heads: int, key_heads: int, head: int, wide: int, _words: int, ways: int
+) -> dict[str, tuple[int, int]]:
+    """Columns and inner dimension of the layers' products. Times of the vocabulary and the experts hold more."""
     gate = (wide // ways, hidden)
     key = (key_heads * head // ways, hidden)
     return {
@@ -121,7 +130,14 @@ def _find_layer(hidden: int, heads: int, key_heads: int, head: int, wide: int, _
 
 
 def _table(
-    device: object, precision: object, many: object, rows: object, columns: object, inner: object, seconds: object, source: str
+    device: object,
+    precision: object,
+    many: object,
+    rows: object,
+    columns: object,
+    inner: object,
+    seconds: object,
+    source: str,
 ) -> pd.DataFrame:
     values = (device, precision, many, rows, columns, inner, seconds, source)
     return pd.DataFrame(dict(zip(COLUMNS, values, strict=True)))

@@ -10,14 +10,16 @@ from foretell.steps.kernels.physics_parameters import Parameter
 
 _TILE_ROWS = np.repeat([256.0, 128.0, 64.0, 16.0], 6)  # queries of all heads that share a key
 _PARTS = np.tile([1.0, 2.0, 4.0, 8.0, 16.0, 32.0], 4)  # of the keys, added up afterwards
-_EXPONENTIALS = 16  # a cycle of a unit: https://docs.nvidia.com/cuda/cuda-c-programming-guide, "Arithmetic Instructions"
+_EXPONENTIALS = (
+    16  # a cycle of a unit: https://docs.nvidia.com/cuda/cuda-c-programming-guide, "Arithmetic Instructions"
+)
 _BLOCK = 64.0  # keys taken at once
 _PARTIAL = 4  # bytes of a partial result
 
 # Times are in microseconds.
 PARAMETERS = (
     Parameter("compute", 0.7, 0.1, 1.3, 0.2),  # share of the peak that is reached
-    Parameter("exponentials", 0.4, 0.02, 4.0, 0.5),  # their time beside the products, relative to all of it
+    Parameter("exponentials", 0.4, 0.02, 4.0, 0.5),  # share of their time that products do not hide
     Parameter("bandwidth", 0.75, 0.1, 1.2, 0.2),
     Parameter("launch", 5.0, 0.3, 60.0, 0.5),
     Parameter("tile", 1.0, 0.02, 20.0, 0.7),  # to begin and end one
@@ -52,7 +54,7 @@ class AttentionSizes:
     def keys_seen(self) -> Floats:
         """Keys of a query, on average."""
         hidden = np.minimum(self.queries, self.keys)
-        return self.keys - self.causal * (hidden - 1) * hidden / self.queries / 2
+        return np.asarray(self.keys - self.causal * (hidden - 1) * hidden / self.queries / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,8 @@ def _time_compute(sizes: AttentionSizes, waves: Floats, rates: Rates, given: dic
     seen, longest = (keys[:, None] / _PARTS for keys in (sizes.keys_seen, sizes.keys))
     ends, step = given["tile"] * 1e-6, given["block"] * 1e-6 / _BLOCK
     taken = waves + given["whole_waves"] * (np.ceil(waves) - waves)
-    return np.maximum(taken * (_TILE_ROWS * pair * seen + ends), _TILE_ROWS * pair * longest + ends) + longest * step
+    together, alone = taken * (_TILE_ROWS * pair * seen + ends), _TILE_ROWS * pair * longest + ends
+    return np.asarray(np.maximum(together, alone) + longest * step)
 
 
 def _count_bytes(sizes: AttentionSizes, rates: Rates) -> Floats:

@@ -28,6 +28,7 @@ class AttentionTimeModel(LawTimeModel[Attention]):
             seconds=times.seconds,
             features=_build_features(sizes, times, rates),
             places=_build_places(sizes, times),
+            least=4 * sizes.batch * sizes.heads * sizes.queries * sizes.keys_seen * sizes.width / rates.flops,
         )
 
 
@@ -65,7 +66,10 @@ def _build_features(sizes: AttentionSizes, times: AttentionTimes, rates: Rates) 
             np.log(times.tile_rows),
             np.log(times.parts),
             np.log(times.moved_bytes / rates.l2_bytes),
-            *(np.log(each) for each in (sizes.batch, sizes.heads, sizes.shared, sizes.queries, sizes.keys, sizes.width)),
+            *(
+                np.log(each)
+                for each in (sizes.batch, sizes.heads, sizes.shared, sizes.queries, sizes.keys, sizes.width)
+            ),
             np.full(len(sizes.batch), np.log(rates.flops_a_cycle)),
             sizes.causal,
         ],

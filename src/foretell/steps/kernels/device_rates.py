@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from foretell.core.devices import Device
 
-# A type that a device lacks is computed in another one: https://docs.nvidia.com/cuda/cuda-c-programming-guide, "Arithmetic Instructions"
+# A type that a device lacks is computed in another one.
 _INSTEAD = {"fp8": ("fp8", "bf16", "fp16"), "bf16": ("bf16",), "fp16": ("fp16",), "tf32": ("tf32",), "fp32": ()}
 _ITEM = {"fp8": 1, "bf16": 2, "fp16": 2}
 _CLASS = {"bf16": "half", "fp16": "half"}

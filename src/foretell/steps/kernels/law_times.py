@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Self
 
 import numpy as np
@@ -32,6 +32,7 @@ class Described:
     seconds: Floats  # by the law
     features: Floats  # for the trees
     places: Floats  # for the process of one device
+    least: Floats  # seconds at the peak of the device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +186,8 @@ class LawTimeModel(KernelTimeModel[Call]):
         law = shared.seconds if theta is self.thetas_[regime] else self.describe(calls, rates, theta).seconds
         logs = np.log(law) + self._grow(regime, shared.features)
         fit = self._find_fit(device, precision)
-        return np.asarray(np.exp(logs + (fit.process.predict(shared.places) if fit else 0.0)))
+        logs = logs + (fit.process.predict(shared.places) if fit else 0.0)
+        return np.asarray(np.maximum(np.exp(logs), shared.least))
 
     def _find_fit(self, device: Device, precision: str) -> DeviceFit | None:
         key = (device.name, classify_precision(precision))

@@ -35,12 +35,16 @@ def fit_parameters(parameters: Sequence[Parameter], law: Law, seconds: Floats, w
     from scipy.optimize import least_squares
 
     logs, scale = np.log(seconds), np.sqrt(weights)
+
+    def errors(theta: Floats) -> Floats:
+        return (law(theta) - logs) * scale
+
     found = least_squares(
-        lambda theta: (law(theta) - logs) * scale,
+        errors,
         start_values(parameters),
         bounds=_find_bounds(parameters),
         x_scale=[one.spread for one in parameters],
-        diff_step=_TINY,
+        diff_step=[_TINY],
         loss="soft_l1",
         f_scale=_ROBUST,
         max_nfev=15,

@@ -95,8 +95,7 @@ def time_tiles(sizes: ProductSizes, rates: Rates, theta: Theta) -> TileTimes:
         tile_rows=_TILE_ROWS[best],
         tile_columns=_TILE_COLUMNS[best],
         parts=_PARTS[best],
-        useful=(sizes.many * sizes.rows * sizes.columns)
-        / (tiles[rows, best] * _TILE_ROWS[best] * _TILE_COLUMNS[best]),
+        useful=(sizes.many * sizes.rows * sizes.columns) / (tiles[rows, best] * _TILE_ROWS[best] * _TILE_COLUMNS[best]),
         read_bytes=rates.item * sizes.many * sizes.inner * (sizes.rows + sizes.columns),
         write_bytes=write[:, 0],
     )
@@ -109,7 +108,7 @@ def _time_compute(wide: ProductSizes, tiles: Floats, rates: Rates, given: dict[s
     ends = given["tile"] * 1e-6 * np.sqrt(_TILE_ROWS * _TILE_COLUMNS / (128 * 128))
     waves = tiles * _PARTS / rates.units
     taken = np.where(waves > 1, waves + given["whole_waves"] * (np.ceil(waves) - waves), 1.0)
-    return taken * (tile + ends) + depth * given["depth"] * (2 * 64 * 64) / unit
+    return np.asarray(taken * (tile + ends) + depth * given["depth"] * (2 * 64 * 64) / unit)
 
 
 def _count_traffic(wide: ProductSizes, tiles: Floats, rates: Rates) -> tuple[Floats, Floats]:

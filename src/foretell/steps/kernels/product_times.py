@@ -32,6 +32,7 @@ class ProductTimeModel(LawTimeModel[Product]):
             seconds=times.seconds,
             features=_build_features(sizes, times, rates),
             places=_build_places(sizes, times),
+            least=2 * rows * columns * inner * many / rates.flops,
         )
 
 
@@ -75,4 +76,4 @@ def _fill_last_wave(sizes: ProductSizes, rates: Rates, tile: tuple[int, int]) ->
 def _find_alignment(sizes: Floats) -> Floats:
     """The logarithm of the largest power of two that divides a size."""
     whole = sizes.astype(np.int64)
-    return np.log2(np.minimum(whole & -whole, _ALIGNED))
+    return np.asarray(np.log2(np.minimum(whole & -whole, _ALIGNED)))

@@ -28,7 +28,7 @@ class ResidualProcess:
         clipped = np.clip(errors, -_MOST_FACTOR, _MOST_FACTOR)
         kernel = _AMPLITUDE**2 * _correlate(places, places)
         weights = np.linalg.solve(kernel + _NOISE**2 * np.eye(len(places)), clipped)
-        return cls(places=places, weights=weights)
+        return cls(places=places, weights=np.asarray(weights, dtype=np.float64))
 
     def predict(self, places: Floats) -> Floats:
         found = _AMPLITUDE**2 * _correlate(places, self.places) @ self.weights
