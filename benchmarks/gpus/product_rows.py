@@ -12,7 +12,7 @@ from foretell.core.devices import find_device
 COLUMNS = ["device", "precision", "many", "rows", "columns_", "inner", "seconds", "source"]
 _SIZES = COLUMNS[:6]
 
-# One framework for each type: bf16 as PyTorch's linear runs it in vLLM; fp8 from SGLang, which casts the inputs in one kernel.
+# One framework for each type: bf16 as PyTorch runs it in vLLM; fp8 from SGLang, which casts the inputs in one kernel.
 # SGLang's rows of B300 are copies of GB300's, which their column ``device`` says.
 _FRAMEWORKS = {"bfloat16": ("bf16", "VLLM"), "fp8": ("fp8", "SGLang")}
 _XLA = {"bf16xbf16->bf16": "bf16", "f32xf32->f32": "fp32"}

@@ -12,6 +12,7 @@ Law: TypeAlias = Callable[[Floats], Floats]  # logarithms of the parameters to l
 
 _ROBUST = 0.1  # errors of logarithms above this count less than their square
 _STEPS = 8
+_PRIOR = 0.1  # how much parameters that no measurement depends on are held where they start
 _TINY = 1e-4
 
 
@@ -35,15 +36,16 @@ def fit_parameters(parameters: Sequence[Parameter], law: Law, seconds: Floats, w
     from scipy.optimize import least_squares
 
     logs, scale = np.log(seconds), np.sqrt(weights)
+    start, spread = start_values(parameters), np.array([one.spread for one in parameters])
 
     def errors(theta: Floats) -> Floats:
-        return (law(theta) - logs) * scale
+        return np.concatenate([(law(theta) - logs) * scale, _PRIOR * (theta - start) / spread])
 
     found = least_squares(
         errors,
-        start_values(parameters),
+        start,
         bounds=_find_bounds(parameters),
-        x_scale=[one.spread for one in parameters],
+        x_scale=spread,
         diff_step=[_TINY],
         loss="soft_l1",
         f_scale=_ROBUST,
