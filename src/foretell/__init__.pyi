@@ -41,6 +41,8 @@ from foretell.core.errors import SiteError as SiteError
 from foretell.core.errors import SpecError as SpecError
 from foretell.core.errors import StoreError as StoreError
 from foretell.core.errors import WorkloadError as WorkloadError
+from foretell.core.generation import Generation as Generation
+from foretell.core.generation import GenerationTimes as GenerationTimes
 from foretell.core.model_card import ModelCard as ModelCard
 from foretell.core.observation import Observation as Observation
 from foretell.core.past_jobs import HistoryApp as HistoryApp
@@ -96,6 +98,7 @@ from foretell.steps.api import list_devices as list_devices
 from foretell.steps.api import load_profile as load_profile
 from foretell.steps.api import predict_workload as predict_workload
 from foretell.steps.api import profile_workload as profile_workload
+from foretell.steps.api import read_generation as read_generation
 from foretell.steps.api import read_workload as read_workload
 from foretell.steps.api import save_profile as save_profile
 from foretell.steps.step_results import KnownDevice as KnownDevice

@@ -82,6 +82,36 @@ def test_options_change_the_step(run: Run) -> None:
     assert other["settings"]["accumulation"] == "2"
 
 
+LANGUAGE = """
+import torch
+from torch import nn
+
+class Bigrams(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(50, 16), nn.Linear(16, 50)
+
+    def forward(self, ids):
+        return self.head(self.embedding(ids))
+"""
+
+
+def test_generated_text_is_shown_and_saved(run: Run, folder: Path) -> None:
+    (folder / "language.py").write_text(LANGUAGE)
+    words = (*SHOW, "language.py:Bigrams", "--input", "2,10:int64:50", "--mode", "generate", "--new", "5")
+    outcome = run(*words, "--output", "text.csv")
+    assert outcome.code == 0, outcome.err
+    assert "5 tokens after a prompt of 10 tokens" in outcome.out
+    assert "token after 11" in outcome.out
+    assert "reads the whole text again" in outcome.out.replace("\n", " ")
+    assert list(pd.read_csv(folder / "text.csv")["step"].unique()) == [
+        "prompt", "token after 10", "token after 11", "token after 13",
+    ]  # fmt: skip
+    record = run(*words, "--json").record
+    assert [step["stands_for"] for step in record["steps"]] == pytest.approx([1, 1, 1.5, 1.5])
+    assert record["steps"][0]["settings"]["mode"] == "generate"
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
 def test_operators_are_written_to_a_file(run: Run, folder: Path, kind: str) -> None:
     path = folder / "new" / f"step.{kind}"
@@ -127,6 +157,9 @@ def test_the_same_step_again_is_a_repetition(tmp_path: Path, foretell: Run) -> N
         ("workload show net.py:build_model --input 8x16", ["'8x16'", "SHAPE[:DTYPE[:HIGH]]"]),
         ("workload show net.py:build_model --input 8,0", ["'8,0'", "sizes of 1 or more"]),
         ("workload show net.py:build_model --input 8,16:float31", ["float31", "bfloat16"]),
+        ("workload show net.py:build_model --input 8,16 --mode generate", ["token ids", "batch,tokens"]),
+        ("workload show net.py:build_model --input 8,16 --new 8", ["new", "mode 'generate'"]),
+        ("workload show net.py:build_model --input 8,16 --mode serving", ["'serving'", "inference"]),
         ("workload show net.py:build_model --input 8,17", ["layer '0'", "(8, 17)", "Check --input"]),
         ("workload show net.py:build_model --input 8,16 --batch 0", ["--batch", "1"]),
         ("workload show net.py:build_model --input 8,16 --batch -3", ["--batch", "1"]),

@@ -30,7 +30,11 @@ from foretell.core.errors import OutputError
 from foretell.steps import METHODS
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from foretell.core.devices import Device
+    from foretell.core.generation import Generation
+    from foretell.core.table_files import Table
     from foretell.core.workload import Workload
 
 workload = Group(
@@ -65,16 +69,16 @@ def show_workload(
 ) -> None:
     """List the operators of a model's training step, without running it."""
     from foretell.steps import api
-    from foretell.steps.render import build_workload_record, render_workload
 
     options = build_step_options(**training)
-    workload = api.read_workload(source, inputs or (), arguments=parse_settings(settings), options=options, batch=batch)
+    read = api.read_generation if options.mode == "generate" else api.read_workload
+    found = read(source, inputs or (), arguments=parse_settings(settings), options=options, batch=batch)
     if output is not None:
-        _save(workload, output)
+        _save(found, output)
     if as_json:
-        show_json(build_workload_record(workload))
+        show_json(_build_record(found))
     else:
-        show([render_workload(workload, rows=None if whole else rows)])
+        show([_render(found, None if whole else rows)])
     if output is not None:
         note(f"Wrote {output}.")
 
@@ -259,7 +263,31 @@ def _read_batches(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(batches))
 
 
-def _save(workload: "Workload", path: Path) -> None:
+def _build_record(found: "Workload | Generation") -> dict[str, Any]:
+    from foretell.core.workload import Workload
+    from foretell.steps.render import build_workload_record
+    from foretell.steps.render_generation import build_generation_record
+
+    return build_workload_record(found) if isinstance(found, Workload) else build_generation_record(found)
+
+
+def _render(found: "Workload | Generation", rows: int | None) -> "RenderableType":
+    from foretell.core.workload import Workload
+    from foretell.steps.render import render_workload
+    from foretell.steps.render_generation import render_generation
+
+    return render_workload(found, rows=rows) if isinstance(found, Workload) else render_generation(found, rows=rows)
+
+
+def _build_table(found: "Workload | Generation") -> "Table":
+    from foretell.core.workload import Workload
+    from foretell.steps.render import build_operator_table
+    from foretell.steps.render_generation import build_generation_table
+
+    return build_operator_table(found) if isinstance(found, Workload) else build_generation_table(found)
+
+
+def _save(found: "Workload | Generation", path: Path) -> None:
     """Write all operators.
 
     Raises:
@@ -267,12 +295,11 @@ def _save(workload: "Workload", path: Path) -> None:
     """
     from foretell.core.serialization import render_json
     from foretell.core.table_files import save_table
-    from foretell.steps.render import build_operator_table, build_workload_record
 
     if path.suffix == ".json":
-        write_text(path, f"{render_json(build_workload_record(workload))}\n")
+        write_text(path, f"{render_json(_build_record(found))}\n")
     elif path.suffix in (".csv", ".parquet"):
         make_folder(path.parent)
-        save_table(build_operator_table(workload), path)
+        save_table(_build_table(found), path)
     else:
         raise OutputError(f"{str(path)!r}: its name must end in .parquet, .csv or .json")

@@ -39,6 +39,7 @@ WARNING_CODES: Mapping[str, str] = {
     "other-profile": "A profile has other operators than the model that is predicted.",
     "device-not-measured": "No training was measured on that device.",
     "evidence-figures": "Some or all kernels are predicted from the public figures of the device alone.",
+    "no-cache": "The model generates text without a cache of keys and values.",
     "unknown-costs": "The cost of some operators is not known.",
     "operators-not-measured": "The times of operators on that device are estimated from its public figures.",
     "strategy-not-measured": "No training with that strategy was measured.",

@@ -14,6 +14,7 @@ from foretell.core.device_figures import open_device
 from foretell.core.device_names import spell_name
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, SpecError, WorkloadError
+from foretell.core.generation import Generation
 from foretell.core.private_files import FOLDER, keep_file, make_kept_folder
 from foretell.core.run import Allocation, Run, RunSpec, State, Usage
 from foretell.core.workload import MeasuredStep, Workload
@@ -21,6 +22,7 @@ from foretell.steps import get_method
 from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPredictions, find_phases
 from foretell.stores.opening import StoreLike, using_store
 from foretell.workloads.api import INPUTS_UNKNOWN, require_torch
+from foretell.workloads.api import read_generation as read_text_steps
 from foretell.workloads.api import read_workload as read_step
 from foretell.workloads.measurement_files import Profile, load_profile, render_profile, save_profile
 from foretell.workloads.step_options import InputSpec, StepOptions, parse_input, resize
@@ -37,6 +39,7 @@ __all__ = [
     "load_profile",
     "predict_workload",
     "profile_workload",
+    "read_generation",
     "read_workload",
     "save_profile",
 ]
@@ -72,6 +75,25 @@ def read_workload(
     """
     _check_batch(batch)
     return read_step(source, _read_inputs(inputs), arguments=_read_arguments(arguments), options=options, batch=batch)
+
+
+def read_generation(
+    source: str,
+    inputs: Sequence[Input] = (),
+    *,
+    arguments: Mapping[str, object] | None = None,
+    options: StepOptions | None = None,
+    batch: int | None = None,
+) -> Generation:
+    """The steps in which a causal language model generates text, without running it.
+
+    Raises:
+        MissingExtraError, NotFoundError, SpecError: As :func:`read_workload`.
+        WorkloadError: The code fails, or the model is not a causal language model.
+    """
+    _check_batch(batch)
+    given = _read_inputs(inputs)
+    return read_text_steps(source, given, arguments=_read_arguments(arguments), options=options, batch=batch)
 
 
 def predict_workload(

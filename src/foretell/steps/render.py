@@ -72,7 +72,7 @@ def build_fitting(
 # The operators of a step
 
 
-def render_workload(workload: Workload, *, rows: int | None) -> Group:
+def render_workload(workload: Workload, *, rows: int | None, warn: bool = True) -> Group:
     """The totals of each phase, the kinds with most operations, and the operators in the order in which they run."""
     shown = len(workload.operators) if rows is None else min(rows, len(workload.operators))
     left = len(workload.operators) - shown
@@ -84,7 +84,7 @@ def render_workload(workload: Workload, *, rows: int | None) -> Group:
         build_line("Operators in the order in which they run", HEADING),
         _build_operators(workload, shown),
         build_line(f"... and {count(left, 'more operator')}; --rows or --all shows them", QUIET) if left else None,
-        *build_warnings(find_warnings(workload)),
+        *build_warnings(find_warnings(workload) if warn else ()),
     )
 
 
@@ -107,7 +107,10 @@ def describe_workload(workload: Workload) -> str:
 def _build_totals(workload: Workload) -> WordTable:
     numbers = ("Operators", "FLOPs", "Bytes")
     table = build_table("Phase", *numbers, numbers=numbers)
+    learns = workload.settings.get("mode", "training") == "training"
     for phase, totals in total_phases(workload).items():
+        if totals.operator_count == 0 and not learns:
+            continue
         add_cells(table, phase, *_render_totals(totals))
     add_cells(table, "whole step", *_render_totals(total_operators(workload.operators)), style=HEADING)
     return table

@@ -1,12 +1,16 @@
 """Reads the operators of a training step from the code of a model."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from foretell.core.errors import MissingExtraError, WorkloadError
+from foretell.core.errors import MissingExtraError, Mistake, SpecError, WorkloadError
+from foretell.core.generation import Generation
 from foretell.core.workload import Workload
 from foretell.workloads.step_options import InputSpec, StepOptions, resize
 
 INPUTS_UNKNOWN = "the inputs of the model are unknown; pass them, for example --input 32,3,224,224"
+
+_ONE_STEP = "training or inference: generated text has several steps, which read_generation reads"
 
 
 def read_workload(
@@ -25,6 +29,8 @@ def read_workload(
         WorkloadError: The code fails, or the step cannot be read from it.
     """
     require_torch()
+    if options is not None and options.mode == "generate":
+        raise SpecError("the step", [Mistake(place="mode", found="generate", expected=_ONE_STEP)])
     from foretell.workloads.capture import capture
     from foretell.workloads.model_loading import load_model
 
@@ -35,6 +41,35 @@ def read_workload(
             f"{source}: the inputs of the model are unknown; pass them, for example --input 32,3,224,224"
         )
     return capture(loaded.model, given, options=options, name=source)
+
+
+def read_generation(
+    source: str,
+    inputs: Sequence[InputSpec] = (),
+    *,
+    arguments: Mapping[str, object] | None = None,
+    options: StepOptions | None = None,
+    batch: int | None = None,
+) -> Generation:
+    """The steps in which a causal language model generates text. A configuration may define the inputs.
+
+    Raises:
+        MissingExtraError: PyTorch, or the library for a configuration, is not installed.
+        NotFoundError: There is no such file, module or factory.
+        WorkloadError: The code fails, or the model is not a causal language model.
+    """
+    require_torch()
+    from foretell.workloads.generation import PROMPT, capture_generation
+    from foretell.workloads.model_loading import load_model
+
+    options = options or StepOptions(mode="generate")
+    loaded = load_model(source, arguments=arguments)
+    if not inputs and options.prompt is None:  # the length of a configuration's inputs is that of a training
+        options = replace(options, prompt=PROMPT)
+    given = resize(inputs or loaded.inputs, batch)
+    if not given:
+        raise WorkloadError(f"{source}: {INPUTS_UNKNOWN.replace('32,3,224,224', '1,512:int64:32000')}")
+    return capture_generation(loaded.model, given, options=options, name=source)
 
 
 def require_torch() -> None:

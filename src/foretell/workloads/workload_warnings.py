@@ -1,5 +1,6 @@
 """What a captured step leaves open."""
 
+from foretell.core.generation import Generation
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import Workload
 
@@ -20,3 +21,14 @@ def find_warnings(workload: Workload) -> tuple[PredictionWarning, ...]:
         "their real time may be much longer. PyTorch's register_flop_formula makes the FLOPs of an operator known."
     )
     return (build_warning("unknown-costs", text, kinds=dict(unknown), operators=many),)
+
+
+def find_generation_warnings(generation: Generation) -> tuple[PredictionWarning, ...]:
+    """A warning if each token reads the whole text again."""
+    if generation.cached or generation.new == 1:
+        return ()
+    text = (
+        "The model takes no cache of keys and values (an argument 'past_key_values' of its forward): "
+        "each new token reads the whole text again."
+    )
+    return (build_warning("no-cache", text),)
