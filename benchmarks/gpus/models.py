@@ -4,7 +4,8 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,16 @@ from torch import nn
 from benchmarks.capture import declare_torchvision
 from benchmarks.gpus.captures import cached
 from foretell.core.workload import StepPhase, Workload
-from foretell.workloads.capture import _build, _empty, _layers_tracked, build_tensors, capture
-from foretell.workloads.recorder import CallMode, KernelMode, Recorder
+from foretell.workloads.capture import capture
 from foretell.workloads.step_options import InputSpec, StepOptions
 from foretell.workloads.tensor_notes import KnownValues
-from foretell.workloads.training_step import MIXED, Casts
 
 _log = logging.getLogger(__name__)
+_NOT_OURS = ("architectures", "model_type", "torch_dtype")  # of configurations: given otherwise
 _REFUSED: dict[str, str] = {}  # models that cannot be read, and why
 
 
-def read_timm(name: str, *, batch: int, size: int, options: StepOptions, mode: str = "training") -> Workload | None:
+def read_timm(name: str, *, batch: int, size: int, options: StepOptions) -> Workload | None:
     """The step of a model of timm; None if its code cannot be read."""
 
     def build() -> nn.Module:
@@ -41,12 +41,10 @@ def read_timm(name: str, *, batch: int, size: int, options: StepOptions, mode: s
                 model = timm.create_model(name)
         return model
 
-    return _read(f"timm {name}", build, (InputSpec(shape=(batch, 3, size, size)),), options, mode)
+    return _read(f"timm {name}", build, (InputSpec(shape=(batch, 3, size, size)),), options)
 
 
-def read_torchvision(
-    name: str, *, batch: int, size: int, options: StepOptions, mode: str = "training"
-) -> Workload | None:
+def read_torchvision(name: str, *, batch: int, size: int, options: StepOptions) -> Workload | None:
     """The step of a model of torchvision; None if its code cannot be read."""
 
     def build() -> nn.Module:
@@ -57,34 +55,69 @@ def read_torchvision(
             model: nn.Module = getattr(torchvision.models, name)()
         return model
 
-    return _read(f"torchvision {name}", build, (InputSpec(shape=(batch, 3, size, size)),), options, mode)
+    return _read(f"torchvision {name}", build, (InputSpec(shape=(batch, 3, size, size)),), options)
 
 
 def read_transformer(
-    path: Path, *, batch: int, length: int, options: StepOptions, mode: str = "training"
+    path: Path,
+    architecture: str,
+    inputs: tuple[InputSpec, ...],
+    *,
+    loss: str,
+    options: StepOptions,
+    change: Callable[[nn.Module], None] = lambda _: None,
 ) -> Workload | None:
-    """The step of a language model of a configuration as transformers has them; None if its code cannot be read."""
+    """The step of a configuration, as an architecture of transformers; None if its code cannot be read.
+
+    ``loss`` is the attribute of the model's output that the loss is computed from. ``change`` makes the model that of
+    another version.
+    """
     values: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    kept = {name: value for name, value in values.items() if name not in _NOT_OURS}
+    what = f"transformers {architecture} {json.dumps(kept, sort_keys=True)}"
 
     def build() -> nn.Module:
-        return build_transformer(values)
+        model = _build_transformer(str(values["model_type"]), kept, architecture)
+        change(model)
+        return _OneOutput(model, loss)
 
-    ids = InputSpec(shape=(batch, length), dtype="int64", high=int(values["vocab_size"]), name="input_ids")
-    given = (ids,) if options.loss == "sum" else (ids, InputSpec(shape=ids.shape, dtype="int64", name="labels"))
-    return _read(f"transformers {path.stem} {json.dumps(values, sort_keys=True)}", build, given, options, mode)
+    return _read(what, build, inputs, options)
 
 
-def build_transformer(values: Mapping[str, Any]) -> nn.Module:
-    """A model of a configuration, without data."""
+def _build_transformer(kind: str, values: Mapping[str, Any], architecture: str) -> nn.Module:
     declare_torchvision()
     import transformers
 
-    config = transformers.AutoConfig.for_model(values["model_type"], **values)
+    config = transformers.AutoConfig.for_model(kind, **values)
     config.use_cache = False
-    family = getattr(transformers, values["architectures"][0])
     with torch.device("meta"), KnownValues():
-        model: nn.Module = family._from_config(config, attn_implementation="eager")
+        model: nn.Module = getattr(transformers, architecture)._from_config(config, attn_implementation="eager")
     return model
+
+
+class _OneOutput(nn.Module):
+    """A model that returns one of its outputs."""
+
+    def __init__(self, model: nn.Module, name: str) -> None:
+        super().__init__()
+        self.model = model
+        self.name = name
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.model(*args, **kwargs), self.name)
+
+
+def drop_updates(workload: Workload) -> Workload:
+    """A step without the update of its parameters."""
+    kept = [place for place, each in enumerate(workload.operators) if each.phase is not StepPhase.UPDATE]
+    return replace(
+        workload,
+        operators=tuple(workload.operators[place] for place in kept),
+        layers=tuple(workload.layers[place] for place in kept),
+        views=tuple(workload.views[place] for place in kept),
+        sources=(),
+        gradients=(),
+    )
 
 
 def _read(
@@ -94,44 +127,24 @@ def _read(
     options: StepOptions,
     mode: str = "training",
 ) -> Workload | None:
-    key = f"{what} {' '.join(map(str, inputs))} {options} {mode}"
+    key = f"{what} {' '.join(map(str, inputs))} {_write(options)}"
     if key in _REFUSED:
         return None
 
     def make() -> Workload:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            read = capture_forward if mode == "inference" else capture
-            return read(build(), inputs, options=options, name=what)
+            return capture(build(), inputs, options=options, name=what)
 
     try:
         return cached(key, make)
     except Exception as exc:  # whatever a model's code raises
         _REFUSED[key] = f"{type(exc).__name__}: {exc}"
-        print(f"{key}: {_REFUSED[key][:200]}", file=sys.stderr)
+        print(f"{key[:60]}: {_REFUSED[key][:200]}", file=sys.stderr)
         return None
 
 
-def capture_forward(model: nn.Module, inputs: Sequence[InputSpec], *, options: StepOptions, name: str) -> Workload:
-    """The operators of a model that is applied, not trained."""
-    _empty(model)
-    model.eval()
-    mixed = MIXED.get(options.precision)
-    recorder = Recorder(
-        {id(each): path for path, each in model.named_parameters()}, Casts(mixed) if mixed is not None else None
-    )
-    recorder.phase = StepPhase.FORWARD
-    args, kwargs = build_tensors(inputs)
-    tracked = _layers_tracked(model, recorder)
-    with tracked, torch.no_grad(), KernelMode(recorder), torch.device("meta"), CallMode(recorder):
-        model(*args, **kwargs)
-    operators, layers, views = _build(recorder)
-    return Workload(
-        name=name,
-        operators=tuple(operators),
-        layers=tuple(layers),
-        views=tuple(views),
-        batch=inputs[0].shape[0],
-        settings={**options.settings, "mode": "inference"},
-        parameters=sum(each.numel() for each in model.parameters()),
-    )
+def _write(options: StepOptions) -> str:
+    """The options that differ from the usual ones."""
+    usual = asdict(StepOptions())
+    return " ".join(f"{name}={value}" for name, value in asdict(options).items() if value != usual[name])

@@ -13,7 +13,7 @@ LATENCY_S = 5e-6  # from a launch to the start of its kernel on an idle device
 class LaunchCosts:
     """Seconds of the host by what it does.
 
-    Eager PyTorch takes 5 to 10 us for a forward operator and its module on a current CPU, the autograd engine less
+    Eager PyTorch takes 10 to 15 us for a forward operator and its module on a current CPU, the autograd engine less
     for each node, as it does not run Python; a kernel launch takes 2 to 4 us.
     """
 
@@ -22,15 +22,15 @@ class LaunchCosts:
 
 
 EAGER = {
-    StepPhase.FORWARD: LaunchCosts(operator=9e-6, kernel=4e-6),
-    StepPhase.BACKWARD: LaunchCosts(operator=8e-6, kernel=4e-6),
-    StepPhase.UPDATE: LaunchCosts(operator=8e-6, kernel=4e-6),
+    StepPhase.FORWARD: LaunchCosts(operator=13e-6, kernel=4e-6),
+    StepPhase.BACKWARD: LaunchCosts(operator=11e-6, kernel=4e-6),
+    StepPhase.UPDATE: LaunchCosts(operator=10e-6, kernel=4e-6),
 }
 # Code that torch.compile generated launches one kernel after the other.
 COMPILED = {
     StepPhase.FORWARD: LaunchCosts(operator=5e-6, kernel=3e-6),
     StepPhase.BACKWARD: LaunchCosts(operator=5e-6, kernel=3e-6),
-    StepPhase.UPDATE: LaunchCosts(operator=8e-6, kernel=4e-6),
+    StepPhase.UPDATE: LaunchCosts(operator=10e-6, kernel=4e-6),
 }
 _VIEW_S = 2.5e-6
 _TENSOR_S = 0.4e-6  # each tensor of a list that an optimizer updates at once

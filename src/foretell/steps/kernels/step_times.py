@@ -84,10 +84,14 @@ class KernelStepModel(StepModel):
 
     def _expect(self, split: SplitStep) -> tuple[Floats, Floats]:
         """Seconds of each operator, and of each distinct kernel."""
+        seconds = self.predict_kernels(split)
+        return split.add_up(seconds), seconds
+
+    def predict_kernels(self, split: SplitStep) -> Floats:
+        """Seconds of each distinct kernel of a step."""
         parts = [self.models[name].predict(calls, self.device) for name, calls in split.calls.items() if calls]
         plain = np.concatenate(parts) if parts else np.zeros(0)
-        seconds = plain * np.exp(self.corrections.levels.find(split.groups, self.device) + self.kernel_shift_)
-        return split.add_up(seconds), seconds
+        return np.asarray(plain * np.exp(self.corrections.levels.find(split.groups, self.device) + self.kernel_shift_))
 
     def _expect_launches(self, workload: Workload) -> Launches:
         host, factor = expect_launches(workload), float(np.exp(self.host_shift_))
