@@ -73,9 +73,9 @@ def test_a_device_is_named_as_the_catalogue_does(predict: Predict) -> None:
 
 
 def test_a_device_known_by_its_figures_only_has_a_warning(predict: Predict) -> None:
-    (predicted,) = predict(settings=[replace(REDUCED, device="H100")])
+    (predicted,) = predict(settings=[replace(REDUCED, device="Gaudi3")])
     (usual,) = predict(settings=[REDUCED])
-    assert any("Times of H100 were not measured" in warning.text for warning in predicted.warnings)
+    assert any("Times of Gaudi3 were not measured" in warning.text for warning in predicted.warnings)
     assert predicted.iteration.high / predicted.iteration.value >= usual.iteration.high / usual.iteration.value
 
 
