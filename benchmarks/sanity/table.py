@@ -10,11 +10,12 @@ from rich.table import Table
 from benchmarks.sanity.pairs import Result
 
 _KINDS = 8
+_WIDTH = 150  # of the table: a pair is one line
 COLUMNS = ("Model", "GPU", "Precision", "Batch", "Published", "Predicted", "Ratio", "90 % interval", "Evidence")
 
 
 def print_results(results: Sequence[Result], *, kernels: bool) -> None:
-    console = Console()
+    console = Console(width=max(Console().width, _WIDTH))
     table = Table(title="predicted against published throughput", title_justify="left")
     for column in COLUMNS:
         table.add_column(column, justify="left" if column in ("Model", "GPU", "Precision", "Evidence") else "right")
