@@ -30,30 +30,23 @@ class ChosenDevices:
         self, workloads: Iterable[Workload], *, profiles: Sequence[MeasuredStep] = (), level: float
     ) -> StepPredictions:
         """Each step on each device."""
-        found = [
-            self._predict(workload, predictor, profiles=profiles, level=level)
-            for workload in workloads
-            for predictor in self.predictors
-        ]
+        found: list[StepPrediction] = []
+        for workload in workloads:
+            common = find_warnings(workload)
+            for predictor in self.predictors:
+                own = [step for step in profiles if _is_of(step, predictor.device)]
+                estimate = predictor.predict(workload, profiles=own, level=level)
+                limits = (*predictor.warnings, *_warn_of_evidence(estimate, predictor.device))
+                found.append(
+                    StepPrediction(
+                        workload=workload,
+                        device=predictor.device.name,
+                        method=predictor.method,
+                        estimate=estimate,
+                        warnings=(*limits, *common, *_warn_of_profiles(own, workload)),
+                    )
+                )
         return StepPredictions(predictions=tuple(self._sort(found)), left_out=self.left_out)
-
-    def _predict(
-        self, workload: Workload, predictor: StepPredictor, *, profiles: Sequence[MeasuredStep], level: float
-    ) -> StepPrediction:
-        own = [step for step in profiles if _is_of(step, predictor.device)]
-        estimate = predictor.predict(workload, profiles=own, level=level)
-        return StepPrediction(
-            workload=workload,
-            device=predictor.device.name,
-            method=predictor.method,
-            estimate=estimate,
-            warnings=(
-                *predictor.warnings,
-                *_warn_of_evidence(estimate, predictor.device),
-                *find_warnings(workload),
-                *_warn_of_profiles(own, workload),
-            ),
-        )
 
     def _sort(self, predictions: Sequence[StepPrediction]) -> list[StepPrediction]:
         """By device, and batches of a device as requested."""

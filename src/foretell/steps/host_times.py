@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-from scipy.optimize import nnls
 
 from foretell.core.model_files import read_number, read_numbers
 from foretell.core.workload import Floats, MeasuredStep, Operator, StepPhase, Workload
@@ -192,6 +191,8 @@ def _solve(
     views: Mapping[tuple[OperatorName, ...], float],
 ) -> tuple[dict[OperatorName, float], dict[OperatorName, float], float]:
     """The time of each operator before and after its launch, and of a view, by non-negative least squares."""
+    from scipy.optimize import nnls  # takes long to import, and predictions do not need it
+
     if not pairs:
         return {}, {}, 0.0
     column = {name: number for number, name in enumerate(names)}
