@@ -106,9 +106,17 @@ def test_tokens_are_counted_for_sequences_only(source: str) -> None:
     assert predict(source, "T4")[0].tokens_per_s is None
 
 
-@pytest.mark.parametrize("device", ["T4", "2080Ti"])
-@pytest.mark.parametrize("method", ["totals", "regression"])
-def test_methods_of_the_literature_have_shipped_models(source: str, device: str, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "device"),
+    [("totals", "T4"), ("totals", "2080Ti"), ("regression", "T4"), ("regression", "2080Ti"), ("ets", "T4")],
+)
+def test_methods_of_the_literature_have_shipped_models(source: str, method: str, device: str) -> None:
     (found,) = predict(source, device, method=method)
     assert found.method == method
     assert found.estimate.iteration.low < found.estimate.iteration.value < found.estimate.iteration.high
+    assert [warning.code for warning in found.warnings] == ["limited-model"]  # the recorder of its traces
+
+
+def test_the_published_method_predicts_more_for_a_larger_batch(source: str) -> None:
+    small, large = predict(source, "T4", method="ets", batches=[8, 65536])
+    assert small.estimate.busy_s < large.estimate.busy_s
