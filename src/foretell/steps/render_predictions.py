@@ -19,6 +19,7 @@ from foretell.core.render.tables import (
     stack,
 )
 from foretell.core.serialization import to_record
+from foretell.core.warning import PredictionWarning
 from foretell.core.workload import StepPhase
 from foretell.steps.render import (
     build_costly,
@@ -36,7 +37,7 @@ _EVIDENCE = (
     "Evidence: kernels were measured on this device, or on similar ones (of its architecture); or only its figures "
     "are known."
 )
-_OF_ONE_DEVICE = frozenset({"evidence-figures"})  # a table of devices has a column for it
+_LITTLE_MEASURED = "evidence-figures"
 _MOST_NAMED = 12  # devices of one reason
 
 
@@ -55,9 +56,16 @@ def render_step_predictions(
         ]
     else:
         parts = _build_comparison(predictions)
-    hidden = _OF_ONE_DEVICE if len(devices) > 1 else frozenset()
-    warnings = [each for prediction in predictions for each in prediction.warnings if each.code not in hidden]
-    return stack(*parts, *_build_left_out(left_out), *build_warnings(warnings))
+    warnings = [each for prediction in predictions for each in prediction.warnings]
+    return stack(*parts, *_build_left_out(left_out), *build_warnings(_choose_warnings(warnings, len(devices))))
+
+
+def _choose_warnings(warnings: Sequence[PredictionWarning], devices: int) -> list[PredictionWarning]:
+    """Those that the table does not say; of how little was measured, only the strongest."""
+    kept = [each for each in warnings if each.code != _LITTLE_MEASURED]
+    little = [each for each in warnings if each.code == _LITTLE_MEASURED]
+    strongest = max(little, key=lambda each: float(each.data.get("share", 0.0)), default=None)
+    return [*kept, strongest] if strongest is not None and devices == 1 else kept
 
 
 def _build_left_out(left_out: Iterable[LeftOutDevice]) -> list[RenderableType]:
