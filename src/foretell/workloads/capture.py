@@ -10,6 +10,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from foretell.core.errors import ForetellError
 from foretell.core.workload import Operator, StepPhase, Workload
+from foretell.workloads.autocast import Casts
 from foretell.workloads.model_loading import explain
 from foretell.workloads.operator_records import Record, build_gradients, build_sources, insert_fused_updates
 from foretell.workloads.recorder import CallMode, KernelMode, Recorder
@@ -17,7 +18,6 @@ from foretell.workloads.step_options import InputSpec, StepOptions
 from foretell.workloads.training_step import (
     MIXED,
     PURE,
-    Casts,
     build_fused_updates,
     build_optimizer,
     checkpointed,

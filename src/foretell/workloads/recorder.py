@@ -16,13 +16,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretell.core.workload import Attribute, Shape, StepPhase
+from foretell.workloads.autocast import Casts, discount_cast, give_single_precision, is_fused_cast
 from foretell.workloads.call_attributes import find_attributes
 from foretell.workloads.kernel_costs import KernelCost, cost_kernel
 from foretell.workloads.meta_results import find_result, use_fused_attention
 from foretell.workloads.operator_costs import ACTIVATIONS, normalize_name
 from foretell.workloads.operator_records import ACCUMULATE, ReadyGradient, Record
 from foretell.workloads.tensor_notes import NOTHING, READING, SourceNotes, find_value, is_constant, keep_constant
-from foretell.workloads.training_step import Casts
 
 _aten = torch.ops.aten
 _ADDITIONS = frozenset({torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor})
@@ -77,7 +77,7 @@ class Recorder:
         begin = _count_nodes()
         try:
             with use_fused_attention(kind):
-                out = func(*args, **kwargs)
+                out = give_single_precision(self.casts, kind, func, args)(*args, **kwargs)
         except Exception:
             if self.phase is StepPhase.BACKWARD and call.kernels:  # the last call of a recomputed block
                 self._describe(call, list(_tensors(given)), None)
@@ -160,7 +160,9 @@ class Recorder:
         """Record the cost of an ATen call, if it computes."""
         kernel = None if self._paused else cost_kernel(func, args, kwargs, out)
         if self._call is not None:
-            if kernel is not None:
+            if kernel is not None and is_fused_cast(self._call.kind, func):
+                self._call.bytes_moved += discount_cast(args[0], out)
+            elif kernel is not None:
                 self._add_forward(self._call, func, args, kernel)
         elif self.phase is not StepPhase.FORWARD and not self._paused:
             sources = self._sources.find((*args, *kwargs.values()))
@@ -168,7 +170,7 @@ class Recorder:
                 if sources:
                     self._sources.mark(out, sources)
             elif self.phase is StepPhase.BACKWARD:
-                self._sources.mark(out, {self._add_backward(func, kernel, next(_tensors((out,))), sources)})
+                self._sources.mark(out, {self._add_backward(func, args, kernel, next(_tensors((out,))), sources)})
             else:
                 self._add_update(func, args, kwargs, out, kernel, sources)
 
@@ -184,7 +186,9 @@ class Recorder:
         if names is not None:
             call.attributes.update(_read_attributes(names, args))
 
-    def _add_backward(self, func: Any, kernel: KernelCost, out: torch.Tensor, sources: frozenset[int]) -> int:
+    def _add_backward(
+        self, func: Any, args: Sequence[Any], kernel: KernelCost, out: torch.Tensor, sources: frozenset[int]
+    ) -> int:
         """Add an ATen call of the backward phase; returns the number of the record it belongs to."""
         node = torch._C._current_autograd_node()
         number = node._sequence_nr() if node is not None else _NO_NODE
@@ -202,7 +206,10 @@ class Recorder:
             return record.number
         self.flush(call)
         record = self._find_backward(call, number, node, out)
-        record.add(kernel)
+        if is_fused_cast(record.kind, func):
+            record.bytes_moved += discount_cast(args[0], out)
+        else:
+            record.add(kernel)
         record.sources |= sources
         return record.number
 
