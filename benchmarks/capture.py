@@ -38,9 +38,9 @@ from benchmarks.timing import time_calls
 from foretell.core.workload import Operator, Shape, StepPhase
 from foretell.workloads.api import read_workload
 from foretell.workloads.capture import capture
+from foretell.workloads.hybrid_tensors import HybridTensors
 from foretell.workloads.operator_costs import normalize_name
 from foretell.workloads.step_options import InputSpec
-from foretell.workloads.tensor_notes import KnownValues
 
 PER_MODEL = 3  # recorded iterations of each model that are compared
 REPEATS = 5
@@ -153,7 +153,7 @@ def build_model(name: str, classes: int, size: int) -> nn.Module:
         extra["image_size"] = size
     if name in ("googlenet", "inception_v3"):
         extra |= {"aux_logits": False, "init_weights": False}
-    with torch.device("meta"), KnownValues():
+    with HybridTensors():
         model: nn.Module = getattr(torchvision.models, name)(num_classes=classes, **extra)
     return model
 

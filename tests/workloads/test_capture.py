@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from foretell.core.errors import SpecError, WorkloadError
 from foretell.core.workload import StepPhase, Workload
+from foretell.workloads import hybrid_tensors
 from foretell.workloads.capture import capture
 from foretell.workloads.step_options import StepOptions, parse_input
 
@@ -234,16 +235,27 @@ class TestErrors:
         assert "\n" not in str(error.value)
 
     @pytest.mark.parametrize(
-        ("model", "line"), [(models.Branching(), "if x.sum() > 0:"), (models.Picking(), "return x[x > 0]")]
+        ("model", "line", "assumed"),
+        [
+            (models.Branching(), "if x.sum() > 0:", "assumed to be False"),
+            (models.Picking(), "return x[x > 0]", "of 64 values that are unknown, 50% were assumed to be set"),
+        ],
     )
-    def test_code_that_depends_on_values_is_reported_with_what_to_do(self, model: nn.Module, line: str) -> None:
-        with pytest.raises(WorkloadError) as error:
-            read(model, "4,16")
-        message = str(error.value)
-        assert "models.py:" in message
-        assert line in message
-        assert "depends on tensor values" in message
-        assert "Move it out of forward" in message
+    def test_unknown_values_are_assumed_and_noted_with_the_line(
+        self, model: nn.Module, line: str, assumed: str
+    ) -> None:
+        (note,) = read(model, "4,16", loss="sum").notes
+        assert "models.py:" in note
+        assert line in note
+        assert assumed in note
+
+    def test_a_loop_that_waits_for_an_unknown_value_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(hybrid_tensors, "READS", 50)
+        with pytest.raises(
+            WorkloadError, match=r"models.py:\d+ 'while not .*: the step depends on tensor values"
+        ) as error:
+            read(models.Waiting(), "4,16")
+        assert "Limit the loop" in str(error.value)
 
     def test_a_missing_argument_is_the_models_own_error(self) -> None:
         with pytest.raises(WorkloadError, match="missing 1 required positional argument: 'edges'"):

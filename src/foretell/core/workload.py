@@ -71,6 +71,7 @@ class Workload:
     parameters: int = 0
     sources: tuple[tuple[int, ...], ...] = ()  # of each operator: places of those whose results it reads
     gradients: tuple[Gradient, ...] = ()  # in the order in which they are ready, of the last batch of a step
+    notes: tuple[str, ...] = ()  # what was assumed or used when the step was read, with the line of the code
 
     @property
     def flops(self) -> float:

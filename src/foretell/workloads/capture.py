@@ -1,4 +1,4 @@
-"""Captures the operators of a training step by running it on meta tensors, which have no data."""
+"""Captures the operators of a training step by running it on tensors without data, see ``hybrid_tensors``."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,6 +11,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from foretell.core.errors import ForetellError
 from foretell.core.workload import Operator, StepPhase, Workload
 from foretell.workloads.autocast import Casts
+from foretell.workloads.example_inputs import build_example_input, seeded
+from foretell.workloads.hybrid_tensors import HybridTensors
+from foretell.workloads.known_tensors import move_to_meta, remove_data, replace_tensors
 from foretell.workloads.model_loading import explain
 from foretell.workloads.operator_records import Record, build_gradients, build_sources, insert_fused_updates
 from foretell.workloads.recorder import CallMode, KernelMode, Recorder
@@ -32,23 +35,12 @@ def capture(
     """The operators of one training step in the order in which they run. The model is moved to meta tensors.
 
     Raises:
-        WorkloadError: The model does not accept the inputs, or depends on their values.
+        WorkloadError: The model does not accept the inputs, or depends on unknown values.
         SpecError: The model returns nothing from which the loss can be computed.
     """
     options = options or StepOptions()
-    model = _prepare(model, options)
-    names = {id(parameter): path for path, parameter in model.named_parameters()}
-    mixed = MIXED.get(options.precision)
-    recorder = Recorder(names, Casts(mixed) if mixed is not None else None)
-    with _layers_tracked(model, recorder), _gradients_tracked(model, recorder), ExitStack() as stack:
-        if options.checkpointing:
-            stack.enter_context(checkpointed(model, lambda name: _record_again(name, recorder)))
-        try:
-            _run_step(model, inputs, options, recorder)
-        except ForetellError:
-            raise
-        except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, AttributeError, KeyError) as exc:
-            raise explain(exc, recorder) from exc
+    with _prepared(model, options):
+        recorder, notes = _record(model, inputs, options)
     operators, layers, views = _build(recorder)
     sources = build_sources(recorder.records, recorder.merged)
     gradients = build_gradients(recorder.records, recorder.gradients.values(), recorder.merged)
@@ -67,33 +59,43 @@ def capture(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         sources=insert_fused_updates(sources, gradients, first=first, count=len(fused)),
         gradients=gradients,
+        notes=notes,
     )
 
 
-def _prepare(model: nn.Module, options: StepOptions) -> nn.Module:
-    _empty(model)
-    model = model.to(PURE[options.precision]) if options.precision in PURE else model
+def _record(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions) -> tuple[Recorder, tuple[str, ...]]:
+    """What a step runs, and what was assumed."""
+    names = {id(parameter): path for path, parameter in model.named_parameters()}
+    mixed = MIXED.get(options.precision)
+    recorder = Recorder(names, Casts(mixed) if mixed is not None else None)
+    tensors = HybridTensors()
+    with _layers_tracked(model, recorder), _gradients_tracked(model, recorder), ExitStack() as stack:
+        if options.checkpointing:
+            stack.enter_context(checkpointed(model, lambda name: _record_again(name, recorder)))
+        try:
+            _run_step(model, inputs, options, recorder, tensors)
+        except ForetellError:
+            raise
+        except Exception as exc:
+            raise explain(exc, recorder) from exc
+    return recorder, tensors.notes
+
+
+@contextmanager
+def _prepared(model: nn.Module, options: StepOptions) -> Iterator[None]:
+    """Run the model without data; afterwards it is on meta tensors."""
+    if options.precision in PURE:
+        move_to_meta(model)
+        model.to(PURE[options.precision])
+    replace_tensors(model, remove_data)
     model.zero_grad(set_to_none=True)
     with suppress(NotImplementedError):  # a saved program keeps the mode it was saved in
         model.train(options.mode == "training")
-    return model
-
-
-def _empty(model: nn.Module) -> None:
-    """Move all tensors to meta. Tensors shared by modules stay shared, which ``to`` does not keep."""
-    moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-    for module in model.modules():
-        for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
-            if tensor is None or tensor.device.type == "meta":
-                continue
-            if id(tensor) not in moved:
-                moved[id(tensor)] = tensor, _empty_like(tensor)
-            setattr(module, name, moved[id(tensor)][1])
-
-
-def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
-    empty = torch.empty_like(tensor, device="meta", requires_grad=False)
-    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+    try:
+        yield
+    finally:
+        model.zero_grad(set_to_none=True)
+        move_to_meta(model)
 
 
 @contextmanager
@@ -134,19 +136,21 @@ def _record_again(layer: str, recorder: Recorder) -> Iterator[None]:
     depth = len(recorder.layers)
     recorder.layers.append(layer)
     try:
-        with torch.device("meta"), CallMode(recorder):
+        with CallMode(recorder):
             yield
     finally:  # PyTorch leaves a block early once it has what it needs
         del recorder.layers[depth:]
 
 
-def _run_step(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions, recorder: Recorder) -> None:
+def _run_step(
+    model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions, recorder: Recorder, tensors: HybridTensors
+) -> None:
     args, kwargs = build_tensors(inputs, PURE.get(options.precision))
     if options.mode == "inference":
-        with ignore_warnings(), KernelMode(recorder), torch.no_grad(), torch.device("meta"), CallMode(recorder):
+        with ignore_warnings(), seeded(), tensors, KernelMode(recorder), torch.no_grad(), CallMode(recorder):
             model(*args, **kwargs)
         return
-    with ignore_warnings(), KernelMode(recorder):
+    with ignore_warnings(), seeded(), tensors, KernelMode(recorder):
         _run_batch(model, args, kwargs, options, recorder)
         if options.accumulation > 1:
             begin = len(recorder.records)
@@ -192,13 +196,13 @@ def _run_batch(
     recorder: Recorder,
 ) -> None:
     recorder.phase = StepPhase.FORWARD
-    with torch.device("meta"), CallMode(recorder):
+    with CallMode(recorder):
         loss = compute_loss(model(*args, **kwargs), options.loss)
         if options.accumulation > 1:
             loss = loss / options.accumulation
         if options.precision == "fp16":  # loss scaling keeps small gradients from underflow
             loss = loss * torch.empty(())
-    first = torch.empty_like(loss)
+    first = remove_data(torch.empty_like(loss))
     recorder.begin_backward()
     torch.autograd.backward(loss, grad_tensors=first)
     recorder.forget_graph()
@@ -207,14 +211,11 @@ def _run_batch(
 def build_tensors(
     inputs: Sequence[InputSpec], floating: torch.dtype | None = None
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """Meta tensors for the inputs, positional and by name."""
+    """Tensors for the inputs, positional and by name; those of floating-point numbers have no data."""
     args: list[torch.Tensor] = []
     kwargs: dict[str, torch.Tensor] = {}
     for given in inputs:
-        dtype = getattr(torch, given.dtype)
-        if floating is not None and dtype is torch.float32:
-            dtype = floating
-        tensor = torch.empty(given.shape, dtype=dtype, device="meta")
+        tensor = build_example_input(given, floating)
         if given.name:
             kwargs[given.name] = tensor
         else:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from foretell.workloads.known_kernels import LINEAR_ALGEBRA, count_fourier, is_one_pass
@@ -123,7 +124,7 @@ def _sizes(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> tuple[fl
     """Elements of the largest tensor, and bytes of all tensors on the device."""
     largest = moved = 0
     for tensor in _tensors((*args, *kwargs.values(), out)):
-        if tensor.device.type == "meta":
+        if isinstance(tensor, FakeTensor) or tensor.dim():  # numbers with data are on the host
             elements = _elements(tensor)
             largest = max(largest, elements, tensor.numel())
             moved += elements * tensor.element_size()

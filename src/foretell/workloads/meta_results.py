@@ -1,38 +1,11 @@
-"""Calls that PyTorch itself refuses on meta tensors, or runs otherwise there than on a GPU."""
+"""Attention inside of a multi-head attention: one kernel on a GPU, products and a softmax without one."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.nn import functional
-
-
-def find_result(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
-    """The empty result of a call on meta tensors; None if PyTorch knows it."""
-    build = _BUILDERS.get(func)
-    if build is None or args[0].device.type != "meta":
-        return None
-    return build(args, kwargs)
-
-
-def _multiply_groups(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
-    """Of products of groups, which PyTorch accepts on meta tensors in bfloat16 only, but on devices in all types."""
-    first, second = args[:2]
-    offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)
-    dtype = kwargs.get("out_dtype") or first.dtype
-    shape: tuple[int, ...] = (first.shape[-2], second.shape[-1])
-    if first.dim() == second.dim():  # both in groups already, or the inner dimension is divided
-        shape = (offsets.shape[0] if first.dim() == 2 else first.shape[0], *shape)
-    return torch.empty(shape, dtype=dtype, device="meta")
-
-
-_BUILDERS: dict[Any, Callable[[Sequence[Any], Mapping[str, Any]], torch.Tensor]] = (
-    {torch.ops.aten._grouped_mm.default: _multiply_groups} if hasattr(torch.ops.aten, "_grouped_mm") else {}
-)
-
-
-# Attention inside of a multi-head attention: one kernel on a GPU, products and a softmax on meta tensors
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import inspect
 import json
 import logging
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,12 +17,12 @@ from torch import nn
 from torch.export.passes import move_to_device_pass
 
 from foretell.core.errors import MissingExtraError, NotFoundError, WorkloadError
+from foretell.workloads.hybrid_tensors import HybridTensors
+from foretell.workloads.known_tensors import move_to_meta
 from foretell.workloads.recorder import Recorder
 from foretell.workloads.step_options import InputSpec
-from foretell.workloads.tensor_notes import KnownValues
+from foretell.workloads.user_code import find_place, shorten
 
-LENGTH = 300  # of the message of a model's own error
-_OWN = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
 _VALUE_ERRORS = (
     "cannot be called on meta tensors",
     "Cannot copy out of meta tensor",
@@ -55,28 +54,6 @@ def explain(exc: Exception, recorder: Recorder) -> WorkloadError:
         shapes = f" ({kind} on {' and '.join(map(str, given))})"
     where = f" at {place}" if place else ""
     return WorkloadError(f"the model failed{layer}{shapes}{where}: {message}. Check --input and the model's arguments.")
-
-
-def find_place(exc: BaseException) -> str:
-    """File, line and text of the innermost line of the user's code; empty if there is none."""
-    frames = traceback.extract_tb(exc.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith((*_OWN, "<"))]
-    if not theirs:
-        return ""
-    frame = theirs[-1]
-    return f"{_shorten_path(frame.filename)}:{frame.lineno}" + (f" '{frame.line}'" if frame.line else "")
-
-
-def shorten(exc: BaseException) -> str:
-    """The first line of a message that is not empty."""
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    text = (lines or [type(exc).__name__])[0].rstrip(".")
-    return text if len(text) <= LENGTH else text[: LENGTH - 1] + "…"
-
-
-def _shorten_path(name: str) -> str:
-    path = Path(name)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 BATCH, SEQUENCE_LENGTH = 8, 128  # of inputs that were not given
@@ -175,10 +152,12 @@ def _build(make: Any, arguments: Mapping[str, object], source: str, *, on_meta: 
     if not on_meta:
         return _call(make, arguments, source)
     try:
-        with torch.device("meta"), KnownValues():
-            return _call(make, arguments, source)
+        with HybridTensors():
+            model = _call(make, arguments, source)
     except WorkloadError:  # the code reads values while it builds the model: build it with data
-        return _call(make, arguments, source)
+        model = _call(make, arguments, source)
+    move_to_meta(model)
+    return model
 
 
 def _check_arguments(make: Callable[..., Any], arguments: Mapping[str, object], source: str) -> None:
@@ -239,9 +218,10 @@ def _load_configuration(path: Path, arguments: Mapping[str, object], *, on_meta:
         build = getattr(make, "_from_config", None) or make.from_config
         with ExitStack() as stack:
             if on_meta:
-                stack.enter_context(torch.device("meta"))
-                stack.enter_context(KnownValues())
+                stack.enter_context(HybridTensors())
             model = build(config)
+    if on_meta:
+        move_to_meta(model)
     return LoadedModel(model=model, inputs=_guess_inputs(model, config))
 
 

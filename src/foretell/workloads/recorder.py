@@ -1,4 +1,4 @@
-"""Records the operators of a step while it runs on meta tensors.
+"""Records the operators of a step while it runs on tensors without data, see ``hybrid_tensors``.
 
 A ``TorchFunctionMode`` receives the outermost calls of the model's code: these are the operators. A
 ``TorchDispatchMode`` receives the ATen calls below them: these are their costs. In the backward phase, the sequence
@@ -19,10 +19,11 @@ from foretell.core.workload import Attribute, Shape, StepPhase
 from foretell.workloads.autocast import Casts, discount_cast, give_single_precision, is_fused_cast
 from foretell.workloads.call_attributes import find_attributes
 from foretell.workloads.kernel_costs import KernelCost, cost_kernel
-from foretell.workloads.meta_results import find_result, use_fused_attention
+from foretell.workloads.known_tensors import DEVICE, is_known
+from foretell.workloads.meta_results import use_fused_attention
 from foretell.workloads.operator_costs import ACTIVATIONS, normalize_name
 from foretell.workloads.operator_records import ACCUMULATE, ReadyGradient, Record
-from foretell.workloads.tensor_notes import NOTHING, READING, SourceNotes, find_value, is_constant, keep_constant
+from foretell.workloads.tensor_notes import NOTHING, SourceNotes, creates
 
 _aten = torch.ops.aten
 _ADDITIONS = frozenset({torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor})
@@ -42,12 +43,12 @@ class Recorder:
         self.merged: dict[int, int] = {}  # number of a record: number of the record it became part of
         self.gradients: dict[int, ReadyGradient] = {}  # of this batch, by the identity of the parameter
         self._sources = SourceNotes()
+        self._constants: set[int] = set()  # numbers of records whose results depend on no parameter
         self._count = 0  # records made
         self._first_backward = 0  # number of the first record of the backward phase
         self._recomputed: dict[tuple[Any, ...], list[int]] = {}
         self._names = names  # of parameters, by identity
         self._call: Record | None = None  # the call that runs now
-        self._paused = False  # while the recorder itself calls PyTorch
         self._starts: list[int] = []  # first autograd nodes of the forward calls
         self._ends: list[int] = []  # the first after them
         self._calls: list[Record] = []
@@ -60,15 +61,13 @@ class Recorder:
     def run(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call a function of PyTorch and record it."""
         kind = _find_kind(func)
-        if self._call is not None or self._paused:
+        if self._call is not None:
             return func(*args, **kwargs)
         if kind is None:
             out = func(*args, **kwargs)
             if isinstance(out, torch.Tensor):  # an attribute that is a view, such as a transposed matrix
                 self._sources.mark(out, self._sources.find((*args, out)))
             return out
-        if kind in READING and (value := find_value(args[0])) is not None:
-            return func(value, *args[1:], **kwargs)
         given = (*args, *kwargs.values())
         if self.casts is not None:
             args, kwargs = self.casts.apply(kind, args, kwargs, lambda *call: self.run(torch.Tensor.to, call, {}))
@@ -97,11 +96,9 @@ class Recorder:
                 self._starts.append(begin)
                 self._ends.append(_count_nodes())
                 self._calls.append(call)
-        if is_constant(kind, _tensors(given)):
-            call.constant = True
-            self._paused = True
-            keep_constant(func, kind, args, kwargs, out)
-            self._paused = False
+        call.constant = creates(kind) or self._are_constant(given)
+        if call.constant:
+            self._constants.add(call.number)
         if out is None or (args and out is args[0]):
             self._sources.mark_changed(args[0] if args else None, {call.number} if call.kernels else sources)
         else:
@@ -109,6 +106,16 @@ class Recorder:
         if call.kernels:
             self._keep(call)
         return out
+
+    def _are_constant(self, given: Sequence[Any]) -> bool:
+        """Whether tensors depend on no parameter and no input without data."""
+        found = False
+        for each in _tensors(given):
+            sources = self._sources.find((each,))
+            if not (sources <= self._constants if sources else is_known(each)):
+                return False
+            found = True
+        return found
 
     def _make(self, kind: str, phase: StepPhase, layer: str, sources: frozenset[int] = NOTHING) -> Record:
         self._count += 1
@@ -158,13 +165,13 @@ class Recorder:
 
     def add(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Record the cost of an ATen call, if it computes."""
-        kernel = None if self._paused else cost_kernel(func, args, kwargs, out)
+        kernel = cost_kernel(func, args, kwargs, out)
         if self._call is not None:
             if kernel is not None and is_fused_cast(self._call.kind, func):
                 self._call.bytes_moved += discount_cast(args[0], out)
             elif kernel is not None:
                 self._add_forward(self._call, func, args, kernel)
-        elif self.phase is not StepPhase.FORWARD and not self._paused:
+        elif self.phase is not StepPhase.FORWARD:
             sources = self._sources.find((*args, *kwargs.values()))
             if kernel is None:
                 if sources:
@@ -360,8 +367,9 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record the call."""
-        found = find_result(func, args, kwargs or {})
-        out = func(*args, **(kwargs or {})) if found is None else found
+        if func is DEVICE:
+            return args[0].device
+        out = func(*args, **(kwargs or {}))
         self._recorder.add(func, args, kwargs or {}, out)
         return out
 
