@@ -16,6 +16,7 @@ Floats: TypeAlias = NDArray[np.float64]
 _DEEPEST = 4096
 _PAIRS_AT_ONCE = 65_536  # of rows and trees: what fits into caches
 _NO_CHILD = -1
+_LEVELS = 4  # after which pairs of row and tree are looked through
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +109,25 @@ class ArrayTrees:
         return found
 
     def _add_leaves(self, X: NDArray[np.floating[Any]]) -> Floats:
-        rows = np.arange(len(X))[:, None]
-        at = np.broadcast_to(self.roots, (len(X), len(self.roots)))
-        for _ in range(self.depth):
-            goes_left = X[rows, self.feature[at]] <= self.threshold[at]
-            at = np.where(goes_left, self.left[at], self.right[at])
-        return np.asarray(self.baseline + np.sum(self.value[at], axis=1, dtype=np.float64))
+        leaves = self._find_leaves(X).reshape(len(X), len(self.roots))
+        return np.asarray(self.baseline + np.sum(self.value[leaves], axis=1, dtype=np.float64))
+
+    def _find_leaves(self, X: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
+        """The leaf of each row in each tree; pairs that reached theirs are left out every few levels."""
+        values, count = np.ascontiguousarray(X).ravel(), len(self.feature)
+        children = np.concatenate([self.right, self.left]).astype(np.intp)
+        leaves = np.tile(self.roots.astype(np.intp), len(X))
+        node, pairs = leaves, np.arange(len(leaves))
+        begin = np.repeat(np.arange(len(X)) * X.shape[1], len(self.roots))
+        for level in range(self.depth):
+            goes_left = values.take(begin + self.feature.take(node)) <= self.threshold.take(node)
+            node = children.take(node + goes_left * count)
+            if level % _LEVELS == _LEVELS - 1:
+                leaves[pairs] = node
+                going = np.flatnonzero(self.left.take(node) != node)
+                node, pairs, begin = node.take(going), pairs.take(going), begin.take(going)
+        leaves[pairs] = node
+        return leaves
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         return {
