@@ -1,6 +1,7 @@
 """Convolutions by the figures of the call and of the device: the shortest time of the algorithms that libraries use."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,6 +104,10 @@ class ConvolutionFigures:
 
     def find_direct(self) -> Floats:
         """The product on tiles, in waves over the units; the groups at once, or one after the other."""
+        return self._direct_s
+
+    @cached_property
+    def _direct_s(self) -> Floats:
         many = np.where(self.in_turn, 1.0, self.groups)
         inner = np.where(self.matrix, _pad(self.inner, 32.0), _pad(self.inner, 8.0))
         best = np.full_like(inner, np.inf)
