@@ -1,0 +1,199 @@
+"""Chooses the kernels that say most of a device in two minutes: of every kind, type and size."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+from foretell.core.devices import Device, list_precisions
+from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCall, Product
+
+_ITEM = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+_PREFERRED = ("bf16", "fp16", "fp8", "tf32", "fp32")  # what users train in most
+_LONGEST_S = 0.1  # expected of one run, at a tenth of the peak
+_MEMORY_SHARE = 0.3  # of the device that the tensors of a kernel may take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A pass over memory to measure: an operator of PyTorch on a tensor, forward or backward."""
+
+    kind: str
+    rows: int
+    row: int
+    precision: str = "fp32"
+    backward: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Of the tensor."""
+        return self.rows * self.row
+
+
+Chosen = KernelCall | Pass
+
+# Rows, columns and inner dimension; the last of products, how many there are in one kernel.
+_SQUARES = tuple((size, size, size, 1) for size in (4096, 2048, 1024, 8192, 512, 256))
+_LAYERS = ((4096, 4096), (14336, 4096), (4096, 14336), (1024, 1024), (50304, 768), (5120, 1280), (1000, 2048))
+_ROWS = (2048, 128, 16, 8192, 512, 1, 32768)
+_MANY = ((512, 512, 64, 128), (512, 64, 512, 128), (128, 128, 64, 1024), (2048, 64, 2048, 32), (64, 64, 32, 4096))
+_ATTENTIONS = (  # batch, heads, heads of keys, length, width, causal
+    *((8, 16, 16, 1024, 64, False), (1, 32, 8, 4096, 128, True), (4, 16, 16, 2048, 64, True)),
+    *((32, 12, 12, 512, 64, False), (64, 12, 12, 197, 64, False), (1, 32, 8, 8192, 128, True)),
+    *((2, 32, 32, 2048, 128, False), (16, 16, 16, 256, 64, False), (1, 16, 16, 16384, 64, True)),
+)
+_CONVOLUTIONS = (  # images, channels, filters, groups, size, kernel, stride
+    *((32, 64, 64, 1, 56, 3, 1), (32, 256, 64, 1, 56, 1, 1), (32, 3, 64, 1, 224, 7, 2), (32, 512, 512, 1, 7, 3, 1)),
+    *((32, 96, 96, 96, 56, 7, 1), (32, 128, 128, 1, 28, 3, 1), (32, 1024, 256, 1, 14, 1, 1)),
+    *(
+        (32, 256, 512, 1, 56, 1, 2),
+        (32, 192, 192, 192, 28, 3, 1),
+        (8, 256, 256, 1, 28, 3, 1),
+        (64, 256, 256, 32, 28, 3, 1),
+    ),
+    *(
+        (128, 64, 128, 1, 56, 3, 2),
+        (32, 3, 768, 1, 224, 16, 16),
+        (2, 64, 64, 1, 512, 3, 1),
+        (256, 256, 256, 1, 14, 3, 1),
+    ),
+)
+_DIRECTIONS = ("forward", "data", "weights")
+_PASSES = (  # rows and their length
+    *((32768, 1024), (4096, 1024), (512, 1024), (262144, 1024), (64, 1024), (401408, 64), (16384, 4096)),
+)
+_PASS_KINDS = ("__add__", "layer_norm", "gelu", "clone", "softmax", "relu", "batch_norm", "dropout", "__mul__", "silu")
+_FORWARD_ONLY = ("clone", "__add__")
+_UPDATES = ("_foreach_addcdiv_", "_foreach_mul_", "_foreach_lerp_", "_foreach_sqrt")
+_UPDATED = ((64, 1 << 18), (16, 1 << 22), (128, 1 << 12))  # tensors and the elements of each
+
+
+def choose_kernels(device: Device) -> tuple[Chosen, ...]:
+    """Kernels of each kind in the types that the device has; kinds alternate, so that a part of them is useful too."""
+    precisions = [name for name in _PREFERRED if name in list_precisions(device)]
+    kinds = [
+        _alternate([list(_list_products(each)) for each in precisions]),
+        _alternate([list(_list_passes(each)) for each in precisions if each in ("fp32", "bf16", "fp16")]),
+        _alternate([list(_list_convolutions(each)) for each in _find_convolution_types(precisions)]),
+        _alternate([list(_list_attentions(each)) for each in precisions if each not in ("fp8", "tf32")]),
+    ]
+    return tuple(each for each in _alternate(kinds) if _fits(each, device))
+
+
+def _find_convolution_types(precisions: Sequence[str]) -> list[str]:
+    """In single precision always TF32, which PyTorch lets cuDNN use on every device that has it."""
+    known = ["tf32" if each == "fp32" else each for each in precisions if each != "fp8"]
+    return list(dict.fromkeys(known))
+
+
+def _alternate(lists: Sequence[Sequence[Chosen]]) -> list[Chosen]:
+    """One of each in turn, without those that appear twice."""
+    turns = chain.from_iterable(zip_longest(*lists))
+    return list(dict.fromkeys(each for each in turns if each is not None))
+
+
+def _list_products(precision: str) -> Iterator[Product]:
+    layers = [(rows, columns, inner, 1) for rows in _ROWS for columns, inner in _LAYERS]
+    for rows, columns, inner, many in (
+        *_SQUARES[:3],
+        *_MANY[:2],
+        *layers[:14],
+        *_SQUARES[3:],
+        *_MANY[2:],
+        *layers[14:],
+    ):
+        if precision != "fp8" or (many == 1 and columns % 16 == inner % 16 == 0):  # what the kernels of fp8 need
+            yield Product(rows=rows, columns=columns, inner=inner, many=many, precision=precision)
+
+
+def _list_attentions(precision: str) -> Iterator[Attention]:
+    for batch, heads, key_heads, length, width, causal in _ATTENTIONS:
+        for backward in (False, True):
+            yield Attention(
+                batch=batch,
+                heads=heads,
+                key_heads=key_heads,
+                queries=length,
+                keys=length,
+                width=width,
+                causal=causal,
+                backward=backward,
+                precision=precision,
+            )
+
+
+def _list_convolutions(precision: str) -> Iterator[Convolution]:
+    layouts = (True, False) if precision in ("fp16", "bf16") else (False,)
+    for images, channels, filters, groups, size, kernel, stride in _CONVOLUTIONS:
+        out = math.ceil(size / stride)
+        for direction in _DIRECTIONS:
+            for last in layouts:
+                yield Convolution(
+                    images=images,
+                    channels=channels,
+                    filters=filters,
+                    groups=groups,
+                    size_in=(size, size),
+                    size_out=(out, out),
+                    kernel=(kernel, kernel),
+                    stride=stride,
+                    direction=direction,
+                    channels_last=last,
+                    precision=precision,
+                )
+
+
+def _list_passes(precision: str) -> Iterator[Pass]:
+    for rows, row in _PASSES:
+        for kind in _PASS_KINDS:
+            for backward in (False, True):
+                if not (backward and kind in _FORWARD_ONLY):
+                    yield Pass(kind=kind, rows=rows, row=row, precision=precision, backward=backward)
+        if precision == "fp32" and (rows, row) == _PASSES[0]:
+            yield from (Pass(kind=kind, rows=many, row=size) for many, size in _UPDATED for kind in _UPDATES)
+
+
+def is_update(kind: str) -> bool:
+    """Whether a pass is one of an optimizer, over many tensors at once."""
+    return kind in _UPDATES
+
+
+def _fits(chosen: Chosen, device: Device) -> bool:
+    """Whether it is short, and its tensors fit."""
+    precision = getattr(chosen, "precision", "fp32")
+    peak = device.find_peak(precision) or device.peak_flops
+    quick = count_flops(chosen) / (0.1 * peak) <= _LONGEST_S
+    return quick and count_bytes(chosen) <= _MEMORY_SHARE * (device.memory_bytes or math.inf)
+
+
+def count_bytes(chosen: Chosen) -> float:
+    """Of all tensors of a kernel."""
+    item = _ITEM[getattr(chosen, "precision", "fp32")]
+    match chosen:
+        case Product():
+            rows, columns, inner = chosen.rows, chosen.columns, chosen.inner
+            elements = float(chosen.many * (rows * inner + inner * columns + rows * columns))
+        case Attention():
+            elements = 8.0 * chosen.batch * chosen.heads * chosen.queries * chosen.width  # with gradients
+        case Convolution():
+            given = chosen.images * chosen.channels * math.prod(chosen.size_in)
+            made = chosen.images * chosen.filters * math.prod(chosen.size_out)
+            elements = 2.0 * (given + made)
+        case _:
+            elements = 4.0 * chosen.elements
+    return elements * item
+
+
+def count_flops(chosen: Chosen) -> float:
+    """Operations of a kernel."""
+    match chosen:
+        case Product():
+            return 2.0 * chosen.many * chosen.rows * chosen.columns * chosen.inner
+        case Attention():
+            pairs = chosen.batch * chosen.heads * chosen.queries * chosen.keys * (0.5 if chosen.causal else 1.0)
+            return pairs * chosen.width * (10.0 if chosen.backward else 4.0)
+        case Convolution():
+            each = chosen.channels / chosen.groups * math.prod(chosen.kernel)
+            return 2.0 * chosen.images * chosen.filters * math.prod(chosen.size_out) * each
+        case _:
+            return float(chosen.elements)
