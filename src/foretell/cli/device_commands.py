@@ -120,6 +120,44 @@ def _learn(budget_s: float, *, name: str | None, method: str | None, paths: Sequ
         )
 
 
+@device.command(
+    "calibrate",
+    examples=["foretell device calibrate", "foretell device calibrate --budget 1m --output h100.jsonl"],
+)
+@click.option("--budget", default="2m", help="Total time to measure; a larger budget continues.")
+@click.option("--device", "name", metavar="NAME", help="The GPU, by its name or a TOML file; default: by its driver.")
+@click.option("--output", type=PATH, metavar="FILE", help="Also write the calibration here, to use it elsewhere.")
+@json_option
+def calibrate_device(
+    budget: str,
+    name: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure chosen kernels on this machine's GPU, so that predictions for it are measured and not by figures."""
+    from foretell.core.units import parse_duration
+    from foretell.steps import calibration as api
+    from foretell.steps.device_render import build_calibration_record, describe_calibrating, render_calibrated
+
+    budget_s = parse_option("--budget", parse_duration, budget)
+    try:
+        with open_console(stderr=True).status("Measuring…") as status:
+            found = api.calibrate_device(
+                name=name,
+                budget_s=budget_s,
+                folder=find_kept_folder(),
+                output=output,
+                on_progress=lambda known, count: status.update(describe_calibrating(known, count, budget_s)),
+            )
+    except KeyboardInterrupt:
+        note("Stopped. The measured kernels are kept; the same command continues.")
+        raise click.exceptions.Exit(130) from None
+    if as_json:
+        show_json(build_calibration_record(found))
+    else:
+        show([render_calibrated(found)])
+
+
 machine = Group("machine", help="Show this machine, and measure how fast it is.")
 
 

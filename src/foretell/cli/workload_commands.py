@@ -171,6 +171,13 @@ def profile_workload(
     help="A profile of the same model on that device, at any batch; repeatable.",
 )
 @click.option(
+    "--calibration",
+    multiple=True,
+    type=PATH,
+    metavar="FILE",
+    help="Kernels that 'device calibrate' measured on the device elsewhere; repeatable.",
+)
+@click.option(
     "--method",
     type=click.Choice(list(METHODS)),
     help="How to predict; default: replay for a GPU, serial for a CPU.",
@@ -189,6 +196,7 @@ def predict_workload(
     settings: tuple[str, ...],
     batch: str | None,
     profile: tuple[Path, ...],
+    calibration: tuple[Path, ...],
     method: str | None,
     level: str,
     rows: int,
@@ -212,6 +220,7 @@ def predict_workload(
         arguments=parse_settings(settings),
         options=build_step_options(**training),
         profiles=[api.load_profile(path) for path in profile],
+        calibrations=calibration,
         method=method,
         level=parse_option("--level", parse_share, level),
         folder=find_kept_folder(),

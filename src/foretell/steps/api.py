@@ -106,6 +106,7 @@ def predict_workload(
     arguments: Mapping[str, object] | None = None,
     options: StepOptions | None = None,
     profiles: Sequence[Profile] = (),
+    calibrations: Sequence[Path] = (),
     method: str | None = None,
     level: float = 0.9,
     folder: Path = KEPT,
@@ -113,15 +114,19 @@ def predict_workload(
     """The time of a step on each device, for each batch; by default for the batch of the inputs.
 
     Devices are names, files (``mine.toml``), figures, or ``"all"`` for the catalogue, sorted by speed. Of several,
-    those that cannot be predicted are in ``left_out``. ``method`` is a name of ``foretell.steps.METHODS``.
+    those that cannot be predicted are in ``left_out``. ``calibrations`` are files that ``foretell device calibrate``
+    made on machines with those devices; one made here is used without being named. ``method`` is a name of
+    ``foretell.steps.METHODS``.
 
     Raises:
         NotFoundError: There is no such device, method, file, module or factory, or the method has no fitted model.
         SpecError: The device lacks the precision, a profile is of another device or cannot be used by the method; and
             as :func:`read_workload`.
+        ImportDataError: A calibration cannot be read.
         MissingExtraError, WorkloadError: As :func:`read_workload`.
     """
     from foretell.steps.device_predictions import choose_devices
+    from foretell.steps.kernels.calibration_file import load_calibration
 
     listed = [devices] if isinstance(devices, str) else list(devices)
     options = options or StepOptions()
@@ -132,6 +137,7 @@ def predict_workload(
         method=method,
         learned=folder / DEVICES,
         profiles=steps,
+        calibrations=[load_calibration(Path(path)) for path in calibrations],
     )
     workloads = [
         read_workload(source, inputs, arguments=arguments, options=options, batch=batch) for batch in batches or (None,)
@@ -219,11 +225,18 @@ def _build_run(profile: Profile, arguments: Mapping[str, object], inputs: Sequen
 
 def list_devices(*, folder: Path = KEPT) -> list[KnownDevice]:
     """All devices of the catalogue and all with known times; those with known times come first."""
+    from foretell.steps.calibration import find_path
     from foretell.steps.step_predictor import list_step_predictors
 
     with_times = list_step_predictors(learned=folder / DEVICES)
-    known = {known.device.name for known in with_times}
-    return [*with_times, *(KnownDevice(device=each) for each in catalogue.list_devices() if each.name not in known)]
+    known = {known.device.name for known in with_times if known.times == "learned"}
+    rest = [each for each in catalogue.list_devices() if each.name not in known]
+    calibrated = [each for each in rest if find_path(each.name, folder / DEVICES).is_file()]
+    first = [KnownDevice(device=each, times="calibrated") for each in calibrated]
+    names = {each.name for each in calibrated}
+    others = [each for each in with_times if each.device.name not in names]
+    names |= {each.device.name for each in others}
+    return [*first, *others, *(KnownDevice(device=each) for each in rest if each.name not in names)]
 
 
 def get_known_device(name: str, *, folder: Path = KEPT) -> KnownDevice:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foretell.core.device_figures import is_device_file, open_device
-from foretell.core.devices import Device, get_device
+from foretell.core.device_names import spell_name
+from foretell.core.devices import Device, find_device, get_device
 from foretell.core.errors import Mistake, SpecError, WorkloadError
 from foretell.core.private_files import keep_file, make_kept_folder
 from foretell.measure.other_load import LoadMeter, OtherLoad
@@ -73,24 +74,34 @@ def calibrate_device(
         OutputError: A file cannot be written.
     """
     require_torch()
-    from foretell.workloads.profile import name_device
-    from foretell.workloads.training_step import find_device
-
-    found = find_device()
-    if found.type == "cpu":
-        expected = "a machine with a GPU that PyTorch can use; 'foretell device learn' measures a CPU"
-        raise SpecError("options", [Mistake(place="device", found="no GPU", expected=expected)])
-    device = open_device(name) if name and is_device_file(name) else get_device(name or name_device(found))
+    target, driver_name = find_gpu()
+    device = open_device(name) if name and is_device_file(name) else get_device(name or driver_name)
     path = find_path(device.name, make_kept_folder(folder, DEVICES))
     with LoadMeter(1) as meter:
-        calibration, left = measure_kernels(path, device, found, budget_s=budget_s, on_progress=on_progress)
+        calibration, left = measure_kernels(path, device, target, budget_s=budget_s, on_progress=on_progress)
     if len(calibration.kernels) < LEAST_KERNELS:
-        found_text = f"{budget_s:g} s, enough for {len(calibration.kernels)} kernels"
+        found = f"{budget_s:g} s, enough for {len(calibration.kernels)} kernels"
         expected = f"time for {LEAST_KERNELS} or more, for example 2m; the measured ones are kept"
-        raise SpecError("options", [Mistake(place="budget", found=found_text, expected=expected)])
+        raise SpecError("options", [Mistake(place="budget", found=found, expected=expected)])
     if output is not None:
         keep_file(output, path.read_bytes())
     return CalibratedDevice(calibration=calibration, path=output or path, load=meter.load, left=left)
+
+
+def find_gpu() -> "tuple[torch.device, str]":
+    """The GPU of this machine, and its name by the driver.
+
+    Raises:
+        SpecError: There is none.
+    """
+    from foretell.workloads.profile import name_device
+    from foretell.workloads.training_step import find_device as find_own_device
+
+    found = find_own_device()
+    if found.type == "cpu":
+        expected = "a machine with a GPU that PyTorch can use; 'foretell device learn' measures a CPU"
+        raise SpecError("options", [Mistake(place="device", found="no GPU here", expected=expected)])
+    return found, name_device(found)
 
 
 def measure_kernels(
@@ -177,6 +188,18 @@ def find_calibration(device: str, folder: Path | None) -> Calibration | None:
         return None
     found = load_calibration(find_path(device, folder))
     return found if len(found.kernels) >= LEAST_KERNELS else None
+
+
+def choose_calibration(device: str, given: Sequence[Calibration], folder: Path | None) -> Calibration | None:
+    """The calibration of a device: the last that is given, else the one that was made here.
+
+    Raises:
+        ImportDataError: The file of the one made here cannot be read.
+    """
+    known = find_device(device)
+    name = known.name if known else device
+    own = [each for each in given if spell_name(each.device.name) == spell_name(name)]
+    return own[-1] if own else find_calibration(name, folder)
 
 
 def calibrate_models(models: KernelModels, calibration: Calibration) -> KernelModels:

@@ -10,6 +10,7 @@ from foretell.core.devices import Device
 from foretell.core.errors import Mistake, NotFoundError, SpecError
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import MeasuredStep, StepEstimate, StepPhase, Workload
+from foretell.steps.kernels.calibration_file import Calibration
 from foretell.steps.step_predictor import StepPredictor, build_figure_predictor, find_step_predictor
 from foretell.steps.step_results import LeftOutDevice, StepPrediction, StepPredictions
 from foretell.workloads.workload_warnings import find_warnings
@@ -66,6 +67,7 @@ def choose_devices(
     method: str | None,
     learned: Path,
     profiles: Sequence[MeasuredStep] = (),
+    calibrations: Sequence[Calibration] = (),
 ) -> ChosenDevices:
     """The predictors of devices by name, file or figures; ``all`` is every device of the catalogue.
 
@@ -73,14 +75,15 @@ def choose_devices(
 
     Raises:
         NotFoundError: There is no such device or method, or the only device has no model.
-        SpecError: The only device lacks the precision, all devices do, or a profile is of none of the devices.
+        SpecError: The only device lacks the precision, all devices do, or a profile or a
+            calibration is of none of them.
     """
     wanted = _list_wanted(names)
     found: list[StepPredictor] = []
     left_out: list[LeftOutDevice] = []
     for name in wanted:
         try:
-            predictor = _find_predictor(name, learned=learned, method=method)
+            predictor = _find_predictor(name, learned=learned, method=method, calibrations=calibrations)
             _check_precision(predictor.device, precision)
         except (NotFoundError, SpecError) as exc:
             if len(wanted) == 1 or not _is_known(name):
@@ -91,6 +94,7 @@ def choose_devices(
     if not found:
         _refuse_all(left_out)
     _check_profiles(profiles, [predictor.device for predictor in found])
+    _check_calibrations(calibrations, [predictor.device for predictor in found], method)
     return ChosenDevices(predictors=tuple(found), left_out=tuple(left_out), ranked=ALL in names)
 
 
@@ -108,10 +112,13 @@ def _list_wanted(names: Sequence[str | Device]) -> list[str | Device]:
     return list(wanted.values())
 
 
-def _find_predictor(name: str | Device, *, learned: Path, method: str | None) -> StepPredictor:
-    if isinstance(name, Device):
+def _find_predictor(
+    name: str | Device, *, learned: Path, method: str | None, calibrations: Sequence[Calibration]
+) -> StepPredictor:
+    own = [each for each in calibrations if isinstance(name, Device) and each.device.name == name.name]
+    if isinstance(name, Device) and not (own and method in (None, "kernels")):
         return build_figure_predictor(name, method=method)
-    return find_step_predictor(name, learned=learned, method=method)
+    return find_step_predictor(_get_name(name), learned=learned, method=method, calibrations=calibrations)
 
 
 def _is_known(name: str | Device) -> bool:
@@ -156,6 +163,19 @@ def _check_profiles(profiles: Sequence[MeasuredStep], known: Sequence[Device]) -
             found = f"one of {step.workload.name} on {step.device}"
             expected = f"one that was measured on {names}, with 'foretell workload profile' there"
             raise SpecError("options", [Mistake(place="profile", found=found, expected=expected)])
+
+
+def _check_calibrations(calibrations: Sequence[Calibration], known: Sequence[Device], method: str | None) -> None:
+    """Each calibration must be of a device that is predicted, and of a method that uses it."""
+    if calibrations and method not in (None, "kernels"):
+        mistake = Mistake(place="calibration", found=f"with method {method!r}", expected="method 'kernels', or none")
+        raise SpecError("options", [mistake])
+    names = [device.name for device in known]
+    for each in calibrations:
+        if each.device.name not in names:
+            expected = f"one of {', '.join(names)}; 'foretell device calibrate' makes one on a machine with that GPU"
+            found = f"one of {each.device.name}"
+            raise SpecError("options", [Mistake(place="calibration", found=found, expected=expected)])
 
 
 def _is_of(step: MeasuredStep, device: Device) -> bool:

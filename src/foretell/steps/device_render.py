@@ -1,13 +1,15 @@
 """Renders devices: a table of all, and every figure of one."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Group
 
 from foretell.core.devices import Device, list_precisions
-from foretell.core.render.phrases import clean_line, render_scaled
+from foretell.core.render.phrases import clean_line, count, render_scaled
 from foretell.core.render.tables import (
+    BAD,
     HEADING,
     QUIET,
     FirstThatFits,
@@ -18,19 +20,23 @@ from foretell.core.render.tables import (
     stack,
 )
 from foretell.core.serialization import to_record
-from foretell.core.units import render_bytes, render_rate
+from foretell.core.units import render_bytes, render_duration, render_rate
+from foretell.steps.calibration import CalibratedDevice
+from foretell.steps.kernels.calibration_file import Calibration
 from foretell.steps.step_results import KnownDevice
 
 Record = dict[str, Any]
 
-_TIMES = {"shipped": "shipped", "learned": "learned", "": ""}
 _TIMES_IN_FULL = {
     "shipped": "shipped with Foretell, measured in single precision",
     "learned": "learned on this machine",
+    "calibrated": "kernels, by 'foretell device calibrate'",
     "": "none of its own: predicted by its figures and by the kernels of other devices",
 }
 _PEAKS = ("fp32", "fp16", "bf16", "fp8")
 _TERA = 1e12
+_REPEAT = "Measure again while nothing else uses the machine: these times may be too long."
+_MOST_SPREAD = 0.1  # of repeats of a kernel
 
 
 def render_devices(devices: Iterable[KnownDevice]) -> Group:
@@ -45,7 +51,7 @@ def render_devices(devices: Iterable[KnownDevice]) -> Group:
     return stack(
         FirstThatFits(wide, narrow),
         build_line("Peaks of matrix products in TFLOP/s, dense. 'foretell device show NAME' has all figures.", QUIET),
-        build_line("Steps: those measured on the device. 'foretell device learn' measures this machine.", QUIET),
+        build_line("Steps: what was measured there. 'foretell device calibrate' measures this machine's GPU.", QUIET),
     )
 
 
@@ -55,7 +61,7 @@ def _list_cells(known: KnownDevice) -> tuple[str, ...]:
         *(_render_peak(device, precision) for precision in _PEAKS),
         render_bytes(device.memory_bytes),
         render_scaled(device.bandwidth_bytes),
-        _TIMES[known.times],
+        known.times,
     )
 
 
@@ -122,3 +128,57 @@ def build_device_record(known: KnownDevice, names: Sequence[str] = ()) -> Record
     figures["matrix_flops"] = dict(device.matrix_flops)
     record: Record = {"device": figures, "precisions": list(list_precisions(device)), "times": known.times}
     return {**record, "also": list(names)} if names else record
+
+
+# Calibrations
+
+
+def render_calibrated(found: CalibratedDevice) -> Group:
+    """What was measured, how steady it was, and how to use it."""
+    known, load = found.calibration, found.load
+    counts = Counter(each.kind.replace("_", " ") for each in known.kernels)
+    facts = [
+        ("Kernels", ", ".join(f"{number} {kind}" for kind, number in counts.most_common())),
+        ("Not possible", count(known.skipped, "kernel") if known.skipped else ""),
+        ("Not measured", f"{count(found.left, 'kernel')}; a larger --budget continues" if found.left else ""),
+        ("Spread of repeats", f"{known.spread:.1%}, the median"),
+        ("Host", f"{known.host_ratio:.2f} times the usual time of a launch" if known.host_ratio else ""),
+        ("Other load", f"{load.busy_cores:.1f} of {load.cores} cores" if load else ""),
+        ("Conditions", ", ".join(f"{name} {value}" for name, value in known.facts.items())),
+    ]
+    took = render_duration(known.seconds)
+    return stack(
+        build_line(f"{found.device.name}: {count(len(known.kernels), 'kernel')} measured in {took}.", HEADING),
+        build_facts(facts),
+        *([build_line(_REPEAT, BAD)] if _is_bad(found) else []),
+        build_line(f"Saved in {found.path}. Predictions here use it; elsewhere, name the file:"),
+        build_line(f"foretell workload predict --device {found.device.name} --calibration {found.path}"),
+    )
+
+
+def _is_bad(found: CalibratedDevice) -> bool:
+    """Whether other processes, or an unsteady clock, changed the times."""
+    return found.calibration.spread > _MOST_SPREAD or bool(found.load and found.load.is_busy)
+
+
+def describe_calibrating(known: Calibration, chosen: int, budget_s: float) -> str:
+    """The progress of measuring."""
+    spent = f"{render_duration(known.seconds)} of {render_duration(budget_s)}"
+    return f"Measured {len(known.kernels)} of {count(chosen, 'kernel')}, {spent}"
+
+
+def build_calibration_record(found: CalibratedDevice) -> Record:
+    """What was measured, without the kernels themselves: they are in the file."""
+    known = found.calibration
+    return {
+        "device": known.device.name,
+        "kernels": dict(Counter(each.kind for each in known.kernels)),
+        "skipped": known.skipped,
+        "left": found.left,
+        "seconds": known.seconds,
+        "spread": known.spread,
+        "host_ratio": known.host_ratio,
+        "busy": _is_bad(found),
+        "facts": dict(known.facts),
+        "file": str(found.path),
+    }

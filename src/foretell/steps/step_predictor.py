@@ -25,6 +25,8 @@ from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import MeasuredStep, StepEstimate, StepPhase, Workload
 from foretell.steps import DEFAULT_METHODS, get_method
 from foretell.steps._base import Bounding, Refinable, StepModel, StepTimer, StepTimes
+from foretell.steps.calibration import build_calibrated_model, choose_calibration
+from foretell.steps.kernels.calibration_file import Calibration
 from foretell.steps.step_results import KnownDevice
 
 SUFFIX = ".safetensors"
@@ -123,12 +125,25 @@ def load_step_predictor(path: Path, *, method: str | None = None) -> StepPredict
         raise StoreError(f"{path}: a model of training steps without its errors ({exc}); {_REMEDY}") from exc
 
 
-def find_step_predictor(device: str, *, learned: Path | None = None, method: str | None = None) -> StepPredictor:
+def find_step_predictor(
+    device: str,
+    *,
+    learned: Path | None = None,
+    method: str | None = None,
+    calibrations: Sequence[Calibration] = (),
+) -> StepPredictor:
     """The predictor of a device: learned here, shipped, or by public figures if the method needs no measurements.
+
+    A calibration of the device is used by the model of kernels: one of ``calibrations``, else that which was made here.
 
     Raises:
         NotFoundError: There is none, or no such method.
+        ImportDataError: The calibration that was made here cannot be read.
     """
+    if method in (None, "kernels"):
+        calibration = choose_calibration(device, calibrations, learned)
+        if calibration is not None:
+            return StepPredictor(build_calibrated_model(calibration), device=calibration.device, spreads={})
     own = _find_file(device, learned)
     shipped = _find_file(device, _find_shipped())
     figures = find_device(device)

@@ -84,7 +84,7 @@ class StepPredictions(Sequence[StepPrediction]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDevice:
-    """A device, and the source of its times: ``shipped``, ``learned`` here, or none."""
+    """A device, and the source of its times: ``shipped``, ``learned`` or ``calibrated`` here, or none."""
 
     device: Device
     times: str = ""

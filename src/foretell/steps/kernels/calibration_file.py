@@ -134,14 +134,14 @@ def _read(head: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> Calibr
 
 
 def _read_kernel(line: Mapping[str, Any]) -> MeasuredKernel:
-    call = from_record(KINDS[line["kind"]], line["call"])
-    for value in vars_of(call):
+    call: KernelCall = from_record(KINDS[line["kind"]], line["call"])
+    for value in _list_values(call):
         if isinstance(value, int | float) and not isinstance(value, bool) and not 0 <= value < 1e18:
             raise ValueError(f"{value!r} in a kernel")
     return MeasuredKernel(call=call, seconds=read_positive(line["seconds"]), spread=float(line.get("spread", 0.0)))
 
 
-def vars_of(call: KernelCall) -> list[Any]:
+def _list_values(call: KernelCall) -> list[Any]:
     """The values of a kernel, with those of its pairs."""
     values = list(asdict(call).values())
     return [*values, *(part for value in values if isinstance(value, tuple | list) for part in value)]

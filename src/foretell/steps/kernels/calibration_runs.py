@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -162,7 +162,7 @@ def _build_attention(call: Attention, device: torch.device) -> Run:
 
 
 def _go_back(output: Tensor, given: Sequence[Tensor]) -> Run:
-    """Only the backward pass, as often as is wanted."""
+    """Only the backward pass, again and again."""
     gradient = torch.randn_like(output)
     return lambda: torch.autograd.grad(output, given, gradient, retain_graph=True)
 
@@ -269,7 +269,7 @@ def describe_kernel(chosen: Chosen) -> KernelCall:
     """
     if not isinstance(chosen, Pass):
         return chosen
-    found = [each for each in _capture_pass(chosen) if _is_that(each, chosen)]
+    found = [each for each in _capture_pass(replace(chosen, backward=False)) if _is_that(each, chosen)]
     for operator in found:
         for call in split_kernels(operator, settings={}):
             if isinstance(call, MemoryPass):

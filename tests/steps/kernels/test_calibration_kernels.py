@@ -1,0 +1,51 @@
+"""The kernels that calibrate a device."""
+
+from collections import Counter
+
+import pytest
+
+from foretell.core.devices import Device, get_device, list_devices, list_precisions
+from foretell.steps.kernels.calibration_kernels import (
+    Pass,
+    choose_kernels,
+    count_bytes,
+    count_flops,
+)
+from foretell.steps.kernels.kernel_bounds import KernelBounds
+from foretell.steps.kernels.kernel_calls import Attention, Convolution, Product
+
+DEVICES = list_devices()
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+def test_every_type_that_the_device_has_is_measured_and_no_other(device: Device) -> None:
+    chosen = choose_kernels(device)
+    products = {each.precision for each in chosen if isinstance(each, Product)}
+    assert products == set(list_precisions(device))
+    assert len(set(chosen)) == len(chosen) > 100
+    for each in chosen:
+        assert count_bytes(each) <= 0.3 * device.memory_bytes
+        peak = device.find_peak(getattr(each, "precision", "fp32")) or device.peak_flops
+        assert count_flops(each) / peak <= 0.011  # a tenth of a second at a tenth of the peak
+
+
+def test_a_part_of_them_has_every_kind() -> None:
+    kinds = Counter(type(each) for each in choose_kernels(get_device("H100"))[:40])
+    assert set(kinds) == {Product, Convolution, Attention, Pass}
+    assert min(kinds.values()) >= 8
+    types = {each.precision for each in choose_kernels(get_device("H100"))[:40]}
+    assert types == {"fp32", "tf32", "bf16", "fp16", "fp8"}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Product(rows=128, columns=64, inner=32, many=4),
+        Attention(batch=2, heads=4, key_heads=4, queries=128, keys=128, width=64, precision="bf16"),
+        Convolution(
+            images=2, channels=8, filters=16, groups=2, size_in=(16, 16), size_out=(8, 8), kernel=(3, 3), stride=2
+        ),
+    ],
+)
+def test_operations_are_those_of_the_bounds(call: Product | Attention | Convolution) -> None:
+    assert count_flops(call) == pytest.approx(float(KernelBounds.count([call]).flops[0]), rel=0.02)
