@@ -107,10 +107,8 @@ def _read_plain_layers() -> Iterator[Observation]:
 def _build_plain(row: Any) -> tuple[MemoryPass, ...]:
     width, inner, *_ = _WIDTHS[row.model]
     size, rows = row.tokens * width, row.tokens
-    if "layernorm" in row.layer:  # in float32, operator by operator
-        parts = [("to", 6), ("__pow__", 8), ("mean", 4), ("__mul__", 8), ("to", 6), ("__mul__", 4)]
-        small = [build_pass(kind, rows, 1, 8 * rows) for kind in ("__add__", "rsqrt")]
-        return (*(build_pass(kind, size, width, each * size) for kind, each in parts), *small)
+    if "layernorm" in row.layer:  # in float32, operator by operator; which of them is slow is not known
+        return (build_pass("plain_rms_norm", size, width, 36 * size, kernels=8),)
     if row.layer == "act_fn":
         size = row.tokens * inner // row.tp
         return (

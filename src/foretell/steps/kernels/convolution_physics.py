@@ -16,14 +16,16 @@ DIRECTIONS = ("forward", "data", "weights")
 CLASSES = ("dense", "grouped", "depthwise")
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 # Tiles of implicit matrix products, and the share of the peak that a full one reaches outside and inside matrix units.
-_TILES = ((256, 128, 0.9, 0.75), (128, 128, 0.85, 0.7), (128, 64, 0.8, 0.6), (64, 64, 0.7, 0.45), (128, 32, 0.65, 0.35),
-          (64, 32, 0.55, 0.3))  # fmt: skip
+_TILES = ((256, 128, 0.9, 0.95), (128, 128, 0.85, 0.92), (128, 64, 0.8, 0.85), (64, 64, 0.7, 0.7), (128, 32, 0.65, 0.6),
+          (64, 32, 0.55, 0.5))  # fmt: skip
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)  # of the inner dimension, for gradients of weights
 _MEMORY = 0.8  # of the bandwidth that makers publish
 _WINOGRAD_GAIN = 2.25  # fewer multiplications of F(2x2, 3x3)
 _WINOGRAD_REACHED = 0.75
 _DEPTHWISE = (0.06, 0.05, 0.02)  # share of the peak by direction: each thread adds up one output
 _WIDER = 8.0  # matrix units read so many channels at once
+_BOOST = 1.2  # clocks above those that makers publish
+_COPIED_POINTWISE = 0.5  # windows of 1 x 1: newer versions of cuDNN copy, older ones do not
 _EACH_GROUP_S = 8e-6  # where groups run one after the other
 
 
@@ -64,7 +66,9 @@ class ConvolutionFigures:
         window = self.high * self.wide
         self.rows = np.choose(self.direction, [outputs, inputs, self.channels * window])
         self.columns = np.choose(self.direction, [self.filters, self.channels, self.filters])
-        self.inner = np.choose(self.direction, [self.channels * window, self.filters * window, outputs])
+        # A gradient of the input meets the strides of the convolution at few of its positions.
+        strided = np.maximum(self.filters * window / self.stride**2 * np.where(self.stride > 1, 1.25, 1.0), 1.0)
+        self.inner = np.choose(self.direction, [self.channels * window, strided, outputs])
         self.flops = 2 * outputs * self.filters * self.channels * window * self.groups
         self.size_in, self.size_out = inputs * self.channels * self.groups, outputs * self.filters * self.groups
         self.size_weights = self.filters * self.channels * window * self.groups
@@ -99,7 +103,7 @@ class ConvolutionFigures:
         """What no convolution can go below: its bytes at the bandwidth of L2, its operations at the peak."""
         # Winograd's F(4x4, 3x3) has a quarter of the multiplications; transforms of larger windows have fewer still.
         fewer = np.where(self.matrix | (self.high * self.wide == 1), 1.0, 6.0)
-        least = np.maximum(self.flops / self.peak / fewer, self.moved / self.device.bandwidth_bytes / 8)
+        least = np.maximum(self.flops / self.peak / fewer / _BOOST, self.moved / self.device.bandwidth_bytes / 8)
         return np.asarray(LAUNCH_S / 4 + least)
 
     def find_direct(self) -> Floats:
@@ -144,10 +148,11 @@ class ConvolutionFigures:
         return np.asarray(self.flops / (self.plain_peak * reached))
 
     def find_copies(self) -> Floats:
-        """Matrix units of half precision want channels last: other layouts are transposed there and back."""
+        """Matrix units of half precision want channels last: other layouts are transposed, there and back."""
         copied = self.matrix & (self.item < 4) & (self.last == 0) & ~self.depthwise
+        share = np.where(copied, np.where(self.high * self.wide > 1, 1.0, _COPIED_POINTWISE), 0.0)
         moved = 2 * (self.size_in + self.size_out) * self.item
-        return np.asarray(np.where(copied, moved / (self.device.bandwidth_bytes * _MEMORY) + 2 * LAUNCH_S, 0.0))
+        return np.asarray(share * (moved / (self.device.bandwidth_bytes * _MEMORY) + 2 * LAUNCH_S))
 
     def describe(self) -> Floats:
         """Columns for a correction: figures of the call relative to those of the device."""

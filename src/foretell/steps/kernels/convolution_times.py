@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from foretell.core.devices import Device
 from foretell.core.workload import Floats
 from foretell.steps.kernels.convolution_physics import ConvolutionFigures, find_type
@@ -40,7 +42,12 @@ class ConvolutionTimeModel(CorrectedTimeModel[Convolution]):
         return figures.describe()
 
     def name_path(self, call: Convolution, device: Device) -> Path:
-        return ("convolution", find_type(call.precision, device), find_class(call), call.direction)
+        return ("convolution", find_class(call), call.direction, find_type(call.precision, device))
+
+    def trust(self, figures: Figures) -> Floats:
+        """What was learned outside matrix units does not hold in them."""
+        assert isinstance(figures, ConvolutionFigures)
+        return np.where(figures.matrix & ~figures.depthwise, 0.0, 1.0)
 
     def name_levels(self, call: Convolution, device: Device) -> tuple[str, ...]:
         typed = f"convolution/{find_type(call.precision, device)}"

@@ -157,15 +157,16 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
     def _predict_factor(
         self, calls: Sequence[AnyCall], figures: Figures, paths: Sequence[Path], device: Device
     ) -> Floats:
-        factor = self.levels_.predict(paths) + self._add_offsets(calls, device)
+        offsets = self._add_offsets(calls, device)
         if self.trees_ is None:
-            return factor
+            return offsets
         X = self.describe(calls, figures)
-        factor += self.trust(figures) * np.clip(self.trees_.predict(X), -self.most_log, self.most_log)
+        factor = self.levels_.predict(paths) + np.clip(self.trees_.predict(X), -self.most_log, self.most_log)
         regimes = self.name_regimes(calls, figures)
         similar = self._find_similar(device)
         for known in similar:
             factor += known.predict(regimes) / len(similar)
+        factor = offsets + self.trust(figures) * factor
         if device.name in self.shifts_:
             factor += self.shifts_[device.name].predict(paths, self._scale(X))
         return factor
@@ -190,7 +191,7 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
         return np.array([sum(known.get(name, 0.0) for name in self.name_levels(call, device)) for call in calls])
 
     def trust(self, figures: Figures) -> Floats | float:
-        """How far the trees hold for each call, from 0 to 1."""
+        """How far what was learned holds for each call, from 0 to 1."""
         return 1.0
 
     def _scale(self, X: Floats) -> Floats:

@@ -30,7 +30,7 @@ def split_kernels(operator: Operator, *, settings: Mapping[str, str]) -> tuple[K
         return ()
     splitter = _SPLITTERS.get(operator.kind)
     if splitter is None or operator.phase is StepPhase.UPDATE or len(operator.inputs) < _LEAST_INPUTS:
-        return (_whole_pass(operator),)
+        return (_whole_pass(operator, settings),)
     return splitter(operator, _find_precision(operator, settings), settings)
 
 
@@ -47,26 +47,41 @@ def _find_precision(operator: Operator, settings: Mapping[str, str]) -> str:
 # Passes over memory
 
 
-def _whole_pass(operator: Operator) -> MemoryPass:
+def _whole_pass(operator: Operator, settings: Mapping[str, str] | None = None) -> MemoryPass:
     """All kernels of an operator as one pass."""
     if operator.phase is StepPhase.UPDATE:
         return _update_pass(operator)
     shape = max((*operator.inputs, operator.output), key=math.prod, default=())
+    known = operator.kind == "batch_norm" and (settings or {}).get("mode") in _WITHOUT_TRAINING
     return MemoryPass(
-        kind=operator.kind,
+        kind="batch_norm_inference" if known else operator.kind,
         backward=operator.phase is StepPhase.BACKWARD,
         elements=math.prod(shape),
         row=_find_row(operator, shape),
         bytes_moved=operator.bytes_moved,
         flops=operator.flops,
-        kernels=operator.kernels,
+        kernels=1 if known else operator.kernels,
     )
+
+
+_WITHOUT_TRAINING = ("inference", "generate")  # means and variances are known, not computed
+_ALONG_CHANNELS = frozenset({"batch_norm", "instance_norm", "group_norm"})
+_SHRINKING = frozenset({
+    "mean", "sum", "amax", "amin", "var", "std", "norm", "adaptive_avg_pool2d", "adaptive_max_pool2d", "max_pool2d",
+    "avg_pool2d", "max_pool1d", "avg_pool1d", "max_pool3d", "avg_pool3d",
+})  # fmt: skip
 
 
 def _find_row(operator: Operator, shape: Shape) -> int:
     """The number of elements that are normalized or reduced together; the last dimension otherwise."""
+    size = math.prod(shape)
     if operator.kind in ("layer_norm", "rms_norm") and len(operator.inputs) > 1:
         return max(1, math.prod(operator.inputs[1]))
+    if operator.kind in _ALONG_CHANNELS and len(shape) > 1:
+        parts = shape[1] if operator.kind == "batch_norm" else shape[0] * _one(operator.get("num_groups", shape[1]))
+        return max(1, size // max(1, parts))
+    if operator.kind in _SHRINKING:
+        return max(1, size // max(1, math.prod(operator.output)))
     place = operator.get("dim", -1) if operator.kind in ("softmax", "log_softmax") else -1
     return shape[place] if isinstance(place, int) and -len(shape) <= place < len(shape) else 1
 

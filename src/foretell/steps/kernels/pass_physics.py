@@ -11,6 +11,7 @@ from foretell.steps.kernels.sustained_peaks import find_sustained
 
 LAUNCH_S = 2.0e-6  # shortest kernel
 _REACHED, _REACHED_BEFORE_2017 = 0.88, 0.76  # of the bandwidth that makers publish
+_HELD = 0.5  # of L2, which is in two parts on large chips and holds other data too
 _CACHE_GAIN = 3.0  # bandwidth of L2 to that of memory, about
 _FASTEST = 8.0  # L2 is never faster than so many times the memory
 _LARGE = 4.0  # passes of so many times L2 cannot profit from it
@@ -74,7 +75,7 @@ class PassFigures:
         """How much of a kernel's data L2 holds, from 0 to 1."""
         if not self.device.l2_bytes:
             return np.zeros_like(self.each)
-        return np.asarray(1 / (1 + (self.each / (0.7 * self.device.l2_bytes)) ** 2))
+        return np.asarray(1 / (1 + (self.each / (_HELD * self.device.l2_bytes)) ** 3))
 
     def name_limits(self) -> list[str]:
         """What limits each pass: ``launch``, ``cache`` or ``memory``."""
@@ -108,7 +109,6 @@ class PassFigures:
                 np.clip(log(waves), -8, 10),
                 log(self.row),
                 np.clip(log(self.elements / self.row / device.units), -8, 14),
-                log(self.moved / self.elements),
                 log(self.kernels),
                 self.backward,
                 np.clip(log((self.flops + 1) / self.moved), -10, 4),

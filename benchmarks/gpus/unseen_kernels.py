@@ -1,0 +1,142 @@
+"""How far the models of convolutions and passes err on devices, and on kernels of models, that they do not know."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpus.kernel_fitting import MOST, FittedModels, fit_models, read_observations
+from benchmarks.gpus.kernel_observations import Observation, draw, group_by_device, predict_observations
+from benchmarks.gpus.results import Result, judge
+from foretell.core.devices import Device, get_device
+from foretell.core.workload import Floats
+from foretell.steps.kernels._base import Evidence
+
+_MOST_LEFT_OUT = 400  # observations of each device, source and label, where models are fitted for each device
+_CALIBRATION = 64  # calls of each kind of kernel that calibrate a device
+_NINETY = 1.645  # half width of a 90 % interval, in standard deviations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """An observation, and what models predict that do not know its device, or its model."""
+
+    observation: Observation
+    seconds: float
+    evidence: Evidence
+
+    @property
+    def log_error(self) -> float:
+        return float(np.log(self.observation.seconds / self.seconds))
+
+
+@cache
+def leave_out_devices(devices: tuple[str, ...] = ()) -> tuple[Predicted, ...]:
+    """Each device, or each of these, by models fitted on the others."""
+    drawn = draw(read_observations(), _MOST_LEFT_OUT)
+    found: list[Predicted] = []
+    for device, some in _choose(drawn, devices).items():
+        models = _fit_without(drawn, device)
+        found += _predict(models, device, some)
+    return tuple(found)
+
+
+@cache
+def calibrate_devices(devices: tuple[str, ...] = ()) -> tuple[Predicted, ...]:
+    """The same, by models that also know a few calls of the device."""
+    drawn = draw(read_observations(), _MOST_LEFT_OUT)
+    found: list[Predicted] = []
+    for device, some in _choose(drawn, devices).items():
+        known, rest = _divide(some)
+        models = _calibrate(_fit_without(drawn, device), device, known)
+        found += _predict(models, device, rest)
+    return tuple(found)
+
+
+@cache
+def leave_out_models() -> tuple[Predicted, ...]:
+    """Kernels of each half of the recorded models by models fitted on the other half, on the same devices."""
+    drawn = draw(read_observations(), MOST)
+    names = sorted({name for one in drawn for name in one.models})
+    found: list[Predicted] = []
+    for half in (frozenset(names[::2]), frozenset(names[1::2])):
+        models = fit_models([one for one in drawn if not one.models & half])
+        for device, some in group_by_device([one for one in drawn if one.models and one.models <= half]).items():
+            found += _predict(models, device, some)
+    return tuple(found)
+
+
+def _choose(observations: Iterable[Observation], devices: Sequence[str]) -> Mapping[Device, list[Observation]]:
+    names = {get_device(name).name for name in devices}
+    return {device: some for device, some in group_by_device(observations).items() if not names or device.name in names}
+
+
+def _fit_without(observations: Iterable[Observation], device: Device) -> FittedModels:
+    return fit_models([one for one in observations if one.device != device.name], rounds=1)
+
+
+def _divide(observations: Sequence[Observation]) -> tuple[list[Observation], list[Observation]]:
+    """Some observations of one call each, and all others."""
+    known: set[int] = set()
+    for convolves in (True, False):
+        places = [n for n, one in enumerate(observations) if len(one.calls) == 1 and one.convolves is convolves]
+        known |= set(np.random.default_rng(0).permutation(places)[:_CALIBRATION].tolist())
+    return (
+        [one for n, one in enumerate(observations) if n in known],
+        [one for n, one in enumerate(observations) if n not in known],
+    )
+
+
+def _calibrate(models: FittedModels, device: Device, known: Sequence[Observation]) -> FittedModels:
+    found: dict[bool, Any] = {}
+    for convolves, model in _list_models(models).items():
+        some = [one for one in known if one.convolves is convolves]
+        seconds = np.array([one.seconds for one in some])
+        found[convolves] = model.calibrate([one.calls[0] for one in some], device, seconds) if some else model
+    return FittedModels(found[True], found[False])
+
+
+def _list_models(models: FittedModels) -> dict[bool, Any]:
+    """That of convolutions is True."""
+    return {True: models.convolutions, False: models.passes}
+
+
+def _predict(models: FittedModels, device: Device, observations: Sequence[Observation]) -> list[Predicted]:
+    if not observations:
+        return []
+    seconds: Floats = predict_observations(observations, device, models.predict)
+    evidence = {known: model.find_evidence(device, "fp32") for known, model in _list_models(models).items()}
+    return [
+        Predicted(observation=one, seconds=time, evidence=evidence[one.convolves])
+        for one, time in zip(observations, seconds.tolist(), strict=True)
+    ]
+
+
+def find_spreads(*, convolves: bool) -> dict[str, float]:
+    """The standard deviation of log errors by evidence, as 90 % of them have it."""
+    groups: dict[str, list[float]] = {}
+    for one in (*leave_out_models(), *leave_out_devices()):
+        if one.observation.convolves is convolves:
+            groups.setdefault(str(one.evidence), []).append(abs(one.log_error))
+    return {name: round(float(np.quantile(errors, 0.9)) / _NINETY, 4) for name, errors in groups.items()}
+
+
+def judge_devices(
+    what: str, predicted: Iterable[Predicted], *, convolves: bool, most: float | None, note: str = ""
+) -> list[Result]:
+    """A row for each device, and one for the mean over devices."""
+    groups: dict[str, list[Predicted]] = {}
+    for one in predicted:
+        if one.observation.convolves is convolves:
+            groups.setdefault(one.observation.device, []).append(one)
+    return [judge_some(what, name, some, most=most, note=note) for name, some in sorted(groups.items())]
+
+
+def judge_some(
+    what: str, group: str, some: Sequence[Predicted], *, most: float | None = None, note: str = ""
+) -> Result:
+    """The errors of these."""
+    measured = [one.observation.seconds for one in some]
+    return judge(what, group, [one.seconds for one in some], measured, most=most, note=note)
