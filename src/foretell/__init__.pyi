@@ -96,11 +96,13 @@ from foretell.steps.api import StepOptions as StepOptions
 from foretell.steps.api import learn_device as learn_device
 from foretell.steps.api import list_devices as list_devices
 from foretell.steps.api import load_profile as load_profile
-from foretell.steps.api import predict_workload as predict_workload
 from foretell.steps.api import profile_workload as profile_workload
 from foretell.steps.api import read_generation as read_generation
 from foretell.steps.api import read_workload as read_workload
 from foretell.steps.api import save_profile as save_profile
+from foretell.steps.generation_results import GenerationPrediction as GenerationPrediction
+from foretell.steps.prediction_api import predict_generation as predict_generation
+from foretell.steps.prediction_api import predict_workload as predict_workload
 from foretell.steps.step_results import KnownDevice as KnownDevice
 from foretell.steps.step_results import LearnedDevice as LearnedDevice
 from foretell.steps.step_results import StepPrediction as StepPrediction

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from foretell.core.generation import Generation
     from foretell.core.table_files import Table
     from foretell.core.workload import Workload
+    from foretell.steps.generation_results import GenerationPredictions
 
 workload = Group(
     "workload", help="Read a training step from the code of a model, measure it here, predict it for a device."
@@ -144,6 +145,7 @@ def profile_workload(
         "foretell workload predict train.py:build_model --input 64,3,224,224 --device H100,MI300X --precision bf16",
         "foretell workload predict train.py:build_model --input 32,3,224,224 --batch 16,32,64 --device T4",
         "foretell workload predict config.json --device all --mode inference",
+        "foretell workload predict config.json --device H100,MI300X --mode generate --prompt 512 --new 128",
     ],
 )
 @model_or_command_options
@@ -180,7 +182,7 @@ def profile_workload(
 @click.option(
     "--method",
     type=click.Choice(list(METHODS)),
-    help="How to predict; default: replay for a GPU, serial for a CPU.",
+    help="How to predict; default: kernels for a GPU, serial for a CPU.",
 )
 @level_option
 @rows_option(12, "Operators to show.")
@@ -207,24 +209,29 @@ def predict_workload(
 ) -> None:
     """Predict how long a step takes on one or many devices, and what it spends its time on, without running it."""
     from foretell.core.units import parse_share
-    from foretell.steps import api
+    from foretell.steps import api, prediction_api
     from foretell.steps.render_predictions import build_step_records, render_step_predictions
 
     check_plot(plot)
     note_unused_store(store)
-    found = api.predict_workload(
-        _choose_source(source, command),
-        inputs or (),
-        devices=_read_devices(device, device_figures),
-        batches=parse_optional("--batch", _read_batches, batch) or (),
-        arguments=parse_settings(settings),
-        options=build_step_options(**training),
-        profiles=[api.load_profile(path) for path in profile],
-        calibrations=calibration,
-        method=method,
-        level=parse_option("--level", parse_share, level),
-        folder=find_kept_folder(),
-    )
+    options = build_step_options(**training)
+    given: dict[str, Any] = {
+        "devices": _read_devices(device, device_figures),
+        "batches": parse_optional("--batch", _read_batches, batch) or (),
+        "arguments": parse_settings(settings),
+        "options": options,
+        "calibrations": calibration,
+        "method": method,
+        "level": parse_option("--level", parse_share, level),
+        "folder": find_kept_folder(),
+    }
+    model = _choose_source(source, command)
+    if options.mode == "generate":
+        _refuse_for_text({"--profile": bool(profile), "--plot": plot is not None})
+        _show_texts(prediction_api.predict_generation(model, inputs or (), **given), rows=rows, as_json=as_json)
+        return
+    profiles = [api.load_profile(path) for path in profile]
+    found = prediction_api.predict_workload(model, inputs or (), profiles=profiles, **given)
     if plot is not None:
         from foretell.steps.plots import draw_predictions
 
@@ -235,6 +242,25 @@ def predict_workload(
         show([render_step_predictions(found, rows=rows, left_out=found.left_out)])
     if plot is not None:
         note(f"Wrote {plot}.")
+
+
+def _refuse_for_text(given: dict[str, bool]) -> None:
+    """Refuse options that are for single steps only."""
+    from foretell.core.errors import Mistake, SpecError
+
+    expected = "mode training or inference"
+    mistakes = [Mistake(place=name, found="mode generate", expected=expected) for name, used in given.items() if used]
+    if mistakes:
+        raise SpecError("options", mistakes)
+
+
+def _show_texts(found: "GenerationPredictions", *, rows: int, as_json: bool) -> None:
+    from foretell.steps.render_generated import build_generation_records, render_generations
+
+    if as_json:
+        show_json(build_generation_records(found, rows=rows, left_out=found.left_out))
+    else:
+        show([render_generations(found, rows=rows, left_out=found.left_out)])
 
 
 def _read_devices(words: tuple[str, ...], figures: str | None) -> "list[str | Device]":

@@ -19,7 +19,7 @@ from foretell.core.private_files import FOLDER, keep_file, make_kept_folder
 from foretell.core.run import Allocation, Run, RunSpec, State, Usage
 from foretell.core.workload import MeasuredStep, Workload
 from foretell.steps import get_method
-from foretell.steps.step_results import KnownDevice, LearnedDevice, StepPredictions, find_phases
+from foretell.steps.step_results import KnownDevice, LearnedDevice, find_phases
 from foretell.stores.opening import StoreLike, using_store
 from foretell.workloads.api import INPUTS_UNKNOWN, require_torch
 from foretell.workloads.api import read_generation as read_text_steps
@@ -37,7 +37,6 @@ __all__ = [
     "learn_device",
     "list_devices",
     "load_profile",
-    "predict_workload",
     "profile_workload",
     "read_generation",
     "read_workload",
@@ -94,55 +93,6 @@ def read_generation(
     _check_batch(batch)
     given = _read_inputs(inputs)
     return read_text_steps(source, given, arguments=_read_arguments(arguments), options=options, batch=batch)
-
-
-def predict_workload(
-    source: str,
-    inputs: Sequence[Input] = (),
-    *,
-    device: str | Device | None = None,
-    devices: Sequence[str | Device] | str = (),
-    batches: Sequence[int] = (),
-    arguments: Mapping[str, object] | None = None,
-    options: StepOptions | None = None,
-    profiles: Sequence[Profile] = (),
-    calibrations: Sequence[Path] = (),
-    method: str | None = None,
-    level: float = 0.9,
-    folder: Path = KEPT,
-) -> StepPredictions:
-    """The time of a step on each device, for each batch; by default for the batch of the inputs.
-
-    Devices are names, files (``mine.toml``), figures, or ``"all"`` for the catalogue, sorted by speed. Of several,
-    those that cannot be predicted are in ``left_out``. ``calibrations`` are files that ``foretell device calibrate``
-    made on machines with those devices; one made here is used without being named. ``method`` is a name of
-    ``foretell.steps.METHODS``.
-
-    Raises:
-        NotFoundError: There is no such device, method, file, module or factory, or the method has no fitted model.
-        SpecError: The device lacks the precision, a profile is of another device or cannot be used by the method; and
-            as :func:`read_workload`.
-        ImportDataError: A calibration cannot be read.
-        MissingExtraError, WorkloadError: As :func:`read_workload`.
-    """
-    from foretell.steps.device_predictions import choose_devices
-    from foretell.steps.kernels.calibration_file import load_calibration
-
-    listed = [devices] if isinstance(devices, str) else list(devices)
-    options = options or StepOptions()
-    steps = [profile.step for profile in profiles]
-    chosen = choose_devices(
-        [*([] if device is None else [device]), *listed],
-        precision=options.precision,
-        method=method,
-        learned=folder / DEVICES,
-        profiles=steps,
-        calibrations=[load_calibration(Path(path)) for path in calibrations],
-    )
-    workloads = [
-        read_workload(source, inputs, arguments=arguments, options=options, batch=batch) for batch in batches or (None,)
-    ]
-    return chosen.predict(workloads, profiles=steps, level=level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

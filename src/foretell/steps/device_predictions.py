@@ -1,19 +1,24 @@
 """Predicts steps on many devices: the step is captured once, and every device is predicted from it."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from foretell.core import devices
 from foretell.core.device_figures import open_device
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, NotFoundError, SpecError
+from foretell.core.generation import Generation
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import MeasuredStep, StepEstimate, StepPhase, Workload
+from foretell.steps.generation_results import GenerationPrediction, GenerationPredictions
 from foretell.steps.kernels.calibration_file import Calibration
 from foretell.steps.step_predictor import StepPredictor, build_figure_predictor, find_step_predictor
 from foretell.steps.step_results import LeftOutDevice, StepPrediction, StepPredictions
-from foretell.workloads.workload_warnings import find_warnings
+from foretell.workloads.workload_warnings import find_generation_warnings, find_warnings
+
+_P = TypeVar("_P", StepPrediction, GenerationPrediction)
 
 ALL = "all"  # of the catalogue
 _LEAST_SHARE = 0.05  # of the work, for a warning
@@ -31,31 +36,50 @@ class ChosenDevices:
         self, workloads: Iterable[Workload], *, profiles: Sequence[MeasuredStep] = (), level: float
     ) -> StepPredictions:
         """Each step on each device."""
-        found: list[StepPrediction] = []
-        for workload in workloads:
-            common = find_warnings(workload)
-            for predictor in self.predictors:
-                own = [step for step in profiles if _is_of(step, predictor.device)]
-                estimate = predictor.predict(workload, profiles=own, level=level)
-                limits = (*predictor.warnings, *_warn_of_evidence(estimate, predictor.device))
-                found.append(
-                    StepPrediction(
-                        workload=workload,
-                        device=predictor.device.name,
-                        method=predictor.method,
-                        estimate=estimate,
-                        warnings=(*limits, *common, *_warn_of_profiles(own, workload)),
-                    )
-                )
-        return StepPredictions(predictions=tuple(self._sort(found)), left_out=self.left_out)
+        found = [each for workload in workloads for each in self._predict(workload, profiles, level)]
+        return StepPredictions(
+            predictions=tuple(self._sort(found, lambda each: each.examples_per_s)), left_out=self.left_out
+        )
 
-    def _sort(self, predictions: Sequence[StepPrediction]) -> list[StepPrediction]:
-        """By device, and batches of a device as requested."""
+    def predict_generations(self, generations: Iterable[Generation], *, level: float) -> GenerationPredictions:
+        """Each text on each device."""
+        found = []
+        for generation in generations:
+            steps = [self._predict(step, (), level) for step in (generation.prefill, *generation.decodes)]
+            limits = find_generation_warnings(generation)
+            for parts in zip(*steps, strict=True):
+                first = replace(parts[0], warnings=(*parts[0].warnings, *limits))
+                found.append(GenerationPrediction(generation=generation, steps=(first, *parts[1:])))
+        return GenerationPredictions(
+            predictions=tuple(self._sort(found, lambda each: each.tokens_per_s)), left_out=self.left_out
+        )
+
+    def _predict(self, workload: Workload, profiles: Sequence[MeasuredStep], level: float) -> list[StepPrediction]:
+        """A step on each device."""
+        found = []
+        common = find_warnings(workload)
+        for predictor in self.predictors:
+            own = [step for step in profiles if _is_of(step, predictor.device)]
+            estimate = predictor.predict(workload, profiles=own, level=level)
+            limits = (*predictor.warnings, *_warn_of_evidence(estimate, predictor.device))
+            found.append(
+                StepPrediction(
+                    workload=workload,
+                    device=predictor.device.name,
+                    method=predictor.method,
+                    estimate=estimate,
+                    warnings=(*limits, *common, *_warn_of_profiles(own, workload)),
+                )
+            )
+        return found
+
+    def _sort(self, predictions: Sequence[_P], rate: Callable[[_P], float]) -> list[_P]:
+        """By device, and batches of a device as requested; the fastest device first, or as requested."""
         order = {predictor.device.name: place for place, predictor in enumerate(self.predictors)}
         if self.ranked:
             best: dict[str, float] = {}
             for each in predictions:
-                best[each.device] = max(each.examples_per_s, best.get(each.device, 0.0))
+                best[each.device] = max(rate(each), best.get(each.device, 0.0))
             order = {name: place for place, name in enumerate(sorted(best, key=lambda name: -best[name]))}
         return sorted(predictions, key=lambda each: order[each.device])
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Group
+from rich.panel import Panel
 
 from foretell.core.render.phrases import (
     clean_line,
@@ -152,6 +154,18 @@ def _build_operators(workload: Workload, shown: int) -> FirstThatFits:
 
 
 # Profiles
+
+
+def build_panel(title: str, facts: Iterable[tuple[str, str]]) -> Panel:
+    """Facts in a frame with a title."""
+    return Panel(
+        build_facts(facts),
+        title=build_line(f" {title} ", HEADING),
+        title_align="left",
+        box=box.ROUNDED,
+        border_style=QUIET,
+        expand=False,
+    )
 
 
 def render_profile(profile: Profile, *, rows: int) -> Group:

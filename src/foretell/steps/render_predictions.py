@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 
@@ -12,7 +11,6 @@ from foretell.core.render.tables import (
     HEADING,
     QUIET,
     FirstThatFits,
-    build_facts,
     build_line,
     build_notes,
     build_warnings,
@@ -24,6 +22,7 @@ from foretell.core.workload import StepPhase
 from foretell.steps.render import (
     build_costly,
     build_fitting,
+    build_panel,
     build_step_facts,
     describe_workload,
     list_costly,
@@ -33,7 +32,7 @@ from foretell.steps.step_results import LeftOutDevice, StepPrediction, group_ope
 
 Record = dict[str, Any]
 
-_EVIDENCE = (
+EVIDENCE = (
     "Evidence: kernels were measured on this device, or on similar ones (of its architecture); or only its figures "
     "are known."
 )
@@ -57,18 +56,19 @@ def render_step_predictions(
     else:
         parts = _build_comparison(predictions)
     warnings = [each for prediction in predictions for each in prediction.warnings]
-    return stack(*parts, *_build_left_out(left_out), *build_warnings(_choose_warnings(warnings, len(devices))))
+    return stack(*parts, *build_left_out(left_out), *build_warning_lines(warnings, devices=len(devices)))
 
 
-def _choose_warnings(warnings: Sequence[PredictionWarning], devices: int) -> list[PredictionWarning]:
-    """Those that the table does not say; of how little was measured, only the strongest."""
+def build_warning_lines(warnings: Sequence[PredictionWarning], *, devices: int) -> list[RenderableType]:
+    """Warnings that a table of devices does not say; of how little was measured, only the strongest."""
     kept = [each for each in warnings if each.code != _LITTLE_MEASURED]
     little = [each for each in warnings if each.code == _LITTLE_MEASURED]
     strongest = max(little, key=lambda each: float(each.data.get("share", 0.0)), default=None)
-    return [*kept, strongest] if strongest is not None and devices == 1 else kept
+    return build_warnings([*kept, strongest] if strongest is not None and devices == 1 else kept)
 
 
-def _build_left_out(left_out: Iterable[LeftOutDevice]) -> list[RenderableType]:
+def build_left_out(left_out: Iterable[LeftOutDevice]) -> list[RenderableType]:
+    """Devices that could not be predicted, by reason."""
     reasons: dict[str, list[str]] = {}
     for each in left_out:
         reasons.setdefault(each.reason, []).append(each.device)
@@ -99,29 +99,24 @@ def _build_panel(prediction: StepPrediction) -> Panel:
     interval = f"{render_level(estimate.iteration.level)}: {render_interval(estimate.iteration, render_short_time)}"
     parts = [(phase.title(), estimate.phases.get(phase, 0.0)) for phase in StepPhase]
     waits = [("Device busy", estimate.busy_s), ("Framework overhead", estimate.overhead_s)]
-    facts = build_facts(
-        [
-            ("Iteration", f"{render_short_time(whole)} ({interval})"),
-            *(
-                (name, f"{render_short_time(seconds)}, {render_share(seconds, whole)}" if seconds else "")
-                for name, seconds in [*parts, *waits]
-            ),
-            ("Examples per second", _render_rate(prediction.examples_per_s)),
-            ("Tokens per second", _render_optional_rate(prediction.tokens_per_s)),
-            ("Of the peak (MFU)", _render_mfu(prediction)),
-            ("Limited by", _render_shares(estimate.limits)),
-            ("Learned from", _render_shares(estimate.evidence)),
-            ("Precision", prediction.precision),
-            ("Method", prediction.method),
-        ]
-    )
-    name = f" {prediction.workload.name}, batch {prediction.workload.batch:,} on {prediction.device} "
-    return Panel(
-        facts, title=build_line(name, HEADING), title_align="left", box=box.ROUNDED, border_style=QUIET, expand=False
-    )
+    facts = [
+        ("Iteration", f"{render_short_time(whole)} ({interval})"),
+        *(
+            (name, f"{render_short_time(seconds)}, {render_share(seconds, whole)}" if seconds else "")
+            for name, seconds in [*parts, *waits]
+        ),
+        ("Examples per second", render_rate(prediction.examples_per_s)),
+        ("Tokens per second", _render_optional_rate(prediction.tokens_per_s)),
+        ("Of the peak (MFU)", _render_mfu(prediction)),
+        ("Limited by", render_shares(estimate.limits)),
+        ("Learned from", render_shares(estimate.evidence)),
+        ("Precision", prediction.precision),
+        ("Method", prediction.method),
+    ]
+    return build_panel(f"{prediction.workload.name}, batch {prediction.workload.batch:,} on {prediction.device}", facts)
 
 
-def _render_shares(shares: Mapping[str, float]) -> str:
+def render_shares(shares: Mapping[str, float]) -> str:
     """``memory 62 %, compute 30 %, host 8 %``, the largest first."""
     ordered = sorted(shares.items(), key=lambda pair: pair[1], reverse=True)
     return ", ".join(f"{clean_line(name)} {100 * share:.0f} %" for name, share in ordered if share >= 0.005)
@@ -141,7 +136,7 @@ def _build_curve(predictions: Sequence[StepPrediction]) -> FirstThatFits:
             *(render_short_time(prediction.estimate.phases.get(phase, 0.0)) for phase in phases),
             render_share(prediction.estimate.busy_s, prediction.estimate.iteration.value),
             render_share(prediction.estimate.overhead_s, prediction.estimate.iteration.value),
-            _render_rate(prediction.examples_per_s),
+            render_rate(prediction.examples_per_s),
         )
         for prediction in predictions
     ]
@@ -161,7 +156,7 @@ def _build_comparison(predictions: Sequence[StepPrediction]) -> list[RenderableT
     return [
         build_line(title, HEADING),
         _build_device_table(predictions),
-        build_line(_EVIDENCE, QUIET) if evidence else build_line(f"Method: {predictions[0].method}", QUIET),
+        build_line(EVIDENCE, QUIET) if evidence else build_line(f"Method: {predictions[0].method}", QUIET),
     ]
 
 
@@ -172,7 +167,7 @@ def _build_device_table(predictions: Sequence[StepPrediction]) -> FirstThatFits:
         "Batch": [f"{prediction.workload.batch:,}" for prediction in predictions],
         "Iteration": [render_short_time(prediction.estimate.iteration.value) for prediction in predictions],
         _title_interval(predictions): [_render_times(prediction)[1] for prediction in predictions],
-        "Examples/s": [_render_rate(prediction.examples_per_s) for prediction in predictions],
+        "Examples/s": [render_rate(prediction.examples_per_s) for prediction in predictions],
         "Tokens/s": [_render_optional_rate(prediction.tokens_per_s) for prediction in predictions],
         "MFU": [_render_mfu(prediction) for prediction in predictions],
         "Limited by": [prediction.estimate.main_limit for prediction in predictions],
@@ -206,10 +201,11 @@ def _render_mfu(prediction: StepPrediction) -> str:
 
 
 def _render_optional_rate(rate: float | None) -> str:
-    return "" if rate is None else _render_rate(rate)
+    return "" if rate is None else render_rate(rate)
 
 
-def _render_rate(rate: float) -> str:
+def render_rate(rate: float) -> str:
+    """``12,345``, ``1.23``."""
     return f"{rate:,.0f}" if rate >= 99.5 else f"{rate:.3g}"
 
 
@@ -220,8 +216,12 @@ def build_step_records(
     predictions: Iterable[StepPrediction], *, rows: int, left_out: Iterable[LeftOutDevice] = ()
 ) -> list[Record]:
     """Predictions, then the devices that were left out, which have no iteration but a reason."""
-    left = [{"device": each.device, "iteration_s": None, "reason": each.reason} for each in left_out]
-    return [*(build_step_record(prediction, rows=rows) for prediction in predictions), *left]
+    return [*(build_step_record(prediction, rows=rows) for prediction in predictions), *list_left_out(left_out)]
+
+
+def list_left_out(left_out: Iterable[LeftOutDevice]) -> list[Record]:
+    """Records of devices that were left out."""
+    return [{"device": each.device, "iteration_s": None, "reason": each.reason} for each in left_out]
 
 
 def build_step_record(prediction: StepPrediction, *, rows: int) -> Record:
