@@ -113,3 +113,12 @@ def test_other_models_are_refused(model: Any, text: str, expected: str | None) -
         return
     with pytest.raises(WorkloadError, match=expected):
         read(model(), text, new=2)
+
+
+def test_compiled_steps_have_fewer_kernels_and_the_same_products() -> None:
+    plain, compiled = (read(build("LlamaForCausalLM", **_GROUPED)(), new=9, compile=each) for each in (False, True))
+    assert compiled.prefill.settings["compile"] == "yes"
+    for before, after in zip(plain.decodes, compiled.decodes, strict=True):
+        assert len(after.operators) < len(before.operators) / 2
+        assert after.product_flops == before.product_flops
+        assert after.bytes_moved < before.bytes_moved

@@ -18,6 +18,7 @@ from foretell.workloads.model_loading import explain
 from foretell.workloads.operator_records import Record, build_gradients, build_sources, insert_fused_updates
 from foretell.workloads.recorder import CallMode, KernelMode, Recorder
 from foretell.workloads.step_options import InputSpec, StepOptions
+from foretell.workloads.step_passes import apply_options
 from foretell.workloads.training_step import (
     MIXED,
     PURE,
@@ -49,7 +50,7 @@ def capture(
     operators[first:first] = fused
     layers[first:first] = [""] * len(fused)
     views[first:first] = [0] * len(fused)
-    return Workload(
+    workload = Workload(
         name=name or type(model).__name__,
         operators=tuple(operators),
         layers=tuple(layers),
@@ -61,6 +62,7 @@ def capture(
         gradients=gradients,
         notes=notes,
     )
+    return apply_options(workload, options)
 
 
 def _record(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions) -> tuple[Recorder, tuple[str, ...]]:

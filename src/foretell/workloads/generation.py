@@ -12,6 +12,7 @@ from foretell.core.errors import WorkloadError
 from foretell.core.generation import Generation
 from foretell.core.workload import Workload
 from foretell.workloads.capture import capture
+from foretell.workloads.fused_chains import fuse_chains
 from foretell.workloads.step_options import InputSpec, StepOptions
 
 PROMPT, NEW = 512, 128  # tokens, if not given
@@ -32,8 +33,8 @@ def capture_generation(
     given = ids.shape[1] if inputs and len(ids.shape) > 1 else PROMPT
     prompt, new = options.prompt or given, options.new or NEW
     _check_causal(model, name)
-    one = replace(options, mode="inference", prompt=None, new=None)
-    settings = {**one.settings, "mode": "generate", "prompt": str(prompt), "new": str(new)}
+    one = replace(options, mode="inference", prompt=None, new=None, compile=False)  # compiled below, after the cut
+    settings = {**options.settings, "mode": "generate", "prompt": str(prompt), "new": str(new)}
     name = name or type(model).__name__
 
     def read(length: int, *, then: bool) -> Workload:
@@ -43,11 +44,12 @@ def capture_generation(
 
     lengths = _choose_lengths(prompt, new)
     cached = "past_key_values" in inspect.signature(model.forward).parameters
-    prefill = read(prompt, then=False)
+    finish = fuse_chains if options.compile else _keep
+    prefill = finish(read(prompt, then=False))
     if cached:
-        decodes = [_cut(read(length, then=True), read(length, then=False)) for length in lengths]
+        decodes = [finish(_cut(read(length, then=True), read(length, then=False))) for length in lengths]
     else:
-        decodes = [read(length + 1, then=False) for length in lengths]
+        decodes = [finish(read(length + 1, then=False)) for length in lengths]
     return Generation(
         name=name,
         batch=ids.shape[0],
@@ -58,6 +60,10 @@ def capture_generation(
         lengths=lengths,
         cached=cached,
     )
+
+
+def _keep(workload: Workload) -> Workload:
+    return workload
 
 
 def _find_ids(inputs: Sequence[InputSpec]) -> InputSpec:

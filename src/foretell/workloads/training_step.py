@@ -15,11 +15,11 @@ from foretell.core.errors import Mistake, SpecError
 from foretell.core.workload import Operator, Shape, StepPhase
 from foretell.workloads.operator_costs import cost
 from foretell.workloads.step_options import InputSpec, StepOptions
+from foretell.workloads.step_passes import UPDATES
 
 MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}  # with float32
 PURE = {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}
 MOMENTUM = 0.9
-_FUSED = {"sgd": ("_fused_sgd_", 3), "adam": ("_fused_adam_", 4), "adamw": ("_fused_adamw_", 4)}  # and their tensors
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 
 
@@ -42,7 +42,7 @@ def build_fused_updates(model: nn.Module, options: StepOptions) -> Iterator[Oper
     if options.precision == "fp16":
         yield _build_fused_update(model, _UNSCALE, tensors=1)
     if options.implementation == "fused":
-        kind, tensors = _FUSED[options.optimizer]
+        kind, tensors = UPDATES[options.optimizer]
         yield _build_fused_update(model, kind, tensors=tensors)
 
 

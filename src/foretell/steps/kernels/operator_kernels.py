@@ -39,7 +39,7 @@ _LEAST_INPUTS = 2  # of a product, a convolution or an attention
 
 def _find_precision(operator: Operator, settings: Mapping[str, str]) -> str:
     asked = settings.get("precision", "")
-    if asked == "fp8" and operator.kind in _IN_FP8:
+    if asked == "fp8" and operator.kind in _IN_FP8 and operator.get("fp8", 1):
         return "fp8"
     return _PRECISIONS.get(operator.dtype, "tf32" if asked == "tf32" else "fp32")
 
@@ -234,7 +234,7 @@ def _split_convolution(operator: Operator, precision: str, settings: Mapping[str
     one = _build_convolution(operator, precision, settings)
     forward, data = ("data", "forward") if "transpose" in operator.kind else ("forward", "data")
     if operator.phase is StepPhase.FORWARD:
-        return (replace(one, direction=forward), *([_bias_pass(operator)] if len(operator.inputs) > 2 else []))
+        return (replace(one, direction=forward), *_list_bias_passes(operator, settings))
     flops = 2.0 * one.images * math.prod(one.size_out) * one.filters * one.channels / one.groups * math.prod(one.kernel)
     directions = [data, "weights"]
     if operator.flops < 1.5 * flops:
@@ -270,10 +270,13 @@ def _flatten(size: Shape) -> tuple[int, int]:
     return math.prod(size[:-1]), size[-1]
 
 
-def _bias_pass(operator: Operator) -> MemoryPass:
-    """PyTorch adds the bias of a convolution afterwards."""
+def _list_bias_passes(operator: Operator, settings: Mapping[str, str]) -> list[MemoryPass]:
+    """PyTorch adds the bias of a convolution afterwards, a compiler in the next kernel."""
+    if len(operator.inputs) <= _LEAST_INPUTS or settings.get("compile") == "yes":
+        return []
     size = math.prod(operator.output)
-    return MemoryPass(kind="add_", elements=size, row=operator.output[-1], bytes_moved=2.0 * size * _item(operator))
+    added = MemoryPass(kind="add_", elements=size, row=operator.output[-1], bytes_moved=2.0 * size * _item(operator))
+    return [added]
 
 
 def _one(value: Attribute) -> int:
