@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foretell.measure import gpus as gpus_module
-from foretell.measure.gpus import find_gpus, find_used_gpus, read_load, sample_gpus
+from foretell.measure.gpus import find_gpus, find_used_gpus, read_load, read_state, sample_gpus
 
 
 class NVMLError(Exception):
@@ -28,6 +28,8 @@ def build_nvml(**changes: Callable[..., Any]) -> SimpleNamespace:
             SimpleNamespace(pid=7, usedGpuMemory=100),
             SimpleNamespace(pid=8, usedGpuMemory=1000),
         ],
+        "NVML_CLOCK_SM": 1,
+        "nvmlDeviceGetClockInfo": lambda handle, kind: [1530, 1380][handle] if kind == 1 else 0,
         "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=5000),
     }
     return SimpleNamespace(**(functions | changes))
@@ -111,3 +113,18 @@ def test_gpus_that_do_not_respond_are_unused(use_nvml: Callable[..., None]) -> N
     use_nvml(nvmlDeviceGetUtilizationRates=fail, nvmlDeviceGetComputeRunningProcesses=fail)
     assert find_used_gpus(find_gpus(), pids={7}) == ()
     assert read_load(find_gpus(), pids={7}) is None
+
+
+def test_the_state_of_a_gpu_has_its_clock_and_its_other_users(
+    use_nvml: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_nvml()
+    state = read_state(find_gpus()[1])
+    assert state is not None
+    assert (state.clock_hz, state.utilisation, state.others) == (1.38e9, 0.4, 0)
+    monkeypatch.setattr("os.getpid", lambda: 7)
+    shared = read_state(find_gpus()[0])
+    assert shared is not None
+    assert shared.others == 1
+    use_nvml(nvmlDeviceGetClockInfo=fail)
+    assert read_state(find_gpus()[0]) is None

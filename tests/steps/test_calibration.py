@@ -66,6 +66,8 @@ def test_what_was_measured_is_read_again(tmp_path: Path) -> None:
     assert [each.call for each in read.kernels] == [each.call for each in known.kernels]
     assert [each.seconds for each in read.kernels] == pytest.approx([each.seconds for each in known.kernels], rel=1e-5)
     assert read.host_ratio == known.host_ratio == 1.25
+    assert read.find_worst("cores") >= 1
+    assert read.conditions == known.conditions
     assert read.facts["torch"] == str(torch.__version__)
     assert [each.kind for each in read.kernels] == ["product", "memory_pass"]
     assert path.read_bytes().isascii()
@@ -214,6 +216,7 @@ def test_a_missing_file_is_explained(tmp_path: Path) -> None:
         (0, lambda line: line["device"].update(peak_flops=-1.0)),
         (0, lambda line: line.update(facts=3)),
         (1, lambda line: line.update(host_ratio="fast")),
+        (-1, lambda line: line.update(conditions={"cores": "many"})),
         (2, lambda line: line.update(seconds=0)),
         (2, lambda line: line.update(seconds=float("nan"))),
         (2, lambda line: line.update(kind="os.system")),

@@ -121,3 +121,28 @@ def _memory(nvml: Any, gpu: Gpu, pids: Collection[int]) -> int:
         return sum(mine)
     # In a container NVML reports the host's pids; the GPU is exclusive, so all of its used memory is ours.
     return int(nvml.nvmlDeviceGetMemoryInfo(gpu.handle).used) if processes else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """What a GPU does at a moment: its clock, how busy it is as a fraction, and how many other processes use it."""
+
+    clock_hz: float
+    utilisation: float
+    others: int
+
+
+def read_state(gpu: Gpu) -> GpuState | None:
+    """Return the state of a GPU; ``None`` if NVML does not say it."""
+    import pynvml
+
+    try:
+        users = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu.handle)}
+        return GpuState(
+            clock_hz=1e6 * pynvml.nvmlDeviceGetClockInfo(gpu.handle, pynvml.NVML_CLOCK_SM),
+            utilisation=pynvml.nvmlDeviceGetUtilizationRates(gpu.handle).gpu / 100,
+            # In a container NVML has the host's pids, and ours is not among them: none is counted as another one.
+            others=len(users - {os.getpid()}) if os.getpid() in users else 0,
+        )
+    except pynvml.NVMLError:
+        return None

@@ -12,12 +12,14 @@ from foretell.core.device_names import spell_name
 from foretell.core.devices import Device, find_device, get_device
 from foretell.core.errors import Mistake, SpecError, WorkloadError
 from foretell.core.private_files import keep_file, make_kept_folder
+from foretell.measure.gpus import GpuState, find_gpus, read_state
 from foretell.measure.other_load import LoadMeter, OtherLoad
 from foretell.steps.kernels.calibration_file import (
     SUFFIX,
     Calibration,
     CalibrationFile,
     MeasuredKernel,
+    build_conditions_line,
     build_header,
     build_host_line,
     build_key,
@@ -44,7 +46,6 @@ class CalibratedDevice:
 
     calibration: Calibration
     path: Path
-    load: OtherLoad | None = None  # of other processes meanwhile
     left: int = 0  # chosen kernels for which the budget was too short
 
     @property
@@ -77,15 +78,14 @@ def calibrate_device(
     target, driver_name = find_gpu()
     device = open_device(name) if name and is_device_file(name) else get_device(name or driver_name)
     path = find_path(device.name, make_kept_folder(folder, DEVICES))
-    with LoadMeter(1) as meter:
-        calibration, left = measure_kernels(path, device, target, budget_s=budget_s, on_progress=on_progress)
+    calibration, left = measure_kernels(path, device, target, budget_s=budget_s, on_progress=on_progress)
     if len(calibration.kernels) < LEAST_KERNELS:
         found = f"{budget_s:g} s, enough for {len(calibration.kernels)} kernels"
         expected = f"time for {LEAST_KERNELS} or more, for example 2m; the measured ones are kept"
         raise SpecError("options", [Mistake(place="budget", found=found, expected=expected)])
     if output is not None:
         keep_file(output, path.read_bytes())
-    return CalibratedDevice(calibration=calibration, path=output or path, load=meter.load, left=left)
+    return CalibratedDevice(calibration=calibration, path=output or path, left=left)
 
 
 def find_gpu() -> "tuple[torch.device, str]":
@@ -127,14 +127,35 @@ def measure_kernels(
     with file.locked():
         known = file.read()
         todo = [each for each in wanted if build_key(each) not in known.done]
+        before = _find_state(target)
         if todo or known.host_ratio is None:
             warm_up(target)
-        if known.host_ratio is None:
-            known = _measure_host(file, known, target)
-        while todo and known.seconds < budget_s:
-            known = _measure_next(file, known, todo.pop(0), target)
-            on_progress(known, len(wanted))
-    return known, len(todo)
+        try:
+            with LoadMeter(1) as meter:
+                if known.host_ratio is None:
+                    known = _measure_host(file, known, target)
+                while todo and known.seconds < budget_s:
+                    known = _measure_next(file, known, todo.pop(0), target)
+                    on_progress(known, len(wanted))
+        finally:
+            line = build_conditions_line(_describe_conditions(meter.load, before, _find_state(target)))
+            file.append(line)
+    return replace(known, conditions=(*known.conditions, line["conditions"])), len(todo)
+
+
+def _find_state(target: "torch.device") -> GpuState | None:
+    """The state of an NVIDIA GPU."""
+    gpus = find_gpus() if target.type == "cuda" else ()
+    place = target.index or 0
+    return read_state(gpus[place]) if place < len(gpus) else None
+
+
+def _describe_conditions(load: OtherLoad, before: GpuState | None, after: GpuState | None) -> dict[str, float]:
+    """What other processes used, and the clock at the end, when the GPU has worked."""
+    found = {"busy_cores": load.busy_cores, "cores": float(load.cores)}
+    if before and after:
+        found |= {"gpu_busy": before.utilisation, "gpu_others": float(after.others), "clock_mhz": after.clock_hz / 1e6}
+    return found
 
 
 def _measure_host(file: CalibrationFile, known: Calibration, target: "torch.device") -> Calibration:

@@ -21,6 +21,7 @@ from foretell.core.render.tables import (
 )
 from foretell.core.serialization import to_record
 from foretell.core.units import render_bytes, render_duration, render_rate
+from foretell.measure.other_load import OtherLoad
 from foretell.steps.calibration import CalibratedDevice
 from foretell.steps.kernels.calibration_file import Calibration
 from foretell.steps.step_results import KnownDevice
@@ -36,6 +37,7 @@ _TIMES_IN_FULL = {
 _PEAKS = ("fp32", "fp16", "bf16", "fp8")
 _TERA = 1e12
 _REPEAT = "Measure again while nothing else uses the machine: these times may be too long."
+_MOST_GPU_BUSY = 0.05  # before anything was measured
 _MOST_SPREAD = 0.1  # of repeats of a kernel
 
 
@@ -135,7 +137,7 @@ def build_device_record(known: KnownDevice, names: Sequence[str] = ()) -> Record
 
 def render_calibrated(found: CalibratedDevice) -> Group:
     """What was measured, how steady it was, and how to use it."""
-    known, load = found.calibration, found.load
+    known = found.calibration
     counts = Counter(each.kind.replace("_", " ") for each in known.kernels)
     facts = [
         ("Kernels", ", ".join(f"{number} {kind}" for kind, number in counts.most_common())),
@@ -143,8 +145,9 @@ def render_calibrated(found: CalibratedDevice) -> Group:
         ("Not measured", f"{count(found.left, 'kernel')}; a larger --budget continues" if found.left else ""),
         ("Spread of repeats", f"{known.spread:.1%}, the median"),
         ("Host", f"{known.host_ratio:.2f} times the usual time of a launch" if known.host_ratio else ""),
-        ("Other load", f"{load.busy_cores:.1f} of {load.cores} cores" if load else ""),
-        ("Conditions", ", ".join(f"{name} {value}" for name, value in known.facts.items())),
+        ("Other load", _describe_load(known)),
+        ("Clock", f"{known.find_worst('clock_mhz'):,.0f} MHz at the end" if known.find_worst("clock_mhz") else ""),
+        ("Versions", ", ".join(f"{name} {value}" for name, value in known.facts.items())),
     ]
     took = render_duration(known.seconds)
     return stack(
@@ -156,9 +159,20 @@ def render_calibrated(found: CalibratedDevice) -> Group:
     )
 
 
+def _describe_load(known: Calibration) -> str:
+    """What other processes used of the processor and of the GPU."""
+    cores = f"{known.find_worst('busy_cores'):.1f} of {known.find_worst('cores'):.0f} cores"
+    busy, others = known.find_worst("gpu_busy"), known.find_worst("gpu_others")
+    parts = (cores, f"{busy:.0%} of the GPU before" if busy else "", "others compute on the GPU" if others else "")
+    return ", ".join(filter(None, parts))
+
+
 def _is_bad(found: CalibratedDevice) -> bool:
     """Whether other processes, or an unsteady clock, changed the times."""
-    return found.calibration.spread > _MOST_SPREAD or bool(found.load and found.load.is_busy)
+    known = found.calibration
+    load = OtherLoad(busy_cores=known.find_worst("busy_cores"), cores=round(known.find_worst("cores")), threads=1)
+    shared = known.find_worst("gpu_busy") > _MOST_GPU_BUSY or known.find_worst("gpu_others") > 0
+    return known.spread > _MOST_SPREAD or load.is_busy or shared
 
 
 def describe_calibrating(known: Calibration, chosen: int, budget_s: float) -> str:
@@ -180,5 +194,6 @@ def build_calibration_record(found: CalibratedDevice) -> Record:
         "host_ratio": known.host_ratio,
         "busy": _is_bad(found),
         "facts": dict(known.facts),
+        "conditions": [dict(each) for each in known.conditions],
         "file": str(found.path),
     }

@@ -1,6 +1,7 @@
 """Chosen kernels run and are timed; the same code measures GPUs by CUDA events."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,15 @@ from torch import nn
 
 from foretell.core.errors import WorkloadError
 from foretell.steps.kernels.calibration_kernels import Chosen, Pass
-from foretell.steps.kernels.calibration_runs import Timing, _span_cuda, describe_kernel, measure_host, measure_kernel
+from foretell.steps.kernels.calibration_runs import (
+    Timing,
+    _find_fp8,
+    _span_cuda,
+    _time,
+    describe_kernel,
+    measure_host,
+    measure_kernel,
+)
 from foretell.steps.kernels.kernel_calls import Attention, Convolution, MemoryPass, Product
 from foretell.steps.kernels.operator_kernels import split_kernels
 from foretell.workloads.capture import capture
@@ -121,6 +130,30 @@ def test_a_gpu_is_timed_by_its_events_behind_a_held_queue(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: calls.append("hold" if cycles > 1e4 else "short"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: object())
-    seconds = _span_cuda([lambda: calls.append("first"), lambda: calls.append("second")], 3, torch.device("cuda"))
+    runs = [lambda: calls.append("first"), lambda: calls.append("second")]
+    seconds = _span_cuda(runs, 3, torch.device("cuda"), 1e-5)
     assert seconds == pytest.approx(2e-3)
     assert calls == ["hold", "record", "first", "second", "first", "record", "wait"]
+
+
+def test_a_slow_host_is_not_measured_as_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches that take long are held longer, and are fewer, so that the GPU never waits for one."""
+    held: list[tuple[int, float]] = []
+
+    def span(_runs: object, count: int, _device: object, host_s: float) -> float:
+        held.append((count, host_s))
+        return 1e-6
+
+    monkeypatch.setattr("foretell.steps.kernels.calibration_runs._SPAN_S", 4e-3)
+    monkeypatch.setattr("foretell.steps.kernels.calibration_runs._span_cuda", span)
+    for host_s, count in ((5e-6, 200), (1e-3, 20)):
+        held.clear()
+        monkeypatch.setattr("foretell.steps.kernels.calibration_runs._time_host", lambda *_args, s=host_s: s)
+        assert _time([lambda: None], torch.device("cuda")).seconds == 1e-6
+        assert held[-1] == (count, host_s)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("gfx942", torch.float8_e4m3fnuz), ("", torch.float8_e4m3fn)])
+def test_each_maker_has_its_fp8(monkeypatch: pytest.MonkeyPatch, name: str, dtype: torch.dtype) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: SimpleNamespace(gcnArchName=name))
+    assert _find_fp8(torch.device("cuda")) is dtype

@@ -10,7 +10,7 @@ import numpy as np
 
 from foretell.core.devices import Device, read_device
 from foretell.core.errors import ImportDataError, NotFoundError
-from foretell.core.model_files import read_positive
+from foretell.core.model_files import read_numbers, read_positive
 from foretell.core.serialization import from_record, to_record
 from foretell.core.workload import Floats
 from foretell.steps.kernels.kernel_calls import KernelCall
@@ -46,6 +46,7 @@ class Calibration:
     kernels: tuple[MeasuredKernel, ...] = ()
     host_ratio: float | None = None  # of the time of the host to that of an undisturbed one
     facts: Mapping[str, str] = field(default_factory=dict)  # versions, clock, load
+    conditions: tuple[Mapping[str, float], ...] = ()  # of each session: busy_cores, cores, gpu_busy, clock_mhz
     seconds: float = 0.0  # spent on measuring
     skipped: int = 0  # kernels that the device cannot run
     done: frozenset[str] = frozenset()  # keys of all that were tried
@@ -54,6 +55,10 @@ class Calibration:
         """The kernels of a kind, and their times."""
         found = [each for each in self.kernels if each.kind == kind]
         return [each.call for each in found], np.array([each.seconds for each in found])
+
+    def find_worst(self, condition: str) -> float:
+        """The largest of a condition in all sessions; 0 if it is unknown."""
+        return max((each.get(condition, 0.0) for each in self.conditions), default=0.0)
 
     @property
     def spread(self) -> float:
@@ -116,6 +121,11 @@ def build_host_line(ratio: float, seconds: float) -> dict[str, Any]:
     return {"host_ratio": float(f"{ratio:.6g}"), "took": round(seconds, 4)}
 
 
+def build_conditions_line(conditions: Mapping[str, float]) -> dict[str, Any]:
+    """The line of a session's conditions: load, clock."""
+    return {"conditions": {name: float(f"{value:.4g}") for name, value in conditions.items()}, "took": 0.0}
+
+
 def build_key(chosen: object) -> str:
     """What a chosen kernel is known by in a file."""
     return hashlib.sha256(repr(chosen).encode()).hexdigest()[:16]
@@ -126,6 +136,7 @@ def _read(head: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> Calibr
         device=read_device(head["device"]),
         kernels=tuple(_read_kernel(line) for line in lines if "call" in line),
         host_ratio=next((read_positive(line["host_ratio"]) for line in lines if "host_ratio" in line), None),
+        conditions=tuple(read_numbers(line["conditions"]) for line in lines if "conditions" in line),
         facts={str(name): str(value) for name, value in head["facts"].items()},
         seconds=sum(float(line.get("took", 0.0)) for line in lines),
         skipped=sum("skipped" in line for line in lines),

@@ -32,7 +32,8 @@ _TYPES = {
 _REPEATS, _FEWEST = 7, 3
 _SPAN_S = 4e-3  # of one repeat: several runs, so that the clock does not matter
 _MOST_RUNS = 200  # of one repeat: the queue of a GPU holds about a thousand launches
-_HELD_S = 15e-6  # for each run, in which the GPU waits until all are launched
+_HELD, _LAUNCH_S = 1.5, 5e-6  # the GPU waits so many times as long as the host needs to launch all
+_MOST_HELD_S = 20e-3
 _MOST_COPIES = 8  # of the tensors, in turn, so that they are not in the cache
 _TINY_LAYERS = 60
 _WARM_S = 1.0
@@ -69,29 +70,45 @@ def measure_kernel(chosen: Chosen, device: torch.device, *, l2_bytes: int = 0) -
 
 
 def _time(runs: Sequence[Run], device: torch.device) -> Timing:
-    span = _span_cuda if device.type == "cuda" else _span_cpu
+    on_gpu = device.type == "cuda"
     for run in runs[:2]:
         run()  # compiles, chooses an algorithm, touches the memory
-    first = span(runs, 1, device)
-    count = max(1, min(_MOST_RUNS, round(_SPAN_S / max(first, 1e-9))))
+    host_s = _time_host(runs, device) if on_gpu else 0.0
+
+    def span(count: int) -> float:
+        return _span_cuda(runs, count, device, host_s) if on_gpu else _span_cpu(runs, count)
+
+    first = span(1)
+    count = max(1, min(_MOST_RUNS, round(_SPAN_S / max(first, 1e-9)), round(_MOST_HELD_S / max(host_s, 1e-9))))
     repeats = _REPEATS if first < 10 * _SPAN_S else _FEWEST
-    times = [span(runs, count, device) for _ in range(repeats)]
+    times = [span(count) for _ in range(repeats)]
     low, median, high = np.quantile(times, [0.25, 0.5, 0.75]).tolist()
     return Timing(seconds=median, spread=(high - low) / median, repeats=repeats)
 
 
-def _span_cpu(runs: Sequence[Run], count: int, _device: torch.device) -> float:
+def _time_host(runs: Sequence[Run], device: torch.device) -> float:
+    """Seconds that the host takes to launch a run."""
+    torch.cuda.synchronize(device)
+    begin = time.perf_counter()
+    for run in (runs[0],) * _REPEATS:
+        run()
+    took = time.perf_counter() - begin
+    torch.cuda.synchronize(device)
+    return took / _REPEATS
+
+
+def _span_cpu(runs: Sequence[Run], count: int) -> float:
     begin = time.perf_counter()
     for number in range(count):
         runs[number % len(runs)]()
     return (time.perf_counter() - begin) / count
 
 
-def _span_cuda(runs: Sequence[Run], count: int, device: torch.device) -> float:
+def _span_cuda(runs: Sequence[Run], count: int, device: torch.device, host_s: float) -> float:
     """Seconds of a run on the device. It waits first until all are launched, so that the host does not count."""
     cuda: Any = torch.cuda  # parts of it have no types
     begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-    cuda._sleep(int(_HELD_S * count * _find_clock_hz(device)))
+    cuda._sleep(int(_HELD * count * (host_s + _LAUNCH_S) * _find_clock_hz(device)))
     begin.record()
     for number in range(count):
         runs[number % len(runs)]()
@@ -132,7 +149,15 @@ def _build(chosen: Chosen, device: torch.device) -> Run:
 
 
 def _draw(*shape: int, precision: str, device: torch.device) -> Tensor:
-    return torch.randn(*shape, device=device).to(_TYPES[precision])
+    dtype = _find_fp8(device) if precision == "fp8" else _TYPES[precision]
+    return torch.randn(*shape, device=device).to(dtype)
+
+
+def _find_fp8(device: torch.device) -> torch.dtype:
+    """AMD's MI300 has a variant of its own."""
+    properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    own = str(getattr(properties, "gcnArchName", "")).startswith("gfx94")
+    return torch.float8_e4m3fnuz if own else torch.float8_e4m3fn
 
 
 def _build_product(call: Product, device: torch.device) -> Run:
