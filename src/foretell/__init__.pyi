@@ -25,7 +25,10 @@ from foretell.campaigns.campaign_plan import Plan as Plan
 from foretell.campaigns.campaign_plan import Progress as Progress
 from foretell.core.app import App as App
 from foretell.core.app import Submission as Submission
+from foretell.core.device_figures import parse_device_figures as parse_device_figures
+from foretell.core.device_figures import read_device_file as read_device_file
 from foretell.core.devices import Device as Device
+from foretell.core.devices import get_device as get_device
 from foretell.core.errors import ForetellError as ForetellError
 from foretell.core.errors import ImportDataError as ImportDataError
 from foretell.core.errors import InfeasibleError as InfeasibleError
@@ -100,6 +103,8 @@ from foretell.steps.api import profile_workload as profile_workload
 from foretell.steps.api import read_generation as read_generation
 from foretell.steps.api import read_workload as read_workload
 from foretell.steps.api import save_profile as save_profile
+from foretell.steps.calibration import CalibratedDevice as CalibratedDevice
+from foretell.steps.calibration import calibrate_device as calibrate_device
 from foretell.steps.generation_results import GenerationPrediction as GenerationPrediction
 from foretell.steps.prediction_api import predict_generation as predict_generation
 from foretell.steps.prediction_api import predict_workload as predict_workload

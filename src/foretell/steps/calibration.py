@@ -11,7 +11,7 @@ from foretell.core.device_figures import is_device_file, open_device
 from foretell.core.device_names import spell_name
 from foretell.core.devices import Device, find_device, get_device
 from foretell.core.errors import Mistake, SpecError, WorkloadError
-from foretell.core.private_files import keep_file, make_kept_folder
+from foretell.core.private_files import FOLDER, keep_file, make_kept_folder
 from foretell.measure.gpus import GpuState, find_gpus, read_state
 from foretell.measure.other_load import LoadMeter, OtherLoad
 from foretell.steps.kernels.calibration_file import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import torch
 
 DEVICES = "devices"  # the folder of learned devices
+KEPT = Path(FOLDER)
 BUDGET_S = 120.0
 LEAST_KERNELS = 20
 _MOST_HOST = 1.5  # of the logarithm of the host's ratio
@@ -58,7 +59,7 @@ def calibrate_device(
     *,
     name: str | None = None,
     budget_s: float = BUDGET_S,
-    folder: Path,
+    folder: Path = KEPT,
     output: Path | None = None,
     on_progress: Callable[[Calibration, int], None] = lambda _known, _count: None,
 ) -> CalibratedDevice:
