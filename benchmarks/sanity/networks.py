@@ -56,11 +56,11 @@ def _build(name: str, length: int) -> nn.Module:
         config = transformers.GPT2Config(attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, use_cache=False)
         return LanguageModel(transformers.GPT2LMHeadModel._from_config(config, attn_implementation="sdpa"))
     if name == "llama3-8b":
-        model = transformers.LlamaForCausalLM._from_config(
+        llama: Any = transformers.LlamaForCausalLM._from_config(
             transformers.LlamaConfig(**LLAMA3_8B), attn_implementation="sdpa"
         )
-        _keep(model.model.layers[1::2])
-        return LanguageModel(model)
+        _keep(llama.model.layers[1::2])
+        return LanguageModel(llama)
     size = BERT_LARGE if "large" in name else {}
     config = transformers.BertConfig(**size, max_position_embeddings=512)
     encoder = transformers.BertModel._from_config(config, attn_implementation="eager")

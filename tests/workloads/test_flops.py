@@ -27,11 +27,11 @@ _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def _attention(query: Any, key: Any, value: Any, *_others: Any, **_named: Any) -> int:
-    return int(sdpa_flop_count(query, key, value))
+    return int(sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call]
 
 
 def _attention_backward(gradient: Any, query: Any, key: Any, value: Any, *_others: Any, **_named: Any) -> int:
-    return int(sdpa_backward_flop_count(gradient, query, key, value))
+    return int(sdpa_backward_flop_count(gradient, query, key, value))  # type: ignore[no-untyped-call]
 
 
 # PyTorch's counter knows the attention of GPUs; that of CPUs is the same.
@@ -95,7 +95,7 @@ def count(model: nn.Module, inputs: Sequence[InputSpec], *, device: str = "cpu",
     with FlopCounterMode(display=False, custom_mapping=_CPU) as counter:
         out = model.to(device)(*args, **kwargs)
         if learn:
-            _find_loss(out).backward()
+            _find_loss(out).backward()  # type: ignore[no-untyped-call]
     return float(counter.get_total_flops())
 
 
@@ -146,7 +146,7 @@ def test_experts_are_products_of_the_rows_that_reach_them(precision: str) -> Non
     inputs = [parse_input(text) for text in _TEXTS]
     workload = capture(factory(), inputs, options=StepOptions(precision=precision))
     one_by_one = factory()
-    one_by_one.config._experts_implementation = "eager"  # type: ignore[union-attr]
+    one_by_one.config._experts_implementation = "eager"
     assert workload.product_flops == pytest.approx(count(one_by_one, inputs), rel=0.01)
     assert {"grouped_mm", "_grouped_mm"} & {each.kind for each in workload.operators}
     assert workload.unknown == {}

@@ -61,10 +61,10 @@ def test_only_the_last_tokens_scores_are_computed() -> None:
 def test_operations_are_those_of_real_generation(name: str) -> None:
     model = build(name, **_GROUPED)()
     if name == "MixtralForCausalLM":
-        model.config._experts_implementation = "eager"  # type: ignore[union-attr]
+        model.config._experts_implementation = "eager"
     ids = torch.randint(0, 200, (2, 24))
     with FlopCounterMode(display=False, custom_mapping=_CPU) as counter:
-        model.eval().generate(ids, max_new_tokens=9, min_new_tokens=9, do_sample=False)  # type: ignore[operator]
+        model.eval().generate(ids, max_new_tokens=9, min_new_tokens=9, do_sample=False)
     text = read(build(name, **_GROUPED)(), new=9)
     steps = zip(text.weights, text.decodes, strict=True)
     found = text.prefill.product_flops + sum(weight * step.product_flops for weight, step in steps)

@@ -122,7 +122,7 @@ class TestUnknown:
         with HybridTensors() as tensors:
             assert (data > 0).nonzero().shape == (128, 2)
             assert data[data > 0].shape == (128,)
-            assert torch.unique(data[:, 0]).shape == (8,)  # type: ignore[no-untyped-call]
+            assert torch.unique(data[:, 0]).shape == (8,)
             assert data.argmax(1).bincount(minlength=4).shape == (4,)
         assert len(tensors.notes) == 3
 
@@ -143,7 +143,9 @@ class TestSteps:
 
     @pytest.mark.parametrize("foreach", [False, True])
     @pytest.mark.parametrize("family", [torch.optim.SGD, torch.optim.AdamW])
-    def test_real_parameters_keep_their_values(self, family: type[torch.optim.Optimizer], foreach: bool) -> None:
+    def test_real_parameters_keep_their_values(
+        self, family: type[torch.optim.SGD | torch.optim.AdamW], foreach: bool
+    ) -> None:
         model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
         model(torch.zeros(2, 3, 8, 8))
         before = copy.deepcopy(model.state_dict())
@@ -168,7 +170,7 @@ class TestSteps:
         optimizer, scaler = torch.optim.SGD(layer.parameters(), 0.1), torch.amp.GradScaler("cpu")
         with HybridTensors():
             loss = layer(torch.randn(1024, 512)).square().mean()
-            scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
             assert scaler.get_scale() > 0

@@ -8,7 +8,7 @@ import pytest
 
 from foretell.core.devices import Device, get_device, list_devices
 from foretell.core.model_files import load_model, save_model
-from foretell.core.workload import MeasuredStep, Operator, StepEstimate, StepPhase, Workload
+from foretell.core.workload import Floats, MeasuredStep, Operator, StepEstimate, StepPhase, Workload
 from foretell.steps.kernels.kernel_bounds import KernelBounds
 from foretell.steps.kernels.split_steps import split_step
 from foretell.steps.kernels.step_times import KernelStepModel
@@ -178,9 +178,9 @@ def test_a_type_that_a_device_lacks_runs_as_another() -> None:
 # Measured steps of the device
 
 
-def measure(workload: Workload, kernel_s: np.ndarray, host_s: float) -> MeasuredStep:
+def measure(workload: Workload, kernel_s: Floats, host_s: float) -> MeasuredStep:
     """A step of such kernels, each launched ``host_s`` after the one before."""
-    launch = np.arange(len(kernel_s)) * host_s
+    launch: Floats = np.arange(len(kernel_s), dtype=float) * host_s
     start, free = np.zeros(len(kernel_s)), 0.0
     for place, seconds in enumerate(kernel_s.tolist()):
         start[place] = max(free, launch[place])
