@@ -5,6 +5,7 @@ In single precision without TF32, with attention as products and a softmax. The 
 
 from collections.abc import Iterator
 from functools import cache, partial
+from typing import Any
 
 import pandas as pd
 import torch
@@ -48,7 +49,8 @@ def list_labels() -> tuple[StepLabel, ...]:
 
 
 def _list() -> Iterator[StepLabel]:
-    for row in pd.read_csv(FOLDER / "e2e_labels.csv").itertuples():
+    rows: Any = pd.read_csv(FOLDER / "e2e_labels.csv")
+    for row in rows.itertuples():
         model, mode, length, batch, *option = str(row.case).split("-")
         family = next((name for name in _ARCHITECTURES if model.startswith(name)), None)
         if option or family is None or row.device not in DEVICES:
@@ -90,7 +92,7 @@ def _limit_experts(model: nn.Module, *, rows: int) -> None:
     for name, module in model.named_modules():
         if name.endswith("mlp.experts"):
             capacity = int(model.config.expert_capacity)  # type: ignore[union-attr,arg-type]
-            module.forward = partial(_apply_experts, module, rows=rows * capacity)  # type: ignore[method-assign]
+            module.forward = partial(_apply_experts, module, rows=rows * capacity)
 
 
 def _apply_experts(

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import pandas as pd
 
@@ -32,7 +33,7 @@ def list_labels() -> tuple[StepLabel, ...]:
 
 
 def _list() -> Iterator[StepLabel]:
-    rows = pd.read_csv(DATA / "pytorch_gpu_benchmark" / "dgx_a100.csv")
+    rows: Any = pd.read_csv(DATA / "pytorch_gpu_benchmark" / "dgx_a100.csv")
     rows = rows[(rows.gpus == 1) & rows["dtype"].isin(list(_PRECISIONS))]
     for row in rows.itertuples():
         precision, item = _PRECISIONS[str(row.dtype)]

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from benchmarks.capture import declare_torchvision
+from foretell.workloads.hybrid_tensors import HybridTensors
 from foretell.workloads.step_options import InputSpec
-from foretell.workloads.tensor_notes import KnownValues
 
 BERT_LARGE = {
     "hidden_size": 1024,
@@ -33,7 +33,7 @@ _MASKED_SHARE = 20 / 128  # of the tokens, as NVIDIA's data for BERT has
 def build_network(name: str, length: int) -> nn.Module:
     """A model of the published pairs by its name there."""
     declare_torchvision()
-    with torch.device("meta"), KnownValues():
+    with HybridTensors():
         return _build(name, length)
 
 

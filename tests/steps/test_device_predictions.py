@@ -8,6 +8,7 @@ import foretell
 from foretell.core import devices
 from foretell.core.errors import NotFoundError, SpecError
 from foretell.steps import prediction_api
+from foretell.steps.api import read_workload
 from foretell.steps.step_results import StepPredictions
 
 NET = """
@@ -57,9 +58,8 @@ def test_all_devices_are_ranked_by_speed(source: str) -> None:
 
 def test_the_step_is_captured_once(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    read = prediction_api.read_workload
     monkeypatch.setattr(
-        prediction_api, "read_workload", lambda *given, **named: calls.append(1) or read(*given, **named)
+        prediction_api, "read_workload", lambda *given, **named: calls.append(1) or read_workload(*given, **named)
     )
     predict(source, "all", batches=[8, 16])
     assert len(calls) == 2  # one for each batch
