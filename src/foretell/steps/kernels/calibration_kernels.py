@@ -1,7 +1,7 @@
 """Chooses the kernels that say most of a device in two minutes: of every kind, type and size."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
@@ -10,6 +10,7 @@ from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCa
 
 _ITEM = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 _PREFERRED = ("bf16", "fp16", "fp8", "tf32", "fp32")  # what users train in most
+_FEWER, _FEW = 3, 2
 _LONGEST_S = 0.1  # expected of one run, at a tenth of the peak
 _MEMORY_SHARE = 0.3  # of the device that the tensors of a kernel may take
 
@@ -63,6 +64,7 @@ _PASSES = (  # rows and their length
     *((32768, 1024), (4096, 1024), (512, 1024), (262144, 1024), (64, 1024), (401408, 64), (16384, 4096)),
 )
 _PASS_KINDS = ("__add__", "layer_norm", "gelu", "clone", "softmax", "relu", "batch_norm", "dropout", "__mul__", "silu")
+_FEWER_KINDS = ("rms_norm", "cross_entropy", "max_pool2d")  # at two sizes only
 _FORWARD_ONLY = ("clone", "__add__")
 _UPDATES = ("_foreach_addcdiv_", "_foreach_mul_", "_foreach_lerp_", "_foreach_sqrt")
 _UPDATED = ((64, 1 << 18), (16, 1 << 22), (128, 1 << 12))  # tensors and the elements of each
@@ -72,12 +74,20 @@ def choose_kernels(device: Device) -> tuple[Chosen, ...]:
     """Kernels of each kind in the types that the device has; kinds alternate, so that a part of them is useful too."""
     precisions = [name for name in _PREFERRED if name in list_precisions(device)]
     kinds = [
-        _alternate([list(_list_products(each)) for each in precisions]),
-        _alternate([list(_list_passes(each)) for each in precisions if each in ("fp32", "bf16", "fp16")]),
-        _alternate([list(_list_convolutions(each)) for each in _find_convolution_types(precisions)]),
-        _alternate([list(_list_attentions(each)) for each in precisions if each not in ("fp8", "tf32")]),
+        _choose(_list_products, precisions),
+        _choose(_list_passes, [each for each in precisions if each in ("fp32", "bf16", "fp16")]),
+        _choose(_list_convolutions, _find_convolution_types(precisions)),
+        _choose(_list_attentions, [each for each in precisions if each not in ("fp8", "tf32")]),
     ]
     return tuple(each for each in _alternate(kinds) if _fits(each, device))
+
+
+def _choose(make: Callable[[str], Iterable[Chosen]], precisions: Sequence[str]) -> list[Chosen]:
+    """Of each type in turn; of fp16 fewer where there is bf16, because both run at the same rate."""
+    lists = [list(make(each)) for each in precisions]
+    if "bf16" in precisions:
+        lists = [some[:: _FEWER if each == "fp16" else 1] for each, some in zip(precisions, lists, strict=True)]
+    return _alternate(lists)
 
 
 def _find_convolution_types(precisions: Sequence[str]) -> list[str]:
@@ -144,8 +154,8 @@ def _list_convolutions(precision: str) -> Iterator[Convolution]:
 
 
 def _list_passes(precision: str) -> Iterator[Pass]:
-    for rows, row in _PASSES:
-        for kind in _PASS_KINDS:
+    for place, (rows, row) in enumerate(_PASSES):
+        for kind in (*_PASS_KINDS, *(_FEWER_KINDS if place < _FEW else ())):
             for backward in (False, True):
                 if not (backward and kind in _FORWARD_ONLY):
                     yield Pass(kind=kind, rows=rows, row=row, precision=precision, backward=backward)

@@ -220,14 +220,23 @@ def _list_sides(call: Convolution) -> list[tuple[int, int, int]]:
 class _PassModule(nn.Module):
     """An operator on parameters of its own, so that there is a backward pass."""
 
+    first: nn.Parameter
+    second: nn.Parameter
+    weight: nn.Parameter
+    bias: nn.Parameter
+    labels: Tensor
+
     def __init__(self, chosen: Pass, device: torch.device | str) -> None:
         super().__init__()
         shape = _shape(chosen)
         dtype = _TYPES[chosen.precision]
         self.kind = chosen.kind
-        self.first, self.second = (nn.Parameter(torch.randn(*shape, device=device).to(dtype)) for _ in range(2))
-        size = shape[1] if chosen.kind == "batch_norm" else shape[-1]
-        self.weight, self.bias = (nn.Parameter(torch.ones(size, device=device, dtype=dtype)) for _ in range(2))
+        self.first = nn.Parameter(torch.randn(*shape, device=device).to(dtype))
+        self.second = nn.Parameter(torch.randn(*shape, device=device).to(dtype))
+        self.labels = torch.zeros(shape[0], dtype=torch.int64, device=device)
+        size: int = shape[1] if chosen.kind in _OF_IMAGES else shape[-1]
+        self.weight = nn.Parameter(torch.ones(size, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.ones(size, device=device, dtype=dtype))
 
     def forward(self, _given: Tensor) -> Tensor:
         return _FUNCTIONS[self.kind](self)
@@ -243,13 +252,19 @@ _FUNCTIONS: dict[str, Callable[[_PassModule], Tensor]] = {
     "__add__": lambda own: own.first + own.second,
     "__mul__": lambda own: own.first * own.second,
     "layer_norm": lambda own: functional.layer_norm(own.first, own.weight.shape, own.weight, own.bias),
+    "rms_norm": lambda own: functional.rms_norm(own.first, own.weight.shape, own.weight),
+    "cross_entropy": lambda own: functional.cross_entropy(own.first, own.labels),
+    "max_pool2d": lambda own: functional.max_pool2d(own.first, 2),
     "batch_norm": lambda own: functional.batch_norm(own.first, None, None, own.weight, own.bias, training=True),
 }
 
 
+_OF_IMAGES = ("batch_norm", "max_pool2d")
+
+
 def _shape(chosen: Pass) -> tuple[int, ...]:
-    """Of the tensor; images for batch norm, with sides of about a row."""
-    if chosen.kind != "batch_norm":
+    """Of the tensor; or images, with sides of about the root of a row."""
+    if chosen.kind not in _OF_IMAGES:
         return (chosen.rows, chosen.row)
     channels = 64
     side = max(1, math.isqrt(chosen.row))
