@@ -44,6 +44,24 @@ class TestChannelsLast:
 
         assert len(find(read(Twice(), "2,3,8,8", channels_last=True, mode="inference"), "clone")) == 2
 
+    @pytest.mark.parametrize(
+        ("layer", "expected"),
+        [
+            (nn.Conv2d(96, 128, 3), "yes"),
+            (nn.Conv2d(96, 96, 3, groups=96), "yes"),
+            (nn.Conv2d(96, 96, 3, groups=4), "no"),
+            (nn.Conv2d(32, 32, 3), "no"),
+            (nn.Conv2d(128, 64, 3), "no"),
+            (nn.Conv2d(128, 64, 1), "yes"),
+        ],
+    )
+    def test_a_compiler_chooses_the_layout_itself(self, layer: nn.Conv2d, expected: str) -> None:
+        model = nn.Sequential(layer, nn.ReLU())
+        text = f"2,{layer.in_channels},8,8"
+        compiled = read(model, text, compile=True, mode="inference")
+        assert compiled.settings["channels_last"] == expected
+        assert read(model, text, mode="inference").settings["channels_last"] == "no"
+
 
 class TestEightBits:
     def test_linear_layers_are_scaled_and_move_half_as_much(self) -> None:

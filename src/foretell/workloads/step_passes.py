@@ -13,6 +13,7 @@ from foretell.workloads.step_options import StepOptions
 Pass: TypeAlias = Callable[[Workload], Workload]
 
 _CONVOLUTIONS = frozenset({"conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d"})
+_MOST_OPERATORS, _SMALL = 300, 64  # for each convolution; channels
 _MULTIPLE = 16  # of the sizes of a product in eight bits: https://github.com/pytorch/ao/tree/main/torchao/float8
 _IN_EIGHT_BITS = frozenset({"linear", "grouped_mm", "_grouped_mm"})  # of devices; here, linear layers only
 _FP8 = "float8_e4m3fn"
@@ -21,7 +22,7 @@ UPDATES = {"sgd": ("_fused_sgd_", 3), "adam": ("_fused_adam_", 4), "adamw": ("_f
 
 def apply_options(workload: Workload, options: StepOptions) -> Workload:
     """The step with everything that options change after it was captured."""
-    if options.channels_last:
+    if options.channels_last or (options.compile and prefers_channels_last(workload)):
         workload = convert_layouts(workload)
     if options.precision == "fp8":
         workload = scale_products(workload)
@@ -47,7 +48,33 @@ def convert_layouts(workload: Workload) -> Workload:
                 copies[place] = [_build_copy(operator)]
         elif given and len(operator.output) > 3:
             channels_last.add(place)
-    return insert_before(workload, copies)
+    settings = {**workload.settings, "channels_last": "yes"}
+    return insert_before(replace(workload, settings=settings), copies)
+
+
+def prefers_channels_last(workload: Workload) -> bool:
+    """Whether a compiler lays out the images itself with channels last.
+
+    The rules are those of ``decide_layout_opt`` in
+    https://github.com/pytorch/pytorch/blob/main/torch/_inductor/graph.py.
+    """
+    forward = [each for each in workload.operators if each.phase is StepPhase.FORWARD]
+    filters = [each for each in forward if each.kind in _CONVOLUTIONS]
+    if not filters or len(forward) >= _MOST_OPERATORS * len(filters):
+        return False
+    if any(map(_is_grouped, filters)) or any(map(_is_narrowing, filters)):
+        return False
+    return not all(max(each.inputs[1][:2]) <= _SMALL for each in filters)
+
+
+def _is_grouped(operator: Operator) -> bool:
+    """Groups of several channels; a depthwise convolution has groups of one."""
+    return operator.get("groups", 1) != 1 and operator.inputs[1][1] > 1
+
+
+def _is_narrowing(operator: Operator) -> bool:
+    filters, channels, *kernel = operator.inputs[1]
+    return filters * 2 <= channels and kernel[0] > 1
 
 
 def _build_copy(operator: Operator) -> Operator:
