@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from foretell.core.devices import Device, get_device, list_devices, list_precisions
@@ -49,3 +50,25 @@ def test_a_part_of_them_has_every_kind() -> None:
 )
 def test_operations_are_those_of_the_bounds(call: Product | Attention | Convolution) -> None:
     assert count_flops(call) == pytest.approx(float(KernelBounds.count([call]).flops[0]), rel=0.02)
+
+
+def test_sizes_of_products_are_spread_evenly_also_in_a_part_of_them() -> None:
+    """Each eighth of the range of rows, and of columns, has its share of the first 64 products."""
+    found = [each for each in choose_kernels(get_device("H100")) if isinstance(each, Product)]
+    plain = [each for each in found if each.precision == "bf16" and each.many == 1][:64]
+    for name, low in (("rows", 1), ("columns", 64)):
+        logs = np.log2([getattr(each, name) / low for each in plain]) / np.log2(32768 / low)
+        counts, _ = np.histogram(logs, bins=8, range=(0, 1.001))
+        assert counts.min() >= 4
+        assert counts.max() <= 14
+    assert all(each.inner % 16 == each.columns % 16 == 0 for each in found if each.precision == "fp8")
+
+
+@pytest.mark.parametrize("name", ["H100", "T4", "K80"])
+def test_attention_and_products_of_one_device_are_like_those_of_another(name: str) -> None:
+    mine, reference = (
+        {(each.queries, each.width) for each in choose_kernels(get_device(each_name)) if isinstance(each, Attention)}
+        for each_name in (name, "H100")
+    )
+    assert mine <= reference
+    assert len(mine) >= 10

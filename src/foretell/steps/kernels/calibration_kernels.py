@@ -10,7 +10,8 @@ from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCa
 
 _ITEM = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 _PREFERRED = ("bf16", "fp16", "fp8", "tf32", "fp32")  # what users train in most
-_FEWER, _FEW = 3, 2
+_FEW = 2
+_PARTS = {"fp16": 1 / 3, "fp8": 1 / 2, "tf32": 1 / 2}
 _LONGEST_S = 0.1  # expected of one run, at a tenth of the peak
 _MEMORY_SHARE = 0.3  # of the device that the tensors of a kernel may take
 
@@ -33,16 +34,15 @@ class Pass:
 
 Chosen = KernelCall | Pass
 
-# Rows, columns and inner dimension; the last of products, how many there are in one kernel.
-_SQUARES = tuple((size, size, size, 1) for size in (4096, 2048, 1024, 8192, 512, 256))
-_LAYERS = ((4096, 4096), (14336, 4096), (4096, 14336), (1024, 1024), (50304, 768), (5120, 1280), (1000, 2048))
-_ROWS = (2048, 128, 16, 8192, 512, 1, 32768)
+# Rows, columns and inner dimension, and the number of products in one kernel.
+_SQUARES = tuple((size, size, size, 1) for size in (4096, 1024))
 _MANY = ((512, 512, 64, 128), (512, 64, 512, 128), (128, 128, 64, 1024), (2048, 64, 2048, 32), (64, 64, 32, 4096))
-_ATTENTIONS = (  # batch, heads, heads of keys, length, width, causal
-    *((8, 16, 16, 1024, 64, False), (1, 32, 8, 4096, 128, True), (4, 16, 16, 2048, 64, True)),
-    *((32, 12, 12, 512, 64, False), (64, 12, 12, 197, 64, False), (1, 32, 8, 8192, 128, True)),
-    *((2, 32, 32, 2048, 128, False), (16, 16, 16, 256, 64, False), (1, 16, 16, 16384, 64, True)),
-)
+_SPREAD = 120  # further products, spread over all sizes
+_SIZES = ((1, 32768), (64, 32768), (64, 32768))  # of rows, columns and inner dimension
+_WHOLE = (64, 64, 64, 16)  # columns and inner dimension are multiples of one of these, in turn
+_ATTENTIONS = 24  # spread over these sizes
+_LENGTHS, _HEADS_IN_ALL = (64, 16384), (8, 2048)  # the latter of the whole batch
+_GROUPS = (1, 1, 4, 1, 8)  # heads for each head of keys
 _CONVOLUTIONS = (  # images, channels, filters, groups, size, kernel, stride
     *((32, 64, 64, 1, 56, 3, 1), (32, 256, 64, 1, 56, 1, 1), (32, 3, 64, 1, 224, 7, 2), (32, 512, 512, 1, 7, 3, 1)),
     *((32, 96, 96, 96, 56, 7, 1), (32, 128, 128, 1, 28, 3, 1), (32, 1024, 256, 1, 14, 1, 1)),
@@ -83,11 +83,10 @@ def choose_kernels(device: Device) -> tuple[Chosen, ...]:
 
 
 def _choose(make: Callable[[str], Iterable[Chosen]], precisions: Sequence[str]) -> list[Chosen]:
-    """Of each type in turn; of fp16 fewer where there is bf16, because both run at the same rate."""
+    """Of each type in turn: all of the first, fewer of the others, fewest of fp16 which runs at the rate of bf16."""
     lists = [list(make(each)) for each in precisions]
-    if "bf16" in precisions:
-        lists = [some[:: _FEWER if each == "fp16" else 1] for each, some in zip(precisions, lists, strict=True)]
-    return _alternate(lists)
+    parts = [1.0, *(_PARTS.get(each, 1.0) if "bf16" in precisions else 1.0 for each in precisions[1:])]
+    return _alternate([some[: round(part * len(some))] for some, part in zip(lists, parts, strict=True)])
 
 
 def _find_convolution_types(precisions: Sequence[str]) -> list[str]:
@@ -103,30 +102,48 @@ def _alternate(lists: Sequence[Sequence[Chosen]]) -> list[Chosen]:
 
 
 def _list_products(precision: str) -> Iterator[Product]:
-    layers = [(rows, columns, inner, 1) for rows in _ROWS for columns, inner in _LAYERS]
-    for rows, columns, inner, many in (
-        *_SQUARES[:3],
-        *_MANY[:2],
-        *layers[:14],
-        *_SQUARES[3:],
-        *_MANY[2:],
-        *layers[14:],
-    ):
-        if precision != "fp8" or (many == 1 and columns % 16 == inner % 16 == 0):  # what the kernels of fp8 need
+    sizes = ((rows, columns, inner, 1) for rows, columns, inner in _spread(_SIZES, _SPREAD))
+    for place, (rows, columns, inner, many) in enumerate((*_SQUARES, *_MANY, *sizes)):
+        whole = _WHOLE[place % len(_WHOLE)]
+        columns, inner = (max(whole, round(size / whole) * whole) for size in (columns, inner))
+        if precision != "fp8" or many == 1:  # there is no batched product in fp8
             yield Product(rows=rows, columns=columns, inner=inner, many=many, precision=precision)
 
 
+def _spread(ranges: Sequence[tuple[int, int]], count: int) -> Iterator[tuple[int, ...]]:
+    """Sizes evenly spread over the logarithms of ranges: a Halton sequence, of which each beginning is even too.
+
+    Sizes on a grid would say little of those between them.
+    """
+    for number in range(1, count + 1):
+        yield tuple(
+            round(low * (high / low) ** _reverse_digits(number, base))
+            for (low, high), base in zip(ranges, (2, 3, 5), strict=False)
+        )
+
+
+def _reverse_digits(number: int, base: int) -> float:
+    """The number with its digits behind the point, in the opposite order."""
+    found, part = 0.0, 1.0
+    while number:
+        part /= base
+        number, digit = divmod(number, base)
+        found += part * digit
+    return found
+
+
 def _list_attentions(precision: str) -> Iterator[Attention]:
-    for batch, heads, key_heads, length, width, causal in _ATTENTIONS:
+    for place, (length, every) in enumerate(_spread((_LENGTHS, _HEADS_IN_ALL), _ATTENTIONS)):
+        group, heads = _GROUPS[place % len(_GROUPS)], 8 if every < 128 else 16
         for backward in (False, True):
             yield Attention(
-                batch=batch,
+                batch=max(1, round(every / heads)),
                 heads=heads,
-                key_heads=key_heads,
+                key_heads=heads // group,
                 queries=length,
                 keys=length,
-                width=width,
-                causal=causal,
+                width=(64, 128)[place % 3 == 2],
+                causal=place % 2 == 0,
                 backward=backward,
                 precision=precision,
             )
