@@ -25,11 +25,12 @@ _REFUSED: dict[str, str] = {}  # models that cannot be read, and why
 
 
 def read_timm(name: str, *, batch: int, size: int, options: StepOptions) -> Workload | None:
-    """The step of a model of timm; None if its code cannot be read."""
+    """The step of a model of timm, in inference with fused branches; None if its code cannot be read."""
+    deployed = options.mode == "inference"
 
     def build() -> nn.Module:
         declare_torchvision()
-        import timm
+        import timm.utils
 
         kwargs: dict[str, Any] = {}
         if size != timm.get_pretrained_cfg(name, allow_unregistered=False).input_size[-1]:
@@ -39,9 +40,11 @@ def read_timm(name: str, *, batch: int, size: int, options: StepOptions) -> Work
                 model: nn.Module = timm.create_model(name, **kwargs)
             except TypeError:  # a network that takes images of any size
                 model = timm.create_model(name)
-        return model
+            return timm.utils.reparameterize_model(model.eval()) if deployed else model
 
-    return _read(f"timm {name}", build, (InputSpec(shape=(batch, 3, size, size)),), options)
+    return _read(
+        f"timm {name}{' deployed' if deployed else ''}", build, (InputSpec(shape=(batch, 3, size, size)),), options
+    )
 
 
 def read_torchvision(name: str, *, batch: int, size: int, options: StepOptions) -> Workload | None:

@@ -12,7 +12,7 @@ from foretell.steps._base import StepTimes
 from foretell.steps.kernels.shipped_models import KernelModels
 from foretell.steps.kernels.split_steps import split_step
 from foretell.steps.kernels.step_corrections import StepCorrections
-from foretell.steps.kernels.step_levels import MOST_LOG, StepLevels
+from foretell.steps.kernels.step_levels import MOST_LOG, StepLevels, name_levels
 from foretell.steps.kernels.step_times import KernelStepModel
 
 _ROUNDS = 12
@@ -101,20 +101,22 @@ class _Table:
 
     @classmethod
     def build(cls, cases: Sequence[StepCase], *, own: bool) -> "_Table":
+        devices = {case.device.architecture: case.device for case in cases}
         parts = sorted({(group, case.device.architecture) for case in cases for group in case.groups})
         place = {part: number for number, part in enumerate(parts)}
         seconds = np.zeros((len(cases), len(parts)))
         for row, case in enumerate(cases):
             for group, value in case.groups.items():
                 seconds[row, place[group, case.device.architecture]] = value
-        shared = sorted({group for group, _ in parts})
-        names = [*shared, *([f"{group}@{architecture}" for group, architecture in parts] if own else [])]
+        levels = [name_levels(group, devices[architecture]) for group, architecture in parts]
+        count = 3 if own else 2
+        names = sorted({name for each in levels for name in each[:count]})
+        number = {name: row for row, name in enumerate(names)}
         members = np.zeros((len(names), len(parts)))
-        for number, (group, _) in enumerate(parts):
-            members[shared.index(group), number] = 1.0
-            if own:
-                members[len(shared) + number, number] = 1.0
-        spread = np.array([_SHARED] * len(shared) + [_OWN] * (len(names) - len(shared)))
+        for column, each in enumerate(levels):
+            members[[number[name] for name in each[:count]], column] = 1.0
+        shared = {each[0] for each in levels}
+        spread = np.array([_SHARED if name in shared else _OWN for name in names])
         return cls(
             names=names,
             members=members,

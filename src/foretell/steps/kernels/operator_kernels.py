@@ -35,6 +35,7 @@ def split_kernels(operator: Operator, *, settings: Mapping[str, str]) -> tuple[K
 
 
 _LEAST_INPUTS = 2  # of a product, a convolution or an attention
+_FUSED_DIMENSIONS = 4  # batch, heads, positions, width: what fused kernels of attention take
 
 
 def _find_precision(operator: Operator, settings: Mapping[str, str]) -> str:
@@ -290,12 +291,13 @@ def _split_attention(operator: Operator, precision: str, _settings: Mapping[str,
     query, key = operator.inputs[:2]
     if len(query) < 3:
         return (_whole_pass(operator),)
-    heads = query[-3] if len(query) > 3 else 1
+    if len(query) != _FUSED_DIMENSIONS:
+        return _split_plain_attention(operator)
     return (
         Attention(
-            batch=math.prod(query[:-2]) // heads,
-            heads=heads,
-            key_heads=_one(operator.get("key_heads", key[-3] if len(key) > 3 else 1)),
+            batch=query[0],
+            heads=query[1],
+            key_heads=_one(operator.get("key_heads", key[1])),
             queries=query[-2],
             keys=key[-2],
             width=query[-1],
@@ -303,6 +305,32 @@ def _split_attention(operator: Operator, precision: str, _settings: Mapping[str,
             backward=operator.phase is StepPhase.BACKWARD,
             precision=precision,
         ),
+    )
+
+
+def _split_plain_attention(operator: Operator) -> tuple[KernelCall, ...]:
+    """PyTorch's fallback for tensors that fused kernels do not take: scaled products and a softmax, in float32.
+
+    https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/attention.cpp
+    """
+    query, key = operator.inputs[:2]
+    back, many = operator.phase is StepPhase.BACKWARD, math.prod(query[:-2])
+    sizes = ((query[-2], key[-2], query[-1], many), (query[-2], query[-1], key[-2], many))
+    products = [product for each in sizes for product in _double(operator, each, "fp32")]
+    scores, given = many * query[-2] * key[-2], sum(math.prod(shape) for shape in operator.inputs[:3])
+    masked = 3 * scores if len(operator.inputs) > 3 and not back else 0
+    return (
+        *products,
+        _single_pass("softmax", back, scores, key[-2], (3 if back else 2) * scores),
+        _single_pass("__mul__", back, given, query[-1], 4 * given),
+        *([_single_pass("__add__", False, scores, key[-2], masked)] if masked else ()),
+    )
+
+
+def _single_pass(kind: str, backward: bool, elements: int, row: int, moved: int) -> MemoryPass:
+    """A pass over so many elements in float32."""
+    return MemoryPass(
+        kind=kind, backward=backward, elements=elements, row=row, bytes_moved=4.0 * moved, flops=float(elements)
     )
 
 

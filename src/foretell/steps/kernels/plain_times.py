@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from foretell.core.devices import Device
 from foretell.core.workload import Floats
 from foretell.steps.kernels._base import Evidence, KernelTimeModel
-from foretell.steps.kernels.kernel_bounds import KernelBounds
+from foretell.steps.kernels.kernel_bounds import PRECISIONS, KernelBounds
 from foretell.steps.kernels.kernel_calls import KernelCall
+from foretell.steps.kernels.sustained_peaks import find_sustained
 
 COMPUTE_SHARE, MEMORY_SHARE = 0.6, 0.75  # of the peaks that usual kernels reach
 LAUNCH_S = 2e-6
@@ -26,7 +27,9 @@ class PlainTimeModel(KernelTimeModel[KernelCall]):
 
     def predict(self, calls: Sequence[KernelCall], device: Device) -> Floats:
         bounds = KernelBounds.count(calls)
-        work = np.maximum(bounds.compute_s(device) / COMPUTE_SHARE, bounds.memory_s(device) / MEMORY_SHARE)
+        reached = COMPUTE_SHARE * np.array([find_sustained(device, name) for name in (*PRECISIONS, "fp32")])
+        compute = bounds.compute_s(device) / reached[bounds.precision]
+        work = np.maximum(compute, bounds.memory_s(device) / MEMORY_SHARE)
         return np.asarray(work + LAUNCH_S * bounds.launches)
 
     def find_evidence(self, device: Device, precision: str) -> Evidence:

@@ -7,11 +7,14 @@ from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
+from foretell.core.devices import Device
 from foretell.core.intervals import QuantileSpread
 from foretell.core.model_files import load_model, read_numbers, read_rising
+from foretell.steps.kernels._base import Evidence
+from foretell.steps.kernels.kernel_calls import KernelCall, MemoryPass
 from foretell.steps.kernels.shipped_models import find_weights
 from foretell.steps.kernels.step_intervals import QUANTILES, StepSpread
-from foretell.steps.kernels.step_levels import StepLevels
+from foretell.steps.kernels.step_levels import StepLevels, find_class
 
 _REMEDY = "install Foretell again"
 
@@ -23,12 +26,21 @@ class StepCorrections:
     kind: ClassVar[str] = "step-corrections"
     levels: StepLevels = field(default_factory=StepLevels)
     spread: StepSpread = field(default_factory=StepSpread)
+    seen: Mapping[str, str] = field(default_factory=dict)  # DEVICE/CLASS of whole models, and the architecture
+
+    def find_evidence(self, device: Device, call: KernelCall) -> Evidence:
+        """What whole models say of a device in the class of a kernel's numbers; a pass is part of all of them."""
+        classes = ("half", "single") if isinstance(call, MemoryPass) else (find_class(call),)
+        if any(f"{device.name}/{name}" in self.seen for name in classes):
+            return Evidence.MEASURED
+        alike = {key.rpartition("/")[2] for key, each in self.seen.items() if each == device.architecture}
+        return Evidence.SIMILAR if alike & set(classes) else Evidence.FIGURES
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """As JSON values."""
         spreads = {name: spread.round() for name, spread in self.spread.spreads.items()}
         levels = {name: round(level, 4) for name, level in self.levels.levels.items()}
-        return {"levels": levels, "spreads": spreads}, {}
+        return {"levels": levels, "spreads": spreads, "seen": dict(self.seen)}, {}
 
     @classmethod
     def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -41,7 +53,11 @@ class StepCorrections:
             str(name): QuantileSpread(quantiles=tuple(read_rising(values, count=QUANTILES).tolist()))
             for name, values in record["spreads"].items()
         }
-        return cls(levels=StepLevels(levels=read_numbers(record["levels"])), spread=StepSpread(spreads=spreads))
+        return cls(
+            levels=StepLevels(levels=read_numbers(record["levels"])),
+            spread=StepSpread(spreads=spreads),
+            seen={str(name): str(architecture) for name, architecture in record["seen"].items()},
+        )
 
 
 @cache

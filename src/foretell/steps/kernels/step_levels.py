@@ -7,22 +7,40 @@ import numpy as np
 
 from foretell.core.devices import Device
 from foretell.core.workload import Floats
+from foretell.steps.kernels.kernel_bounds import BYTES
 from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCall, MemoryPass, Product
 
 MOST_LOG = 0.7  # a factor of two
+_LOW, _HIGH = 60.0, 200.0  # operations a byte
 _CLASSES = {"fp16": "half", "bf16": "half", "fp8": "fp8", "fp32": "single", "tf32": "single"}
 
 
 def name_group(call: KernelCall) -> str:
     """The group of a kernel: kernels that are alike have a correction in common."""
     if isinstance(call, Product):
-        return f"product/{'one' if call.many == 1 else 'many'}/{_CLASSES[call.precision]}"
+        return f"product/{'one' if call.many == 1 else 'many'}/{find_class(call)}"
     if isinstance(call, Attention):
-        return f"attention/{_CLASSES[call.precision]}/{'backward' if call.backward else 'forward'}"
+        return f"attention/{find_class(call)}/{'backward' if call.backward else 'forward'}"
     if isinstance(call, Convolution):
-        return f"convolution/{_name_shape(call)}/{_CLASSES[call.precision]}/{call.direction}"
+        return f"convolution/{_name_shape(call)}/{find_class(call)}/{call.direction}/{_name_intensity(call)}"
     assert isinstance(call, MemoryPass)
     return f"pass/{call.kind}/{'backward' if call.backward else 'forward'}"
+
+
+def find_class(call: KernelCall) -> str:
+    """``half``, ``single`` or ``fp8``; passes have no type and are ``single``."""
+    return _CLASSES[getattr(call, "precision", "fp32")]
+
+
+def _name_intensity(call: Convolution) -> str:
+    """By operations a byte: limited by memory on every device, on some, or on none."""
+    groups = call.groups
+    window = call.kernel[0] * call.kernel[1]
+    outputs = call.images * call.size_out[0] * call.size_out[1]
+    moved = call.images * call.channels * call.size_in[0] * call.size_in[1] + outputs * call.filters
+    moved += call.filters * call.channels // groups * window
+    each = 2.0 * outputs * call.filters * call.channels / groups * window / (moved * BYTES[call.precision])
+    return "low" if each < _LOW else "high" if each > _HIGH else "middle"
 
 
 def _name_shape(call: Convolution) -> str:
@@ -33,16 +51,21 @@ def _name_shape(call: Convolution) -> str:
     return "first" if call.channels <= 4 else "dense"
 
 
+def name_levels(group: str, device: Device) -> tuple[str, str, str]:
+    """The levels that apply to a group on a device."""
+    return group, f"{group}@{device.vendor}", f"{group}@{device.architecture}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLevels:
-    """Logarithms of factors by group, and further ones by group and architecture (``GROUP@ARCHITECTURE``)."""
+    """Logarithms of factors by group, and further ones by group and vendor or architecture (``GROUP@NAME``)."""
 
     levels: Mapping[str, float] = field(default_factory=dict)
 
     def find(self, groups: Sequence[str], device: Device) -> Floats:
         """Of each group on a device."""
         known = {
-            group: self.levels.get(group, 0.0) + self.levels.get(f"{group}@{device.architecture}", 0.0)
+            group: sum(self.levels.get(name, 0.0) for name in name_levels(group, device))
             for group in dict.fromkeys(groups)
         }
         found = np.array([known[group] for group in groups], dtype=float)

@@ -15,7 +15,9 @@ from foretell.steps._base import StepModel, StepTimes
 from foretell.steps.host_times import HostTimes
 from foretell.steps.kernels._base import Evidence
 from foretell.steps.kernels.kernel_bounds import PRECISIONS, find_rate
+from foretell.steps.kernels.kernel_calls import Convolution, KernelCall
 from foretell.steps.kernels.launch_times import Launches, Timeline, expect_launches, replay_launches
+from foretell.steps.kernels.plain_times import PlainTimeModel
 from foretell.steps.kernels.shipped_models import KernelModels, load_kernel_models
 from foretell.steps.kernels.split_steps import SplitStep, split_step
 from foretell.steps.kernels.step_corrections import StepCorrections, load_corrections
@@ -23,6 +25,7 @@ from foretell.steps.profile_factors import ExpectedTimes, ProfileFactors, apply_
 
 _MOST_SHIFT = 1.5  # of logarithms: what measured steps of a device change at most
 _FEWEST = 10  # operators of a step that were measured
+HALF = ("fp16", "bf16", "fp8")
 
 
 class KernelStepModel(StepModel):
@@ -44,6 +47,7 @@ class KernelStepModel(StepModel):
         self.models = models or load_kernel_models()
         self.corrections = load_corrections() if corrections is None else corrections
         self.kernel_shift_ = self.host_shift_ = 0.0
+        self._evidence: dict[tuple[str, str], Evidence] = {}
 
     @classmethod
     def build(cls, device: Device, *, seed: int = 0) -> Self:
@@ -89,9 +93,34 @@ class KernelStepModel(StepModel):
 
     def predict_kernels(self, split: SplitStep) -> Floats:
         """Seconds of each distinct kernel of a step."""
-        parts = [self.models[name].predict(calls, self.device) for name, calls in split.calls.items() if calls]
+        parts = [self._predict_kind(name, calls) for name, calls in split.calls.items() if calls]
         plain = np.concatenate(parts) if parts else np.zeros(0)
         return np.asarray(plain * np.exp(self.corrections.levels.find(split.groups, self.device) + self.kernel_shift_))
+
+    def _predict_kind(self, name: str, calls: Sequence[KernelCall]) -> Floats:
+        """Seconds of kernels of one kind.
+
+        Convolutions in half precision were measured one by one on few devices; elsewhere their figures and what was
+        learned from whole models are closer than what convolutions in single precision have in common with them.
+        """
+        seconds = self.models[name].predict(calls, self.device)
+        unknown = [place for place, call in enumerate(calls) if self._is_unknown(name, call)]
+        if unknown:
+            plain = PlainTimeModel().predict([calls[place] for place in unknown], self.device)
+            seconds = np.array(seconds, dtype=float)
+            seconds[unknown] = plain
+        return seconds
+
+    def _is_unknown(self, name: str, call: KernelCall) -> bool:
+        if not isinstance(call, Convolution) or call.precision not in HALF:
+            return False
+        return self._find_evidence(name, call.precision) is Evidence.FIGURES
+
+    def _find_evidence(self, name: str, precision: str) -> Evidence:
+        key = name, precision
+        if key not in self._evidence:
+            self._evidence[key] = self.models[name].find_evidence(self.device, precision)
+        return self._evidence[key]
 
     def _expect_launches(self, workload: Workload) -> Launches:
         host, factor = expect_launches(workload), float(np.exp(self.host_shift_))
@@ -115,15 +144,15 @@ class KernelStepModel(StepModel):
         )
 
     def _weigh_evidence(self, split: SplitStep, work: Floats) -> dict[str, float]:
-        """Shares of the work by what its times were learned from."""
+        """Shares of the work by what its times were learned from: kernels, or whole models on the device."""
         found, begin = dict.fromkeys(map(str, Evidence), 0.0), 0
         for name, calls in split.calls.items():
-            known: dict[str, Evidence] = {}
             for call, seconds in zip(calls, work[begin : begin + len(calls)].tolist(), strict=True):
                 precision = getattr(call, "precision", PRECISIONS[0])
-                if precision not in known:
-                    known[precision] = self.models[name].find_evidence(self.device, precision)
-                found[known[precision]] += seconds
+                known = self._find_evidence(name, precision)
+                found[min(known, self.corrections.find_evidence(self.device, call), key=list(Evidence).index)] += (
+                    seconds
+                )
             begin += len(calls)
         total = sum(found.values()) or 1.0
         return {name: value / total for name, value in found.items()}
