@@ -11,6 +11,7 @@ from rich.table import Table
 import benchmarks.clusters.command
 import benchmarks.consumption.command
 import benchmarks.ets.command
+import benchmarks.gpus.command
 import benchmarks.house.command
 import benchmarks.install
 import benchmarks.programs.command
@@ -40,11 +41,13 @@ NAMES = {
     "from_code": "recorded iterations predicted from the models' code, compared with recorded operators",
     "clusters": "steps of data-parallel training that others measured: few GPUs to more, and clusters never seen",
     "consumption": "consumption of measured distributed trainings, predicted for held-out families and settings",
+    "gpus": "kernels and whole steps on GPUs and models that were left out, in every precision",
     "ets": "training iterations that others recorded operator by operator, of families never seen",
 }
 COMMANDS = {
     "clusters": benchmarks.clusters.command,
     "consumption": benchmarks.consumption.command,
+    "gpus": benchmarks.gpus.command,
     "house": benchmarks.house.command,
     "install": benchmarks.install,
     "programs": benchmarks.programs.command,

@@ -9,24 +9,22 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from benchmarks.capture import declare_torchvision
 from benchmarks.gpus.captures import cached
 from foretell.core.workload import StepPhase, Workload
 from foretell.workloads.capture import capture
+from foretell.workloads.hybrid_tensors import HybridTensors
 from foretell.workloads.step_options import InputSpec, StepOptions
-from foretell.workloads.tensor_notes import KnownValues
 
 _log = logging.getLogger(__name__)
 _NOT_OURS = ("architectures", "model_type", "torch_dtype")  # of configurations: given otherwise
 _REFUSED: dict[str, str] = {}  # models that cannot be read, and why
 
 
-def read_timm(name: str, *, batch: int, size: int, options: StepOptions) -> Workload | None:
-    """The step of a model of timm, in inference with fused branches; None if its code cannot be read."""
-    deployed = options.mode == "inference"
+def read_timm(name: str, *, batch: int, size: int, options: StepOptions, deployed: bool = False) -> Workload | None:
+    """The step of a model of timm, with fused branches if ``deployed``; None if its code cannot be read."""
 
     def build() -> nn.Module:
         declare_torchvision()
@@ -35,7 +33,7 @@ def read_timm(name: str, *, batch: int, size: int, options: StepOptions) -> Work
         kwargs: dict[str, Any] = {}
         if size != timm.get_pretrained_cfg(name, allow_unregistered=False).input_size[-1]:
             kwargs["img_size"] = size
-        with torch.device("meta"), KnownValues():
+        with HybridTensors():
             try:
                 model: nn.Module = timm.create_model(name, **kwargs)
             except TypeError:  # a network that takes images of any size
@@ -49,16 +47,18 @@ def read_timm(name: str, *, batch: int, size: int, options: StepOptions) -> Work
 
 def read_torchvision(name: str, *, batch: int, size: int, options: StepOptions) -> Workload | None:
     """The step of a model of torchvision; None if its code cannot be read."""
+    inputs = (InputSpec(shape=(batch, 3, size, size)),)
+    return _read(f"torchvision {name}", lambda: build_torchvision(name), inputs, options)
 
-    def build() -> nn.Module:
-        declare_torchvision()
-        import torchvision
 
-        with torch.device("meta"), KnownValues():
-            model: nn.Module = getattr(torchvision.models, name)()
-        return model
+def build_torchvision(name: str) -> nn.Module:
+    """A model of torchvision without data."""
+    declare_torchvision()
+    import torchvision
 
-    return _read(f"torchvision {name}", build, (InputSpec(shape=(batch, 3, size, size)),), options)
+    with HybridTensors():
+        model: nn.Module = getattr(torchvision.models, name)()
+    return model
 
 
 def read_transformer(
@@ -93,7 +93,7 @@ def _build_transformer(kind: str, values: Mapping[str, Any], architecture: str) 
 
     config = transformers.AutoConfig.for_model(kind, **values)
     config.use_cache = False
-    with torch.device("meta"), KnownValues():
+    with HybridTensors():
         model: nn.Module = getattr(transformers, architecture)._from_config(config, attn_implementation="eager")
     return model
 

@@ -10,11 +10,13 @@ from benchmarks.capture import declare_torchvision
 from benchmarks.gpus.models import read_timm
 from benchmarks.gpus.results import DATA
 from benchmarks.gpus.step_labels import StepLabel
+from foretell.core.workload import Workload
 from foretell.workloads.step_options import StepOptions
 
 A_FAMILY = 4  # models of each
 _SEED = 0
 _MOST_FILES = 4
+_ROUNDING = 0.0075  # of millions of parameters
 # Device and file. The mixed precision is float16 in all of them, the layout is that of PyTorch.
 INFERENCE = (
     ("RTX3090", "benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv"),
@@ -49,26 +51,35 @@ def _list(mode: str, sources: Sequence[tuple[str, str]]) -> Iterator[StepLabel]:
     families = _find_families()
     for device, file in sources:
         rows = pd.read_csv(DATA / "timm_benchmarks" / file).drop_duplicates("model")
-        columns = ("model", *(f"{mode}_{name}" for name in ("batch_size", "img_size", "samples_per_sec")))
-        for model, batch, size, rate in rows[list(columns)].itertuples(index=False):
+        columns = (
+            "model",
+            *(f"{mode}_{name}" for name in ("batch_size", "img_size", "samples_per_sec")),
+            "param_count",
+        )
+        for model, batch, size, rate, count in rows[list(columns)].itertuples(index=False):
             if model in families:
-                yield _build_label(model, families[model], device, mode, (int(batch), int(size)), float(batch / rate))
+                words = "inference" if mode == "infer" else "training"
+                label = StepLabel(
+                    source="timm",
+                    model=model,
+                    family=families[model],
+                    device=device,
+                    mode=words,
+                    precision="fp16",
+                    batch=int(batch),
+                    seconds=float(batch / rate),
+                    read=partial(_read, model, (int(batch), int(size)), words, float(count)),
+                )
+                yield label
 
 
-def _build_label(model: str, family: str, device: str, mode: str, shape: tuple[int, int], seconds: float) -> StepLabel:
-    mode = "inference" if mode == "infer" else "training"
+def _read(model: str, shape: tuple[int, int], mode: str, millions: float) -> Workload | None:
+    """Branches were fused where the measured model has fewer parameters."""
     options = StepOptions(precision="fp16", implementation="for-loop", mode=mode)
-    return StepLabel(
-        source="timm",
-        model=model,
-        family=family,
-        device=device,
-        mode=mode,
-        precision="fp16",
-        batch=shape[0],
-        seconds=seconds,
-        read=partial(read_timm, model, batch=shape[0], size=shape[1], options=options),
-    )
+    workload = read_timm(model, batch=shape[0], size=shape[1], options=options)
+    if workload is None or mode == "training" or abs(workload.parameters / 1e6 - millions) < _ROUNDING:
+        return workload
+    return read_timm(model, batch=shape[0], size=shape[1], options=options, deployed=True)
 
 
 @cache

@@ -56,9 +56,8 @@ def build_case(label: StepLabel, *, models: KernelModels | None = None, host_shi
     times = model.predict([workload])[0]
     split = split_step(workload)
     seconds = model.predict_kernels(split) * split.count
-    groups: dict[str, float] = {}
-    for group, one in zip(split.groups, seconds.tolist(), strict=True):
-        groups[group] = groups.get(group, 0.0) + one
+    sums = np.bincount(split.group_of, weights=seconds, minlength=len(split.groups))
+    groups = dict(zip(split.groups, sums.tolist(), strict=True))
     waiting = times.iteration_s - float(times.kernel_s.sum()) + label.extra_s
     return StepCase(label=label, device=device, times=times, groups=groups, waiting_s=waiting)
 

@@ -26,11 +26,7 @@ class PlainTimeModel(KernelTimeModel[KernelCall]):
         return self
 
     def predict(self, calls: Sequence[KernelCall], device: Device) -> Floats:
-        bounds = KernelBounds.count(calls)
-        reached = COMPUTE_SHARE * np.array([find_sustained(device, name) for name in (*PRECISIONS, "fp32")])
-        compute = bounds.compute_s(device) / reached[bounds.precision]
-        work = np.maximum(compute, bounds.memory_s(device) / MEMORY_SHARE)
-        return np.asarray(work + LAUNCH_S * bounds.launches)
+        return predict_bounds(KernelBounds.count(calls), device)
 
     def find_evidence(self, device: Device, precision: str) -> Evidence:
         return Evidence.FIGURES
@@ -44,3 +40,11 @@ class PlainTimeModel(KernelTimeModel[KernelCall]):
     @classmethod
     def from_state(cls, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         return cls()
+
+
+def predict_bounds(bounds: KernelBounds, device: Device) -> Floats:
+    """Seconds of kernels of which only the operations and the bytes are used."""
+    reached = COMPUTE_SHARE * np.array([find_sustained(device, name) for name in (*PRECISIONS, "fp32")])
+    compute = bounds.compute_s(device) / reached[bounds.precision]
+    work = np.maximum(compute, bounds.memory_s(device) / MEMORY_SHARE)
+    return np.asarray(work + LAUNCH_S * bounds.launches)

@@ -1,13 +1,14 @@
 """The kernels of a whole step: each distinct one once, and where it runs."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from foretell.core.workload import Floats, Workload
-from foretell.steps.kernels.kernel_bounds import KernelBounds
+from foretell.steps.kernels.kernel_bounds import PRECISIONS, KernelBounds
 from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCall, MemoryPass, Product
 from foretell.steps.kernels.operator_kernels import split_kernels
 from foretell.steps.kernels.step_levels import name_group
@@ -18,6 +19,7 @@ KINDS: Mapping[str, type] = {
     "convolution": Convolution,
     "memory_pass": MemoryPass,
 }
+Value = TypeVar("Value")
 _MOST_KEPT = 4  # steps whose kernels are kept: each device of a table needs them again
 
 
@@ -27,7 +29,10 @@ class SplitStep:
 
     calls: Mapping[str, tuple[KernelCall, ...]]
     bounds: KernelBounds  # of all kernels
-    groups: tuple[str, ...]  # of all kernels, by which they are corrected
+    groups: tuple[str, ...]  # by which kernels are corrected
+    group_of: np.ndarray  # of each kernel: its place in groups
+    types: tuple[tuple[str, str], ...]  # kind and precision of kernels
+    type_of: np.ndarray  # of each kernel: its place in types
     owners: np.ndarray  # distinct operators, one for each of their kernels
     places: np.ndarray  # of those kernels among all
     repeats: Floats  # of those kernels in the operator
@@ -68,12 +73,28 @@ def _split(workload: Workload) -> SplitStep:
     calls = {name: tuple(call for call in distinct if isinstance(call, kind)) for name, kind in KINDS.items()}
     every = tuple(call for some in calls.values() for call in some)
     place = {call: number for number, call in enumerate(every)}
+    groups, group_of = _number([name_group(call) for call in every])
+    types, type_of = _number([_find_type(name, call) for name, some in calls.items() for call in some])
     return SplitStep(
         calls=calls,
         bounds=KernelBounds.count(every),
-        groups=tuple(map(name_group, every)),
+        groups=groups,
+        group_of=group_of,
+        types=types,
+        type_of=type_of,
         owners=np.array([number for number, each in enumerate(kernels) for _ in each], dtype=int),
         places=np.array([place[call] for each in kernels for call in each], dtype=int),
         repeats=np.array([count for each in kernels for count in each.values()], dtype=float),
         order=np.array([numbers[operator] for operator in workload.operators], dtype=int),
     )
+
+
+def _find_type(name: str, call: KernelCall) -> tuple[str, str]:
+    """Passes have no precision; they are of the first one."""
+    return name, getattr(call, "precision", PRECISIONS[0])
+
+
+def _number(values: Sequence[Value]) -> tuple[tuple[Value, ...], np.ndarray]:
+    """Distinct values, and the place of each value among them."""
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return tuple(numbers), np.array([numbers[value] for value in values], dtype=int)

@@ -11,10 +11,9 @@ from foretell.core.devices import Device
 from foretell.core.intervals import QuantileSpread
 from foretell.core.model_files import load_model, read_numbers, read_rising
 from foretell.steps.kernels._base import Evidence
-from foretell.steps.kernels.kernel_calls import KernelCall, MemoryPass
 from foretell.steps.kernels.shipped_models import find_weights
 from foretell.steps.kernels.step_intervals import QUANTILES, StepSpread
-from foretell.steps.kernels.step_levels import StepLevels, find_class
+from foretell.steps.kernels.step_levels import CLASSES, StepLevels
 
 _REMEDY = "install Foretell again"
 
@@ -28,13 +27,13 @@ class StepCorrections:
     spread: StepSpread = field(default_factory=StepSpread)
     seen: Mapping[str, str] = field(default_factory=dict)  # DEVICE/CLASS of whole models, and the architecture
 
-    def find_evidence(self, device: Device, call: KernelCall) -> Evidence:
-        """What whole models say of a device in the class of a kernel's numbers; a pass is part of all of them."""
-        classes = ("half", "single") if isinstance(call, MemoryPass) else (find_class(call),)
+    def find_evidence(self, device: Device, precision: str | None) -> Evidence:
+        """What whole models say of a device in a precision; without one, as for passes, in any."""
+        classes = {"half", "single"} if precision is None else {CLASSES[precision]}
         if any(f"{device.name}/{name}" in self.seen for name in classes):
             return Evidence.MEASURED
         alike = {key.rpartition("/")[2] for key, each in self.seen.items() if each == device.architecture}
-        return Evidence.SIMILAR if alike & set(classes) else Evidence.FIGURES
+        return Evidence.SIMILAR if alike & classes else Evidence.FIGURES
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """As JSON values."""

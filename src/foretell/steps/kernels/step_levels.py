@@ -12,24 +12,19 @@ from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCa
 
 MOST_LOG = 0.7  # a factor of two
 _LOW, _HIGH = 60.0, 200.0  # operations a byte
-_CLASSES = {"fp16": "half", "bf16": "half", "fp8": "fp8", "fp32": "single", "tf32": "single"}
+CLASSES = {"fp16": "half", "bf16": "half", "fp8": "fp8", "fp32": "single", "tf32": "single"}
 
 
 def name_group(call: KernelCall) -> str:
     """The group of a kernel: kernels that are alike have a correction in common."""
     if isinstance(call, Product):
-        return f"product/{'one' if call.many == 1 else 'many'}/{find_class(call)}"
+        return f"product/{'one' if call.many == 1 else 'many'}/{CLASSES[call.precision]}"
     if isinstance(call, Attention):
-        return f"attention/{find_class(call)}/{'backward' if call.backward else 'forward'}"
+        return f"attention/{CLASSES[call.precision]}/{'backward' if call.backward else 'forward'}"
     if isinstance(call, Convolution):
-        return f"convolution/{_name_shape(call)}/{find_class(call)}/{call.direction}/{_name_intensity(call)}"
+        return f"convolution/{_name_shape(call)}/{CLASSES[call.precision]}/{call.direction}/{_name_intensity(call)}"
     assert isinstance(call, MemoryPass)
     return f"pass/{call.kind}/{'backward' if call.backward else 'forward'}"
-
-
-def find_class(call: KernelCall) -> str:
-    """``half``, ``single`` or ``fp8``; passes have no type and are ``single``."""
-    return _CLASSES[getattr(call, "precision", "fp32")]
 
 
 def _name_intensity(call: Convolution) -> str:
@@ -64,9 +59,5 @@ class StepLevels:
 
     def find(self, groups: Sequence[str], device: Device) -> Floats:
         """Of each group on a device."""
-        known = {
-            group: sum(self.levels.get(name, 0.0) for name in name_levels(group, device))
-            for group in dict.fromkeys(groups)
-        }
-        found = np.array([known[group] for group in groups], dtype=float)
+        found = np.array([sum(self.levels.get(name, 0.0) for name in name_levels(each, device)) for each in groups])
         return np.asarray(np.clip(found, -MOST_LOG, MOST_LOG))

@@ -15,9 +15,8 @@ from foretell.steps._base import StepModel, StepTimes
 from foretell.steps.host_times import HostTimes
 from foretell.steps.kernels._base import Evidence
 from foretell.steps.kernels.kernel_bounds import PRECISIONS, find_rate
-from foretell.steps.kernels.kernel_calls import Convolution, KernelCall
 from foretell.steps.kernels.launch_times import Launches, Timeline, expect_launches, replay_launches
-from foretell.steps.kernels.plain_times import PlainTimeModel
+from foretell.steps.kernels.plain_times import predict_bounds
 from foretell.steps.kernels.shipped_models import KernelModels, load_kernel_models
 from foretell.steps.kernels.split_steps import SplitStep, split_step
 from foretell.steps.kernels.step_corrections import StepCorrections, load_corrections
@@ -47,7 +46,6 @@ class KernelStepModel(StepModel):
         self.models = models or load_kernel_models()
         self.corrections = load_corrections() if corrections is None else corrections
         self.kernel_shift_ = self.host_shift_ = 0.0
-        self._evidence: dict[tuple[str, str], Evidence] = {}
 
     @classmethod
     def build(cls, device: Device, *, seed: int = 0) -> Self:
@@ -93,34 +91,28 @@ class KernelStepModel(StepModel):
 
     def predict_kernels(self, split: SplitStep) -> Floats:
         """Seconds of each distinct kernel of a step."""
-        parts = [self._predict_kind(name, calls) for name, calls in split.calls.items() if calls]
-        plain = np.concatenate(parts) if parts else np.zeros(0)
-        return np.asarray(plain * np.exp(self.corrections.levels.find(split.groups, self.device) + self.kernel_shift_))
+        unknown = np.array([self._is_unknown(*each) for each in split.types], dtype=bool)[split.type_of]
+        seconds, begin = predict_bounds(split.bounds, self.device), 0
+        for name, calls in split.calls.items():
+            places = begin + np.flatnonzero(~unknown[begin : begin + len(calls)])
+            begin += len(calls)
+            if len(places):
+                known = [calls[place] for place in (places - begin + len(calls)).tolist()]
+                seconds[places] = self.models[name].predict(known, self.device)
+        levels = self.corrections.levels.find(split.groups, self.device)[split.group_of]
+        return np.asarray(seconds * np.exp(levels + self.kernel_shift_))
 
-    def _predict_kind(self, name: str, calls: Sequence[KernelCall]) -> Floats:
-        """Seconds of kernels of one kind.
+    def _is_unknown(self, name: str, precision: str) -> bool:
+        """Whether figures, and what was learned from whole models, are closer than the model of such kernels.
 
-        Convolutions in half precision were measured one by one on few devices; elsewhere their figures and what was
-        learned from whole models are closer than what convolutions in single precision have in common with them.
+        Convolutions in half precision were measured one by one on few devices, and have little in common with those
+        in single precision.
         """
-        seconds = self.models[name].predict(calls, self.device)
-        unknown = [place for place, call in enumerate(calls) if self._is_unknown(name, call)]
-        if unknown:
-            plain = PlainTimeModel().predict([calls[place] for place in unknown], self.device)
-            seconds = np.array(seconds, dtype=float)
-            seconds[unknown] = plain
-        return seconds
-
-    def _is_unknown(self, name: str, call: KernelCall) -> bool:
-        if not isinstance(call, Convolution) or call.precision not in HALF:
-            return False
-        return self._find_evidence(name, call.precision) is Evidence.FIGURES
-
-    def _find_evidence(self, name: str, precision: str) -> Evidence:
-        key = name, precision
-        if key not in self._evidence:
-            self._evidence[key] = self.models[name].find_evidence(self.device, precision)
-        return self._evidence[key]
+        return (
+            name == "convolution"
+            and precision in HALF
+            and self.models[name].find_evidence(self.device, precision) is Evidence.FIGURES
+        )
 
     def _expect_launches(self, workload: Workload) -> Launches:
         host, factor = expect_launches(workload), float(np.exp(self.host_shift_))
@@ -145,15 +137,12 @@ class KernelStepModel(StepModel):
 
     def _weigh_evidence(self, split: SplitStep, work: Floats) -> dict[str, float]:
         """Shares of the work by what its times were learned from: kernels, or whole models on the device."""
-        found, begin = dict.fromkeys(map(str, Evidence), 0.0), 0
-        for name, calls in split.calls.items():
-            for call, seconds in zip(calls, work[begin : begin + len(calls)].tolist(), strict=True):
-                precision = getattr(call, "precision", PRECISIONS[0])
-                known = self._find_evidence(name, precision)
-                found[min(known, self.corrections.find_evidence(self.device, call), key=list(Evidence).index)] += (
-                    seconds
-                )
-            begin += len(calls)
+        found = dict.fromkeys(map(str, Evidence), 0.0)
+        sums = np.bincount(split.type_of, weights=work, minlength=len(split.types)).tolist()
+        for (name, precision), seconds in zip(split.types, sums, strict=True):
+            kernels = self.models[name].find_evidence(self.device, precision)
+            whole = self.corrections.find_evidence(self.device, None if name == "memory_pass" else precision)
+            found[min(kernels, whole, key=list(Evidence).index)] += seconds
         total = sum(found.values()) or 1.0
         return {name: value / total for name, value in found.items()}
 

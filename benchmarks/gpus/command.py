@@ -1,0 +1,92 @@
+"""The command ``python -m benchmarks gpus``."""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from foretell.core.errors import ForetellError
+
+EXAMPLES = """examples:
+  python -m benchmarks gpus                                     every row; takes long
+  python -m benchmarks gpus --only neusight,torchvision
+  python -m benchmarks gpus --only products --devices H200,B200
+  python -m benchmarks gpus --labels mine.csv                   your own measured steps
+  python -m benchmarks gpus --only whole --write-weights        fit what corrects steps, and ship it
+
+a file of labels is CSV with the columns device, model, input, precision, mode, batch, seconds, as in
+  H100,timm:resnet50,"256,3,224,224",bf16,training,256,0.171
+model is a source of 'foretell workload predict', timm:NAME or torchvision:NAME; mode is training or inference
+"""
+# Each part: its module, and the function that gives its rows.
+PARTS = {
+    "products": "benchmarks.gpus.products:judge_products",
+    "attention": "benchmarks.gpus.attention:judge_attention",
+    "layers": "benchmarks.gpus.layers:judge_layers",
+    "convolutions": "benchmarks.gpus.convolutions:compare_convolutions",
+    "passes": "benchmarks.gpus.passes:compare_passes",
+    "neusight": "benchmarks.gpus.step_rows:judge_neusight",
+    "whole": "benchmarks.gpus.step_rows:judge_whole",
+    "torchvision": "benchmarks.gpus.step_rows:judge_torchvision",
+    "ets": "benchmarks.gpus.step_rows:judge_ets",
+    "speed": "benchmarks.gpus.step_rows:judge_speed",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    parser.add_argument("--only", metavar="A,B", help=f"parts among {', '.join(PARTS)}; default: all")
+    parser.add_argument("--devices", metavar="A,B", help="only rows of these devices")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="also measured steps of your own")
+    parser.add_argument("--write-weights", action="store_true", help="write what was learned from whole models")
+
+
+def run_command(arguments: argparse.Namespace) -> None:
+    """Compare predictions with measurements, and print a table or JSON.
+
+    Raises:
+        SystemExit: The comparison cannot be done.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        names = _choose(arguments.only, labels=arguments.labels is not None)
+        devices = _split(arguments.devices)
+        results = [result for name in names for result in _run(name, devices)]
+        rows = importlib.import_module("benchmarks.gpus.step_rows")
+        results += rows.judge_labels(arguments.labels, devices) if arguments.labels else []
+        if arguments.write_weights:
+            rows.write_corrections()
+    except (OSError, ValueError, ForetellError) as exc:
+        raise SystemExit(f"error: {exc}") from exc
+    if arguments.json:
+        json.dump([asdict(result) for result in results], sys.stdout, indent=2)
+        print()
+    else:
+        importlib.import_module("benchmarks.gpus.table").print_results(results)
+
+
+def _choose(text: str | None, *, labels: bool) -> list[str]:
+    """Parts to run: those asked for; all, or none if there are labels of the user's."""
+    if text is None:
+        return [] if labels else list(PARTS)
+    asked = _split(text)
+    unknown = [name for name in asked if name not in PARTS]
+    if unknown:
+        raise ValueError(f"no part named {unknown[0]!r}; known parts: {', '.join(PARTS)}")
+    return asked
+
+
+def _run(name: str, devices: Sequence[str]) -> Any:
+    module, _, function = PARTS[name].partition(":")
+    print(f"{name} ...", file=sys.stderr, flush=True)
+    return getattr(importlib.import_module(module), function)(devices)
+
+
+def _split(text: str | None) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text else []
