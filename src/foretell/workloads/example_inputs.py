@@ -43,7 +43,7 @@ def draw_integers(given: InputSpec, generator: torch.Generator) -> torch.Tensor:
 
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
-    """Let all random draws within be the same each time, and go on afterwards as if there had been none."""
+    """Let all random draws within be the same each time, and continue afterwards as if there had been none."""
     numpy = sys.modules.get("numpy")
     states = random.getstate(), numpy.random.get_state() if numpy else None
     with torch.random.fork_rng(devices=[]):

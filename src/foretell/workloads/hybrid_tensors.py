@@ -78,7 +78,7 @@ class HybridTensors:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Go on as before."""
+        """Continue as before."""
         self._stack.close()
 
     def assume(self, what: str) -> None:
