@@ -10,8 +10,10 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
+from foretell.workloads.capture import capture
 from foretell.workloads.hybrid_tensors import HybridTensors
 from foretell.workloads.known_tensors import is_known, remove_data
+from foretell.workloads.step_options import StepOptions, parse_input
 
 
 @pytest.fixture
@@ -180,3 +182,16 @@ class TestSteps:
             layer = nn.Linear(512, 512).to("cuda").half()
             assert layer(torch.empty(2048, 512, dtype=torch.half)).dtype is torch.half
             assert {each.dtype for each in layer.parameters()} == {torch.half}
+
+
+def test_code_inside_vmap_is_recorded() -> None:
+    class Batched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.vmap(lambda one: one @ one.T)(self.first(x))
+
+    workload = capture(Batched(), [parse_input("2,4,8")], options=StepOptions(mode="inference"))
+    assert workload.product_flops == 2 * 2 * 4 * 8 * (8 + 4)

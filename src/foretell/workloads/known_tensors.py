@@ -59,6 +59,8 @@ def has_data(tensor: torch.Tensor) -> bool:
 
 def is_known(tensor: torch.Tensor) -> bool:
     """Whether the values of a tensor are known, and cheap to compute with."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # inside vmap
+        return is_known(torch._C._functorch.get_unwrapped(tensor))
     if isinstance(tensor, FakeTensor) or tensor.requires_grad or tensor.device.type == "meta" or not is_small(tensor):
         return False
     return tensor.layout is not torch.strided or not hasattr(tensor.untyped_storage(), _UNKNOWN)

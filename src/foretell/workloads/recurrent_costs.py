@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from foretell.core.workload import Shape
+from foretell.core.workload import Operator, Shape
 from foretell.workloads.product_costs import Call, Kernel, Rule
 
 LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -17,24 +17,32 @@ PACKED = "steps"  # attribute: the steps of a packed sequence
 _STATES = {"lstm": 2, "lstm_cell": 2}
 
 
-class _Sizes(NamedTuple):
+class RecurrentSizes(NamedTuple):
+    """What the layers of a recurrent network multiply."""
+
     rows: float  # batch
     steps: int
     read: Sequence[Shape]  # weights of the inputs, one for each layer and direction
     kept: Sequence[Shape]  # weights of the states
 
 
-def _find_sizes(call: Call, states: int) -> _Sizes:
+def find_recurrent_sizes(operator: Operator) -> RecurrentSizes:
+    """The sizes of a captured layer; no weights if they are unknown."""
+    call = Call(inputs=operator.inputs, output=operator.output, attributes=dict(operator.attributes))
+    return _find_sizes(call, _STATES.get(operator.kind, 1))
+
+
+def _find_sizes(call: Call, states: int) -> RecurrentSizes:
     first = call.inputs[0]
     matrices = [shape for shape in call.inputs[1 + states :] if len(shape) == 2]
     read, kept = matrices[0::2], matrices[1::2]
     if PACKED in call.attributes:
         steps = call.whole(PACKED, 1)
-        return _Sizes(first[0] / steps, steps, read, kept)
+        return RecurrentSizes(first[0] / steps, steps, read, kept)
     if "batch_first" not in call.attributes:  # a cell
-        return _Sizes(math.prod(first[:-1]), 1, read, kept)
+        return RecurrentSizes(math.prod(first[:-1]), 1, read, kept)
     steps = first[call.whole("batch_first", 0) and len(first) - 2]
-    return _Sizes(math.prod(first[:-1]) / max(1, steps), steps, read, kept)
+    return RecurrentSizes(math.prod(first[:-1]) / max(1, steps), steps, read, kept)
 
 
 def _product(rows: float, weight: Shape) -> Kernel:

@@ -236,3 +236,26 @@ def test_multi_head_attention_without_weights_is_fused(phase: StepPhase) -> None
     assert attention.backward is (phase is BACKWARD)
     products = sum(count_flops(call) for call in calls if isinstance(call, Product))
     assert products == (1 if phase is FORWARD else 2) * 2 * 2 * 16 * 32 * 4 * 32
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("phase", [FORWARD, BACKWARD])
+def test_recurrent_layers_are_products_for_all_inputs_and_for_each_step(
+    kind: type[nn.Module], phase: StepPhase
+) -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.layers = nn.Linear(16, 16), kind(16, 32, num_layers=2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers(self.before(x))[0]
+
+    operator = find(read(Recurrent(), 4, 7, 16), kind.__name__.lower(), phase)
+    calls = split_kernels(operator, settings=PLAIN)
+    gates = 4 if kind is nn.LSTM else 3
+    first = (phase is BACKWARD) * 2 * 2 * 4 * gates * 32 * 32  # no gradient for the states before the first step
+    products = sum(count_flops(call) for call in calls if isinstance(call, Product))
+    assert products == operator.product_flops + first
+    assert sum(call.kernels for call in calls if isinstance(call, MemoryPass)) == 2 * 7
+    assert sum(isinstance(call, Product) and call.rows == 4 for call in calls) == 2 * 7

@@ -8,6 +8,9 @@ from typing import TypeAlias
 from foretell.core.workload import Attribute, Operator, Shape, StepPhase
 from foretell.steps.device_tasks import CONVOLUTIONS
 from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCall, MemoryPass, Product
+from foretell.workloads.recurrent_costs import CELLS as RECURRENT_CELLS
+from foretell.workloads.recurrent_costs import LAYERS as RECURRENT_LAYERS
+from foretell.workloads.recurrent_costs import find_recurrent_sizes
 
 _PRECISIONS = {"float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8"}
 _ITEM = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
@@ -383,7 +386,40 @@ def _double(operator: Operator, sizes: Sizes, precision: str) -> tuple[Product, 
     )
 
 
+# Recurrent layers
+
+
+def _split_recurrent(operator: Operator, precision: str, _settings: Mapping[str, str]) -> tuple[KernelCall, ...]:
+    """For each layer one product for all inputs; for each step one with the state before, and the gates."""
+    sizes = find_recurrent_sizes(operator)
+    if not sizes.read:
+        return (_whole_pass(operator),)
+    rows, steps = max(1, round(sizes.rows)), sizes.steps
+    back = operator.phase is StepPhase.BACKWARD
+    calls: list[KernelCall] = []
+    for columns, inner in sizes.read:
+        calls += _double(operator, (rows * steps, columns, inner, 1), precision)[: 1 + back]
+    for columns, inner in sizes.kept:
+        one = Product(rows=rows, columns=columns, inner=inner, precision=precision)
+        calls += [replace(one, columns=inner, inner=columns) if back else one] * steps
+        calls += [replace(one, rows=columns, columns=inner, inner=rows * steps)] * back
+        elements = rows * columns
+        calls.append(
+            MemoryPass(
+                kind=operator.kind,
+                backward=back,
+                elements=elements,
+                row=columns,
+                bytes_moved=float(steps * rows * (3 * columns + 3 * inner) * _item(operator)),
+                flops=float(steps * elements),
+                kernels=steps,
+            )
+        )
+    return tuple(calls)
+
+
 _SPLITTERS: dict[str, Splitter] = {
+    **dict.fromkeys((*RECURRENT_LAYERS, *RECURRENT_CELLS), _split_recurrent),
     **dict.fromkeys(_SIZES, _split_product),
     **dict.fromkeys(CONVOLUTIONS, _split_convolution),
     "scaled_dot_product_attention": _split_attention,
