@@ -108,6 +108,8 @@ from foretell.steps.calibration import calibrate_device as calibrate_device
 from foretell.steps.generation_results import GenerationPrediction as GenerationPrediction
 from foretell.steps.prediction_api import predict_generation as predict_generation
 from foretell.steps.prediction_api import predict_workload as predict_workload
+from foretell.steps.script_api import predict_script as predict_script
+from foretell.steps.script_api import read_script as read_script
 from foretell.steps.step_results import KnownDevice as KnownDevice
 from foretell.steps.step_results import LearnedDevice as LearnedDevice
 from foretell.steps.step_results import StepPrediction as StepPrediction

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from foretell.cli._click import Decorator, argument, combine
 from foretell.core.errors import Mistake, SpecError
@@ -162,6 +163,34 @@ mode_options = combine(
     click.option("--prompt", type=click.IntRange(min=1), help="Tokens of the prompt in mode generate; default: 512."),
     click.option("--new", type=click.IntRange(min=1), help="Tokens to generate in mode generate; default: 128."),
 )
+
+timeout_option = click.option(
+    "--timeout", default="30m", help="How long a script may take until its first training step has ended."
+)
+_OF_MODELS = (  # parameters that a script sets itself
+    "inputs", "settings", "batch", "loss", "optimizer", "implementation", "precision", "channels_last", "compile",
+    "accumulation", "checkpointing", "mode", "prompt", "new",
+)  # fmt: skip
+
+
+def refuse_options_of_scripts(ctx: click.Context, source: str | None) -> None:
+    """Refuse what a script sets itself.
+
+    Raises:
+        SpecError: with every such option that was given.
+    """
+    expected = "none together with a command: the script sets it. Change the script's own arguments"
+    given = [
+        Mistake(place=param.opts[0], found=repr(ctx.params[param.name]), expected=expected)
+        for param in ctx.command.params
+        if isinstance(param, click.Option)
+        and param.name in _OF_MODELS
+        and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    ]
+    if source is not None:
+        given.append(Mistake(place="SOURCE", found=repr(source), expected="either a model, or a command after --"))
+    if given:
+        raise SpecError("options", given)
 
 
 def build_step_options(**training: Any) -> "StepOptions":

@@ -19,8 +19,10 @@ from foretell.cli._options import (
     parse_option,
     parse_optional,
     parse_settings,
+    refuse_options_of_scripts,
     rows_option,
     store_option,
+    timeout_option,
     training_options,
     unused_store_option,
 )
@@ -37,14 +39,24 @@ if TYPE_CHECKING:
     from foretell.core.table_files import Table
     from foretell.core.workload import Workload
     from foretell.steps.generation_results import GenerationPredictions
+    from foretell.steps.step_results import StepPredictions
+    from foretell.workloads.scripts.script_facts import RecordedScript
 
 workload = Group(
     "workload", help="Read a training step from the code of a model, measure it here, predict it for a device."
 )
 
 
-@workload.command("show", examples=["foretell workload show train.py:build_model --input 32,3,224,224"])
-@model_options
+@workload.command(
+    "show",
+    cls=LeadingCommand,
+    examples=[
+        "foretell workload show train.py:build_model --input 32,3,224,224",
+        "foretell workload show -- python train.py --batch-size 64",
+        "foretell workload show --timeout 10m -- torchrun --nproc_per_node 1 train.py",
+    ],
+)
+@model_or_command_options
 @batch_option
 @training_options
 @mode_options
@@ -56,24 +68,31 @@ workload = Group(
     metavar="FILE",
     help="Also write all operators to this file: .parquet, .csv or .json.",
 )
+@timeout_option
 @json_option
 def show_workload(
-    source: str,
+    source: str | None,
+    command: tuple[str, ...],
     inputs: tuple[str, ...],
     settings: tuple[str, ...],
     batch: int | None,
     rows: int,
     whole: bool,
     output: Path | None,
+    timeout: str,
     as_json: bool,
     **training: Any,
 ) -> None:
-    """List the operators of a model's training step, without running it."""
+    """List the operators of a model's training step, without running it; or of the first step of a script, after --."""
     from foretell.steps import api
 
+    if command:
+        script = _read_script(source, command, timeout)
+        _show_script(script, rows=None if whole else rows, output=output, as_json=as_json)
+        return
     options = build_step_options(**training)
     read = api.read_generation if options.mode == "generate" else api.read_workload
-    found = read(source, inputs or (), arguments=parse_settings(settings), options=options, batch=batch)
+    found = read(_get_source(source), inputs or (), arguments=parse_settings(settings), options=options, batch=batch)
     if output is not None:
         _save(found, output)
     if as_json:
@@ -146,6 +165,7 @@ def profile_workload(
         "foretell workload predict train.py:build_model --input 32,3,224,224 --batch 16,32,64 --device T4",
         "foretell workload predict config.json --device all --mode inference",
         "foretell workload predict config.json --device H100,MI300X --mode generate --prompt 512 --new 128",
+        "foretell workload predict --device H100,A100 -- python train.py --batch-size 64",
     ],
 )
 @model_or_command_options
@@ -188,6 +208,7 @@ def profile_workload(
 @rows_option(12, "Operators to show.")
 @click.option("--plot", type=PATH, metavar="FILE", help="Plot the step over batches or devices, as .png or .svg.")
 @unused_store_option
+@timeout_option
 @json_option
 def predict_workload(
     source: str | None,
@@ -204,10 +225,14 @@ def predict_workload(
     rows: int,
     plot: Path | None,
     store: str | None,
+    timeout: str,
     as_json: bool,
     **training: Any,
 ) -> None:
-    """Predict how long a step takes on one or many devices, and what it spends its time on, without running it."""
+    """Predict how long a step takes on one or many devices, and what it spends its time on, without running it.
+
+    After --, the command that starts your training script: its first step is recorded here, without a GPU.
+    """
     from foretell.core.units import parse_share
     from foretell.steps import api, prediction_api
     from foretell.steps.render_predictions import build_step_records, render_step_predictions
@@ -217,21 +242,26 @@ def predict_workload(
     options = build_step_options(**training)
     given: dict[str, Any] = {
         "devices": _read_devices(device, device_figures),
-        "batches": parse_optional("--batch", _read_batches, batch) or (),
-        "arguments": parse_settings(settings),
-        "options": options,
         "calibrations": calibration,
         "method": method,
         "level": parse_option("--level", parse_share, level),
         "folder": find_kept_folder(),
     }
-    model = _choose_source(source, command)
-    if options.mode == "generate":
+    of_model: dict[str, Any] = {
+        "batches": parse_optional("--batch", _read_batches, batch) or (),
+        "arguments": parse_settings(settings),
+        "options": options,
+    }
+    if options.mode == "generate" and not command:
         _refuse_for_text({"--profile": bool(profile), "--plot": plot is not None})
-        _show_texts(prediction_api.predict_generation(model, inputs or (), **given), rows=rows, as_json=as_json)
+        texts = prediction_api.predict_generation(_get_source(source), inputs or (), **of_model, **given)
+        _show_texts(texts, rows=rows, as_json=as_json)
         return
-    profiles = [api.load_profile(path) for path in profile]
-    found = prediction_api.predict_workload(model, inputs or (), profiles=profiles, **given)
+    given["profiles"] = [api.load_profile(path) for path in profile]
+    if command:
+        found = _predict_script(source, command, timeout, **given)
+    else:
+        found = prediction_api.predict_workload(_get_source(source), inputs or (), **of_model, **given)
     if plot is not None:
         from foretell.steps.plots import draw_predictions
 
@@ -275,12 +305,49 @@ def _read_devices(words: tuple[str, ...], figures: str | None) -> "list[str | De
     return found
 
 
-def _choose_source(source: str | None, command: tuple[str, ...]) -> str:
-    if command:
-        raise click.UsageError("A script cannot be predicted yet; name a factory, such as train.py:build_model.")
+def _get_source(source: str | None) -> str:
     if source is None:
-        raise click.UsageError("Missing argument 'SOURCE': a model, such as train.py:build_model.")
+        raise click.UsageError("Missing argument 'SOURCE': a model, such as train.py:build_model, or -- and a command.")
     return source
+
+
+# A command of the user's
+
+
+def _read_script(source: str | None, command: tuple[str, ...], timeout: str) -> "RecordedScript":
+    from foretell.steps import script_api
+
+    timeout_s = _read_timeout(source, timeout)
+    with open_console(stderr=True).status("Starting the script…") as status:
+        return script_api.read_script(command, timeout_s=timeout_s, on_progress=status.update)
+
+
+def _predict_script(source: str | None, command: tuple[str, ...], timeout: str, **options: Any) -> "StepPredictions":
+    from foretell.steps import script_api
+
+    timeout_s = _read_timeout(source, timeout)
+    with open_console(stderr=True).status("Starting the script…") as status:
+        return script_api.predict_script(command, timeout_s=timeout_s, on_progress=status.update, **options)
+
+
+def _read_timeout(source: str | None, timeout: str) -> float:
+    from foretell.core.units import parse_duration
+
+    refuse_options_of_scripts(click.get_current_context(), source)
+    return parse_option("--timeout", parse_duration, _add_unit(timeout))
+
+
+def _show_script(script: "RecordedScript", *, rows: int | None, output: Path | None, as_json: bool) -> None:
+    from foretell.steps.render_scripts import build_script_record, render_script
+
+    if output is not None:
+        _save(script.workload, output)
+    if as_json:
+        show_json(build_script_record(script))
+    else:
+        show([render_script(script, rows=rows)])
+    if output is not None:
+        note(f"Wrote {output}.")
 
 
 def _add_unit(seconds: str) -> str:

@@ -40,6 +40,8 @@ WARNING_CODES: Mapping[str, str] = {
     "device-not-measured": "No training was measured on that device.",
     "evidence-figures": "Some or all kernels are predicted from the public figures of the device alone.",
     "no-cache": "The model generates text without a cache of keys and values.",
+    "script-wrote-files": "The recorded script created or changed files before its first step ended.",
+    "script-incomplete-step": "The recorded step may lack the update of another optimizer.",
     "unknown-costs": "The cost of some operators is not known.",
     "operators-not-measured": "The times of operators on that device are estimated from its public figures.",
     "strategy-not-measured": "No training with that strategy was measured.",

@@ -52,7 +52,7 @@ def predict_workload(
     options = options or StepOptions()
     if options.mode == "generate":
         raise SpecError("the step", [Mistake(place="mode", found="generate", expected=_ONE_STEP)])
-    chosen = _choose(device, devices, options.precision, profiles, calibrations, method=method, folder=folder)
+    chosen = choose(device, devices, options.precision, profiles, calibrations, method=method, folder=folder)
     workloads = [
         read_workload(source, inputs, arguments=arguments, options=options, batch=batch) for batch in batches or (None,)
     ]
@@ -83,7 +83,7 @@ def predict_generation(
         WorkloadError: The code fails, or the model is not a causal language model.
     """
     options = options or StepOptions(mode="generate")
-    chosen = _choose(device, devices, options.precision, (), calibrations, method=method, folder=folder)
+    chosen = choose(device, devices, options.precision, (), calibrations, method=method, folder=folder)
     generations = [
         read_generation(source, inputs, arguments=arguments, options=options, batch=batch)
         for batch in batches or (None,)
@@ -91,7 +91,7 @@ def predict_generation(
     return chosen.predict_generations(generations, level=level)
 
 
-def _choose(
+def choose(
     device: str | Device | None,
     devices: Sequence[str | Device] | str,
     precision: str,
@@ -101,6 +101,7 @@ def _choose(
     method: str | None,
     folder: Path,
 ) -> "ChosenDevices":
+    """The predictors of the requested devices, in this precision."""
     from foretell.steps.device_predictions import choose_devices
     from foretell.steps.kernels.calibration_file import load_calibration
 

@@ -1,13 +1,15 @@
 """Reads the operators of a training step from the code of a model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from foretell.core.errors import MissingExtraError, Mistake, SpecError, WorkloadError
 from foretell.core.generation import Generation
 from foretell.core.workload import Workload
+from foretell.workloads.scripts.script_facts import RecordedScript
 from foretell.workloads.step_options import InputSpec, StepOptions, resize
 
+SCRIPT_TIMEOUT_S = 1800.0  # that a script may take until its first step has ended
 INPUTS_UNKNOWN = "the inputs of the model are unknown; pass them, for example --input 32,3,224,224"
 
 _ONE_STEP = "training or inference: generated text has several steps, which read_generation reads"
@@ -70,6 +72,26 @@ def read_generation(
     if not given:
         raise WorkloadError(f"{source}: {INPUTS_UNKNOWN.replace('32,3,224,224', '1,512:int64:32000')}")
     return capture_generation(loaded.model, given, options=options, name=source)
+
+
+def read_script(
+    command: Sequence[str],
+    *,
+    timeout_s: float = SCRIPT_TIMEOUT_S,
+    on_progress: Callable[[str], None] | None = None,
+) -> RecordedScript:
+    """The first training step of a command, which runs in this folder until that step has ended.
+
+    Raises:
+        NotFoundError: Its program, its script or a file that it needs does not exist.
+        WorkloadError: It takes no step, fails, asks for several processes, or takes longer than ``timeout_s``.
+        MissingExtraError: Its Python has no PyTorch.
+    """
+    from foretell.workloads.scripts.script_command import run_command
+    from foretell.workloads.scripts.script_results import build_recorded
+
+    outcome = run_command(command, timeout_s=timeout_s, on_progress=on_progress)
+    return build_recorded(command, outcome, timeout_s=timeout_s)
 
 
 def require_torch() -> None:

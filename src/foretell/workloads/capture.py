@@ -42,7 +42,7 @@ def capture(
     options = options or StepOptions()
     with _prepared(model, options):
         recorder, notes = _record(model, inputs, options)
-    operators, layers, views = _build(recorder)
+    operators, layers, views = build_operators(recorder.records, recorder.first_node)
     sources = build_sources(recorder.records, recorder.merged)
     gradients = build_gradients(recorder.records, recorder.gradients.values(), recorder.merged)
     fused = list(build_fused_updates(model, options)) if options.mode == "training" else []
@@ -225,13 +225,13 @@ def build_tensors(
     return args, kwargs
 
 
-def _build(recorder: Recorder) -> tuple[list[Operator], list[str], list[int]]:
+def build_operators(records: Sequence[Record], first_node: int) -> tuple[list[Operator], list[str], list[int]]:
     """Operators (equal ones are one object), their layers, and the number of views before each."""
     known: dict[Operator, Operator] = {}
     built: dict[int, Operator] = {}
     operators, layers, views = [], [], []
-    last = recorder.first_node - 1
-    for record in recorder.records:
+    last = first_node - 1
+    for record in records:
         operator = built.get(id(record))
         if operator is None:
             operator = record.build()

@@ -27,6 +27,7 @@ from foretell.workloads.tensor_notes import NOTHING, SourceNotes, creates
 
 _aten = torch.ops.aten
 _ADDITIONS = frozenset({torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor})
+_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 _NO_NODE = 2**63  # sequence numbers from here on belong to no forward call
 
 
@@ -38,7 +39,7 @@ class Recorder:
         self.phase = StepPhase.FORWARD
         self.layers: list[str] = [""]
         self.casts = casts
-        self.first_node = _count_nodes()
+        self.first_node = count_nodes()
         self.failed: tuple[str, tuple[Shape, ...]] | None = None
         self.merged: dict[int, int] = {}  # number of a record: number of the record it became part of
         self.gradients: dict[int, ReadyGradient] = {}  # of this batch, by the identity of the parameter
@@ -73,7 +74,7 @@ class Recorder:
             args, kwargs = self.casts.apply(kind, args, kwargs, lambda *call: self.run(torch.Tensor.to, call, {}))
         sources = self._sources.find((*args, *kwargs.values()))
         call = self._call = self._make(kind, StepPhase.FORWARD, self.layers[-1], sources)
-        begin = _count_nodes()
+        begin = count_nodes()
         try:
             with use_fused_attention(kind):
                 out = give_single_precision(self.casts, kind, func, args)(*args, **kwargs)
@@ -88,13 +89,13 @@ class Recorder:
             raise
         finally:
             self._call = None
-        grown = _count_nodes() > begin
+        grown = count_nodes() > begin
         if call.kernels or grown:
             self._describe(call, list(_tensors(given)), out)
             call.attributes.update(find_attributes(kind, args, kwargs))
             if grown:
                 self._starts.append(begin)
-                self._ends.append(_count_nodes())
+                self._ends.append(count_nodes())
                 self._calls.append(call)
         call.constant = creates(kind) or self._are_constant(given)
         if call.constant:
@@ -163,9 +164,13 @@ class Recorder:
 
     # ATen calls
 
+    def find_cost(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> KernelCost | None:
+        """The cost of an ATen call; None if it runs no kernel."""
+        return cost_kernel(func, args, kwargs, out)
+
     def add(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Record the cost of an ATen call, if it computes."""
-        kernel = cost_kernel(func, args, kwargs, out)
+        kernel = self.find_cost(func, args, kwargs, out)
         if self._call is not None:
             if kernel is not None and is_fused_cast(self._call.kind, func):
                 self._call.bytes_moved += discount_cast(args[0], out)
@@ -182,7 +187,7 @@ class Recorder:
                 self._add_update(func, args, kwargs, out, kernel, sources)
 
     def _add_forward(self, call: Record, func: Any, args: Sequence[Any], kernel: KernelCost) -> None:
-        node = _count_nodes() - 1
+        node = count_nodes() - 1
         if not call.kernels:
             call.first_node = node
         call.last_node = node
@@ -207,6 +212,10 @@ class Recorder:
         sources = frozenset(
             each for each in sources if each >= self._first_backward
         )  # without tensors saved by forward calls
+        if (
+            func in _ADDITIONS and call is not None and call.kind in _RECURRENT
+        ):  # part of one kernel over all time steps
+            return self._find_backward(call, number, node, out).number
         if func in _ADDITIONS:
             record = self._build_accumulation(None, kernel, out, sources, call)
             self._trailing.append((call, record))
@@ -374,7 +383,8 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
-def _count_nodes() -> int:
+def count_nodes() -> int:
+    """Nodes that autograd has made in this thread, which is the sequence number of the next one."""
     return int(torch._C._autograd._get_sequence_nr())
 
 

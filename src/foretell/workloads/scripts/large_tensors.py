@@ -1,0 +1,145 @@
+"""Runs ATen calls on tensors that are too large to compute with: small calls compute, large ones return zeros.
+
+A large result is memory that the machine provides only when it is read or written: its shape, strides, type and views
+are real, its numbers are zero. Whole numbers and masks steer a script, so that they are computed up to a higher limit.
+"""
+
+import math
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import flop_registry
+
+ELEMENTS = 2**17  # of the largest tensor of a call that is computed
+WHOLE_ELEMENTS = 2**25  # where no argument is a floating-point number
+PRODUCTS = 1e7  # floating-point operations of a call that is computed
+_RESERVE = 0x4000  # MAP_NORESERVE: https://man7.org/linux/man-pages/man2/mmap.2.html
+_UNSUPPORTED = ("not implemented for", "not supported", "Could not run", "could not create a primitive")
+_AS_THEY_ARE = frozenset({
+    "_local_scalar_dense", "equal", "is_nonzero", "set_", "resize_", "resize_as_", "t_", "transpose_", "squeeze_",
+    "unsqueeze_", "as_strided_", "detach_", "lift_fresh", "_unsafe_view", "alias_copy",
+})  # fmt: skip  # read a number, or change the shape of a tensor
+
+
+def run_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The result of an ATen call: computed if it is small, else zeros of the right shapes."""
+    if (
+        not isinstance(func, torch._ops.OpOverload)
+        or func.is_view
+        or func.namespace != "aten"
+        or func.overloadpacket.__name__ in _AS_THEY_ARE
+    ):
+        return func(*args, **kwargs)
+    given = list(list_tensors((*args, *kwargs.values())))
+    if any(each.device.type == "meta" or each.layout is not torch.strided for each in given):
+        return func(*args, **kwargs)
+    if not _is_large(func, args, kwargs, given):
+        try:
+            return func(*args, **kwargs)
+        except (RuntimeError, NotImplementedError) as exc:  # half precision on a CPU, for some
+            if not any(text in str(exc) for text in _UNSUPPORTED):
+                raise
+    return _run_without_data(func, args, kwargs)
+
+
+def list_tensors(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested sequences and mappings."""
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif isinstance(values, (list, tuple)):
+        for each in values:
+            yield from list_tensors(each)
+    elif isinstance(values, dict):
+        yield from list_tensors(tuple(values.values()))
+
+
+def _is_large(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Sequence[torch.Tensor]) -> bool:
+    if func.overloadpacket in flop_registry:
+        return max((each.numel() for each in given), default=0) > ELEMENTS or _count_products(given) > PRODUCTS
+    whole = bool(given) and not any(each.is_floating_point() or each.is_complex() for each in given)
+    if not given:
+        return _find_created(func, args, kwargs)
+    return _largest(given) > (WHOLE_ELEMENTS if whole else ELEMENTS)
+
+
+def _largest(given: Sequence[torch.Tensor]) -> int:
+    """Elements of the largest argument, or of the result of arguments that are broadcast."""
+    sizes = [each.numel() for each in given]
+    if len(given) > 1:
+        ranks = max(each.dim() for each in given)
+        broadcast = [
+            max((each.shape[rank - ranks + each.dim()] for each in given if rank - ranks + each.dim() >= 0), default=1)
+            for rank in range(ranks)
+        ]
+        if all(each.dim() == ranks or each.numel() < ELEMENTS for each in given):
+            sizes.append(math.prod(broadcast))
+    return max(sizes)
+
+
+def _count_products(given: Sequence[torch.Tensor]) -> float:
+    """The order of magnitude of the floating-point operations of a product: its last two arguments are the factors."""
+    matrices = [each for each in given if each.dim() >= 2]
+    if len(matrices) < 2:
+        return 0.0
+    first, second = matrices[-2:]
+    shared = first.shape[1] if first.dim() > 3 else first.shape[-1]
+    batches = second.shape[0] if second.dim() == 3 and first.dim() == 3 else 1
+    return 2.0 * first.numel() * second.numel() / max(1, shared * batches)
+
+
+def _find_created(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call without tensors creates a large one."""
+    size = next((each for each in args if isinstance(each, (list, tuple))), None)
+    if size is None or not all(isinstance(each, int) for each in size):
+        return False
+    dtype = kwargs.get("dtype") or torch.get_default_dtype()
+    return math.prod(size) > (ELEMENTS if dtype.is_floating_point or dtype.is_complex else WHOLE_ELEMENTS)
+
+
+def _run_without_data(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run a call on tensors without data, and give zeros of the shapes that it returns."""
+    stand_ins: dict[int, torch.Tensor] = {}
+    own: dict[int, torch.Tensor] = {}
+
+    def replace(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return torch.device("meta")
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in stand_ins:
+            stand_ins[id(value)] = meta = strip(value)
+            own[id(meta)] = value
+        return stand_ins[id(value)]
+
+    def give(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return own[id(value)] if id(value) in own else make_zeros(value)
+
+    given, named = tree_map(replace, (tuple(args), dict(kwargs)))
+    named.pop("generator", None)  # of the CPU
+    if not stand_ins:
+        named["device"] = torch.device("meta")
+    try:
+        out = func(*given, **named)
+    except (RuntimeError, NotImplementedError):  # its shapes depend on values
+        return func(*args, **kwargs)
+    return tree_map(give, out)
+
+
+def strip(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without data of the same shape, strides and type."""
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def make_zeros(like: torch.Tensor) -> torch.Tensor:
+    """Zeros on the CPU with these shapes and strides; large ones take no memory until they are written."""
+    if like.numel() <= ELEMENTS:
+        return torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device="cpu").zero_()
+    span = 1 + sum((size - 1) * step for size, step in zip(like.size(), like.stride(), strict=True))
+    memory = mmap.mmap(-1, span * like.element_size(), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _RESERVE)
+    flat = torch.frombuffer(memory, dtype=like.dtype, count=span)
+    return flat.as_strided(like.size(), like.stride())

@@ -1,0 +1,133 @@
+"""The recorded step as plain values, built in the process of the script."""
+
+from collections.abc import Iterable, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from foretell.core.workload import Workload
+from foretell.workloads.capture import build_operators
+from foretell.workloads.measurement_files import workload_to_record
+from foretell.workloads.operator_records import Record, build_gradients, build_sources
+from foretell.workloads.scripts.loop_counts import find_epochs
+from foretell.workloads.scripts.script_facts import ScriptFacts, facts_to_record
+from foretell.workloads.scripts.script_recorder import ScriptRecorder
+from foretell.workloads.scripts.step_watch import StepWatch
+
+_PURE = {torch.bfloat16: "pure-bf16", torch.float16: "pure-fp16"}
+_MIXED = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+def build_result(watch: StepWatch, frame: FrameType | None) -> dict[str, Any]:
+    """The step, what is known of the training, and what to know about the recording."""
+    recorder = watch.recorder
+    assert recorder is not None
+    records = _select(recorder, watch)
+    workload = _build_workload(recorder, records, watch)
+    return {
+        "workload": workload_to_record(workload),
+        "sources": [list(each) for each in workload.sources],
+        "facts": facts_to_record(_find_facts(watch, frame)),
+        "waiting": sorted({type(each).__name__ for each in watch.find_waiting()}),
+    }
+
+
+def _select(recorder: ScriptRecorder, watch: StepWatch) -> list[Record]:
+    """Records of the step. Calls before the first module in training count if the step reads their results."""
+    records = recorder.records[: watch.kept]
+    first = watch.first or 0
+    needed: set[int] = set()
+    kept = []
+    for record in reversed(records):
+        if record.number >= first or record.number in needed:
+            kept.append(record)
+            needed.update(recorder.follow(each) for each in record.sources)
+    return kept[::-1]
+
+
+def _build_workload(recorder: ScriptRecorder, records: Sequence[Record], watch: StepWatch) -> Workload:
+    for record in records:
+        record.layer = watch.paths.describe(record.layer)
+    operators, layers, views = build_operators(records, recorder.first_node)
+    return Workload(
+        name="script",
+        operators=tuple(operators),
+        layers=tuple(layers),
+        views=tuple(views),
+        batch=max(1, watch.find_batch_size()),
+        settings=_find_settings(records, watch),
+        parameters=watch.paths.count_parameters(),
+        sources=build_sources(records, recorder.merged),
+        gradients=build_gradients(records, recorder.gradients.values(), recorder.merged),
+    )
+
+
+def _find_settings(records: Sequence[Record], watch: StepWatch) -> dict[str, str]:
+    kinds = {record.kind for record in records if record.phase == "update"}
+    parameters = [each for root in watch.paths.roots for each in root.parameters()]
+    return {
+        "loss": "own",
+        "optimizer": type(watch.stepped[0]).__name__.lower() if watch.stepped else "",
+        "implementation": _find_implementation(kinds),
+        "accumulation": str(watch.count_batches()),
+        "checkpointing": "yes" if watch.checkpointing else "no",
+        "mode": "training",
+        "precision": _find_precision(parameters, watch),
+        "channels_last": "yes" if any(map(_has_channels_last, parameters)) else "no",
+        "compile": "yes" if watch.compiled else "no",
+    }
+
+
+def _find_implementation(kinds: Iterable[str]) -> str:
+    for word, name in (("_fused_", "fused"), ("_foreach_", "foreach")):
+        if any(kind.startswith(word) for kind in kinds):
+            return name
+    return "for-loop"
+
+
+def _find_precision(parameters: Sequence[torch.Tensor], watch: StepWatch) -> str:
+    for dtype, name in _MIXED.items():
+        if dtype in watch.autocast:
+            return name
+    elements: dict[torch.dtype, int] = {}
+    for each in parameters:
+        elements[each.dtype] = elements.get(each.dtype, 0) + each.numel()
+    most = max(elements, key=lambda dtype: elements[dtype], default=torch.float32)
+    if most in _PURE:
+        return _PURE[most]
+    fast = torch.backends.cuda.matmul.allow_tf32 or torch.get_float32_matmul_precision() != "highest"
+    return "tf32" if fast else "fp32"
+
+
+def _has_channels_last(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+
+
+def _find_facts(watch: StepWatch, frame: FrameType | None) -> ScriptFacts:
+    optimizer = watch.stepped[0] if watch.stepped else None
+    rate = optimizer.param_groups[0].get("lr") if optimizer is not None else None
+    epochs, steps = find_epochs(frame)
+    return ScriptFacts(
+        optimizer=type(optimizer).__name__ if optimizer is not None else "",
+        learning_rate=float(rate) if rate is not None else None,
+        samples=_count(getattr(watch.loader, "dataset", None)),
+        batches=_count(watch.loader),
+        epochs=epochs,
+        steps=steps,
+        processes=_count_processes(),
+        gpu=watch.gpu,
+        wrappers=tuple(watch.wrappers),
+    )
+
+
+def _count(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except Exception:  # no length, or one that the user's own code computes and fails at
+        return None
+
+
+def _count_processes() -> int:
+    distributed = torch.distributed
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
