@@ -46,7 +46,7 @@ def begin() -> None:
 
 
 def _finish(watch: StepWatch) -> None:
-    """Hand over the step and end the process: nothing of the script runs after this but its exit handlers."""
+    """Write the recorded step and end the process: nothing of the script runs after this but its exit handlers."""
     frame = sys._getframe()
     try:
         written = script_events.write_once(script_events.RESULT, build_result(watch, frame))
