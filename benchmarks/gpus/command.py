@@ -18,9 +18,11 @@ EXAMPLES = """examples:
   python -m benchmarks gpus --only products --devices H200,B200
   python -m benchmarks gpus --labels mine.csv                   your own measured steps
   python -m benchmarks gpus --only whole --write-weights        fit what corrects steps, and ship it
+  python -m benchmarks gpus --only products --write-weights     fit the model of products, and ship it
 
 a file of labels is CSV with the columns device, model, input, precision, mode, batch, seconds, as in
   H100,timm:resnet50,"256,3,224,224",bf16,training,256,0.171
+or, for matrix products, the columns device, precision, rows, columns, inner, seconds
 model is a source of 'foretell workload predict', timm:NAME or torchvision:NAME; mode is training or inference
 """
 # Each part: its module, and the function that gives its rows.
@@ -36,6 +38,7 @@ PARTS = {
     "ets": "benchmarks.gpus.step_rows:judge_ets",
     "speed": "benchmarks.gpus.step_rows:judge_speed",
 }
+_WEIGHTS = {"products": "product", "attention": "attention"}  # parts and the kinds of kernels that they fit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="A,B", help=f"parts among {', '.join(PARTS)}; default: all")
     parser.add_argument("--devices", metavar="A,B", help="only rows of these devices")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="also measured steps of your own")
-    parser.add_argument("--write-weights", action="store_true", help="write what was learned from whole models")
+    parser.add_argument("--write-weights", action="store_true", help="fit what ships, of the parts that are run")
 
 
 def run_command(arguments: argparse.Namespace) -> None:
@@ -58,10 +61,9 @@ def run_command(arguments: argparse.Namespace) -> None:
         names = _choose(arguments.only, labels=arguments.labels is not None)
         devices = _split(arguments.devices)
         results = [result for name in names for result in _run(name, devices)]
-        rows = importlib.import_module("benchmarks.gpus.step_rows")
-        results += rows.judge_labels(arguments.labels, devices) if arguments.labels else []
+        results += _judge_labels(arguments.labels, devices) if arguments.labels else []
         if arguments.write_weights:
-            rows.write_corrections()
+            _write_weights(names)
     except (OSError, ValueError, ForetellError) as exc:
         raise SystemExit(f"error: {exc}") from exc
     if arguments.json:
@@ -86,6 +88,22 @@ def _run(name: str, devices: Sequence[str]) -> Any:
     module, _, function = PARTS[name].partition(":")
     print(f"{name} ...", file=sys.stderr, flush=True)
     return getattr(importlib.import_module(module), function)(devices)
+
+
+def _judge_labels(path: Path, devices: Sequence[str]) -> Any:
+    """Measured products if the table has their inner dimension, otherwise steps."""
+    if "inner" in path.open(encoding="utf-8").readline().strip().split(","):
+        return importlib.import_module("benchmarks.gpus.products").judge_products(devices, labels=path)
+    return importlib.import_module("benchmarks.gpus.step_rows").judge_labels(path, devices)
+
+
+def _write_weights(parts: Sequence[str]) -> None:
+    """Fit what ships with the package: the kernels of these parts, and after them what corrects steps."""
+    kernels = [kind for part, kind in _WEIGHTS.items() if part in parts]
+    if kernels:
+        importlib.import_module("benchmarks.gpus.weights").write_weights(kernels)
+    if "whole" in parts:
+        importlib.import_module("benchmarks.gpus.step_rows").write_corrections()
 
 
 def _split(text: str | None) -> list[str]:

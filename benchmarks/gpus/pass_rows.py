@@ -133,7 +133,7 @@ def _read_vidur() -> Iterator[Observation]:
     table = pd.read_csv(DATA / "vidur_profiling" / "layers.csv.gz")
     names = {"a100": "A100-80", "h100": "H100"}
     for row in _list_rows(table[table.gpu.isin(names)]):
-        for column, call in _build_layers(row).items():
+        for column, call in build_layer_passes(row).items():
             milliseconds = getattr(row, column)
             if milliseconds >= _SHORTEST_MS:
                 yield Observation(
@@ -141,7 +141,7 @@ def _read_vidur() -> Iterator[Observation]:
                 )
 
 
-def _build_layers(row: Any) -> dict[str, MemoryPass]:
+def build_layer_passes(row: Any) -> dict[str, MemoryPass]:
     size, ranks = row.num_tokens * row.n_embd, row.num_tensor_parallel_workers
     inner, head = row.n_expanded_embd // ranks, row.n_embd // row.n_head
     rotated = row.num_tokens * (row.n_head + row.n_kv_head) // ranks * head

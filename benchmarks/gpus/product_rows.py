@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from benchmarks.gpus.results import DATA
 from foretell.core.devices import find_device
+from foretell.steps.kernels.kernel_calls import Product
 
-COLUMNS = ["device", "precision", "many", "rows", "columns_", "inner", "seconds", "source"]
+COLUMNS = ["device", "precision", "many", "rows_", "columns_", "inner", "seconds", "source"]
 _SIZES = COLUMNS[:6]
 
 # One framework for each type: bf16 as PyTorch runs it in vLLM; fp8 from SGLang, which casts the inputs in one kernel.
@@ -39,12 +42,31 @@ def read_products() -> pd.DataFrame:
         for read in (_read_aiconfigurator, _read_xla, _read_neusight, _read_vidur, _read_serving)
         for part in read()
     ]
-    rows = pd.concat(parts, ignore_index=True)
-    names = {name: found.name for name in rows.device.unique() if (found := find_device(str(name)))}
-    rows["device"] = rows.device.map(names)
-    rows = rows.dropna(subset=["device"])
+    rows = _name_devices(pd.concat(parts, ignore_index=True))
     seconds = rows.groupby([*_SIZES, "source"], observed=True)["seconds"].median()
     return seconds.reset_index()[COLUMNS]
+
+
+def read_labels(path: Path) -> pd.DataFrame:
+    """Products of a CSV table with the columns device, precision, rows, columns, inner, seconds, perhaps many.
+
+    Raises:
+        ValueError: A column is missing, or no device is in the catalogue.
+    """
+    table = pd.read_csv(path).rename(columns={"rows": "rows_", "columns": "columns_"})
+    missing = sorted(set(COLUMNS) - set(table.columns) - {"many", "source"})
+    if missing:
+        raise ValueError(f"{path}: no column {', '.join(name.rstrip('_') for name in missing)}")
+    table = _name_devices(table.assign(many=table.get("many", 1), source=path.stem))
+    if table.empty:
+        raise ValueError(f"{path}: no device of the catalogue; foretell device list shows all")
+    return table[COLUMNS]
+
+
+def _name_devices(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of devices in the catalogue, by their names there."""
+    names = {name: found.name for name in rows.device.unique() if (found := find_device(str(name)))}
+    return rows.assign(device=rows.device.map(names)).dropna(subset=["device"])
 
 
 def thin_rows(rows: pd.DataFrame, *, most: int) -> pd.DataFrame:
@@ -87,18 +109,30 @@ def _read_neusight() -> Iterator[pd.DataFrame]:
 
 def _read_vidur() -> Iterator[pd.DataFrame]:
     rows = pd.read_csv(DATA / "vidur_profiling" / "layers.csv.gz")
+    for column, (columns, inner) in _find_sizes(rows).items():
+        yield _table(rows.gpu.map(_NAMES), "fp16", 1, rows.num_tokens, columns, inner, rows[column] / 1e3, "vidur")
+
+
+def _find_sizes(rows: Any) -> dict[str, tuple[Any, Any]]:
+    """Columns and inner dimension of the products of a layer, for a table or one row of it."""
     ways = rows.num_tensor_parallel_workers
     head = rows.n_embd // rows.n_head
     heads = rows.n_head // ways + 2 * np.maximum(rows.n_kv_head // ways, 1)
     wide = rows.n_expanded_embd // ways
-    sizes = {
+    return {
         "attn_pre_proj_ms": (heads * head, rows.n_embd),
         "attn_post_proj_ms": (rows.n_embd, rows.n_embd // ways),
         "mlp_up_proj_ms": (wide * np.where(rows.use_gated_mlp, 2, 1), rows.n_embd),
         "mlp_down_proj_ms": (rows.n_embd, wide),
     }
-    for column, (columns, inner) in sizes.items():
-        yield _table(rows.gpu.map(_NAMES), "fp16", 1, rows.num_tokens, columns, inner, rows[column] / 1e3, "vidur")
+
+
+def find_layer_products(row: Any) -> dict[str, Product]:
+    """The products of a layer of vidur's, by the column of their time."""
+    return {
+        column: Product(rows=int(row.num_tokens), columns=int(columns), inner=int(inner), precision="fp16")
+        for column, (columns, inner) in _find_sizes(row).items()
+    }
 
 
 def _read_serving() -> Iterator[pd.DataFrame]:

@@ -162,6 +162,6 @@ def test_other_states_are_refused(change: str) -> None:
     elif change == "theta":
         arrays["matrix/theta"] = arrays["matrix/theta"][:-1]
     else:
-        record["spreads"] = {"guessed": 0.1}
+        record["spreads"] = {"measured": "wide"}
     with pytest.raises((ValueError, LookupError, TypeError)):
         ProductTimeModel.from_state(record, arrays)

@@ -30,6 +30,9 @@ class KernelTimeModel(abc.ABC, Generic[Call]):
     **Evidence.** :meth:`find_evidence` says what is known of a device in a precision, also after :meth:`calibrate`.
     **Speed.** A whole step is one call of :meth:`predict`; thousands of kernels take milliseconds, no scikit-learn.
     **Repeatable.** The same measurements and the same seed give the same predictions.
+    **Spread.** ``spreads_`` holds, by evidence, the spread of logarithms of errors of a kernel, from devices that were
+    left out (that of a normal distribution with the same 90 % interval); ``"measured level"`` and so on is the part
+    that all kernels of a device share. It is empty where it was not learned.
     **Files.** :meth:`from_state` of what :meth:`to_state` returns is a model with the same predictions.
     """
 

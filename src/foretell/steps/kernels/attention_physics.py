@@ -19,6 +19,7 @@ _PARTIAL = 4  # bytes of a partial result
 # Times are in microseconds.
 PARAMETERS = (
     Parameter("compute", 0.7, 0.1, 1.3, 0.2),  # share of the peak that is reached
+    Parameter("power", 0.1, 0.005, 0.6, 0.5),  # how this share grows with the power that the device has for it
     Parameter("exponentials", 0.4, 0.02, 4.0, 0.5),  # share of their time that products do not hide
     Parameter("bandwidth", 0.75, 0.1, 1.2, 0.2),
     Parameter("launch", 5.0, 0.3, 60.0, 0.5),
@@ -98,7 +99,7 @@ def time_attention(sizes: AttentionSizes, rates: Rates, theta: Floats) -> Attent
 def _time_compute(sizes: AttentionSizes, waves: Floats, rates: Rates, given: dict[str, float]) -> Floats:
     """Tiles that see fewer keys leave their unit to others, but the longest has to end."""
     width, slower = sizes.width[:, None], 1 + sizes.backward[:, None] * (_BACKWARD_FLOPS / _BACKWARD_RATE - 1)
-    pair = 4 * width * rates.units / (rates.flops * given["compute"])
+    pair = 4 * width / rates.reach(given["compute"], given["power"])
     pair = (pair + given["exponentials"] / (_EXPONENTIALS * rates.clock_hz)) * slower
     seen, longest = (keys[:, None] / _PARTS for keys in (sizes.keys_seen, sizes.keys))
     ends, step = given["tile"] * 1e-6, given["block"] * 1e-6 / _BLOCK

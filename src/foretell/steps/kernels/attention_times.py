@@ -21,9 +21,13 @@ class AttentionTimeModel(LawTimeModel[Attention]):
     columns: ClassVar[int] = 15
     place_columns: ClassVar[int] = 7
 
-    def describe(self, calls: Sequence[Attention], rates: Rates, theta: Floats) -> Described:
-        sizes = _stack(calls)
-        times = time_attention(sizes, rates, theta)
+    def stack(self, calls: Sequence[Attention]) -> AttentionSizes:
+        return _stack(calls)
+
+    def time(self, sizes: AttentionSizes, rates: Rates, theta: Floats) -> AttentionTimes:
+        return time_attention(sizes, rates, theta)
+
+    def relate(self, sizes: AttentionSizes, times: AttentionTimes, rates: Rates) -> Described:
         return Described(
             seconds=times.seconds,
             features=_build_features(sizes, times, rates),
@@ -70,7 +74,7 @@ def _build_features(sizes: AttentionSizes, times: AttentionTimes, rates: Rates) 
                 np.log(each)
                 for each in (sizes.batch, sizes.heads, sizes.shared, sizes.queries, sizes.keys, sizes.width)
             ),
-            np.full(len(sizes.batch), np.log(rates.flops_a_cycle)),
+            np.full(len(sizes.batch), float(rates.generation)),
             sizes.causal,
         ],
         axis=1,

@@ -1,5 +1,6 @@
 """What a device can do at most in a type of numbers, with usual figures where its own are unknown."""
 
+import math
 from dataclasses import dataclass
 
 from foretell.core.devices import Device
@@ -13,6 +14,9 @@ _CLASS = {"bf16": "half", "fp16": "half"}
 _CLOCK_HZ = 1.7e9
 _L2_A_UNIT = 300e3
 _WATTS_A_PEAK = 1e-12
+
+_LEAST_WATTS, _MOST_WATTS = 0.2, 20.0
+_MOST_SHARE = 1.1  # devices may exceed the clock that their peak is stated for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +35,14 @@ class Rates:
     cast: bool  # the inputs are converted before
 
     @property
-    def flops_a_cycle(self) -> float:
-        """Of one unit."""
-        return self.flops / self.units / self.clock_hz
+    def generation(self) -> float:
+        """The power of two next to the operations of a unit in a cycle, which doubles with most generations."""
+        return round(math.log2(self.flops * self.item / 2 / self.units / self.clock_hz))
+
+    def reach(self, share: float, power: float) -> float:
+        """Operations a second of one unit at a share of the peak: less where there is little power for them."""
+        watts = min(max(self.watts_a_flop * 2e12 / self.item, _LEAST_WATTS), _MOST_WATTS)  # for 10^12 of 16 bits
+        return self.flops / self.units * min(share * float(watts**power), _MOST_SHARE)
 
 
 def find_rates(device: Device, precision: str) -> Rates:

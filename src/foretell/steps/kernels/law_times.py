@@ -1,7 +1,7 @@
 """Models of kernel times: a law of physics with a few parameters, times a factor learned by trees."""
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Self
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from foretell.core.array_trees import ArrayTrees
 from foretell.core.devices import Device
-from foretell.core.model_files import check_numbers, read_number
+from foretell.core.model_files import check_numbers, read_numbers
 from foretell.core.workload import Floats
 from foretell.steps.kernels._base import Call, Evidence, KernelTimeModel
 from foretell.steps.kernels.device_rates import Rates, classify_precision, find_rates
@@ -19,9 +19,9 @@ from foretell.steps.kernels.residual_process import ResidualProcess
 
 _MOST_FACTOR = 0.8  # logarithm of what the trees may add
 _LAW_ROWS = 150  # of a device, for fitting a law
-_POINTS = 250  # kept of a device that a model is fitted on
-_NOISE = 0.05  # of logarithms of times, about the law of one device
-_SHARED = 0.7  # of what devices of an architecture have in common holds for another one
+_POINTS = 300  # kept of a device that a model is fitted on
+_NOISE = 0.1  # of logarithms of times, about the law of one device
+_SHARED = 0.9  # of what devices of an architecture have in common holds for another one
 _REGIMES = ("matrix", "vector")  # with matrix units and without
 
 
@@ -81,8 +81,26 @@ class LawTimeModel(KernelTimeModel[Call]):
         self.spreads_: dict[str, float] = {}
 
     @abc.abstractmethod
+    def stack(self, calls: Sequence[Call]) -> Any:
+        """The sizes of kernels as arrays."""
+
+    @abc.abstractmethod
+    def time(self, sizes: Any, rates: Rates, theta: Floats) -> Any:
+        """What the law says of kernels of one precision on one device, with ``seconds``."""
+
+    @abc.abstractmethod
+    def relate(self, sizes: Any, times: Any, rates: Rates) -> Described:
+        """Kernels relative to the device."""
+
     def describe(self, calls: Sequence[Call], rates: Rates, theta: Floats) -> Described:
         """Kernels of one precision on one device."""
+        sizes = self.stack(calls)
+        return self.relate(sizes, self.time(sizes, rates, theta), rates)
+
+    def _time_all(self, groups: Sequence["_Group[Call]"]) -> Callable[[Floats], Floats]:
+        """The logarithms of the times of all groups by the law, for any parameters."""
+        laws = [(self.stack(group.calls), group.rates) for group in groups]
+        return lambda theta: np.concatenate([np.log(self.time(*law, theta).seconds) for law in laws])
 
     # Fitting
 
@@ -100,10 +118,9 @@ class LawTimeModel(KernelTimeModel[Call]):
 
     def _fit_law(self, groups: Sequence[_Group[Call]]) -> Floats:
         few = [group.thin(_LAW_ROWS) for group in groups]
-        laws = [(group.calls, group.rates) for group in few]
         return fit_parameters(
             self.parameters,
-            lambda theta: np.concatenate([np.log(self.describe(*law, theta).seconds) for law in laws]),
+            self._time_all(few),
             np.concatenate([group.seconds for group in few]),
             np.concatenate([np.full(len(group.calls), 1 / np.sqrt(len(group.calls))) for group in few]),
         )
@@ -114,11 +131,11 @@ class LawTimeModel(KernelTimeModel[Call]):
 
         described = [self.describe(group.calls, group.rates, theta) for group in groups]
         errors = [np.log(group.seconds / each.seconds) for group, each in zip(groups, described, strict=True)]
-        weights = [np.full(len(each), min(1.0, 2000 / len(each))) for each in errors]
+        weights = [np.full(len(each), min(1.0, 3000 / len(each))) for each in errors]
         model = HistGradientBoostingRegressor(
-            max_iter=200,
+            max_iter=300,
             learning_rate=0.08,
-            max_leaf_nodes=24,
+            max_leaf_nodes=40,
             min_samples_leaf=min(30, max(2, sum(map(len, errors)) // 20)),
             l2_regularization=5.0,
             random_state=0,
@@ -136,16 +153,9 @@ class LawTimeModel(KernelTimeModel[Call]):
         device, theta = few[0].device, self._find_theta(few[0].device, few[0].precision)
         known = [self._describe_factors(group) for group in few]
         logs = np.concatenate([np.log(group.seconds) for group in few]) - np.concatenate([each[1] for each in known])
-        theta = adapt_parameters(
-            self.parameters,
-            lambda theta: np.concatenate(
-                [np.log(self.describe(group.calls, group.rates, theta).seconds) for group in few]
-            ),
-            logs,
-            near=theta,
-            noise=_NOISE,
-        )
-        left = logs - np.concatenate([np.log(self.describe(g.calls, g.rates, theta).seconds) for g in few])
+        law = self._time_all(few)
+        theta = adapt_parameters(self.parameters, law, logs, near=theta, noise=_NOISE)
+        left = logs - law(theta)
         return DeviceFit(
             device=device.name,
             architecture=device.architecture,
@@ -183,7 +193,7 @@ class LawTimeModel(KernelTimeModel[Call]):
         regime = self._choose_regime(rates)
         shared = self.describe(calls, rates, self.thetas_[regime])
         theta = self._find_theta(device, precision)
-        law = shared.seconds if theta is self.thetas_[regime] else self.describe(calls, rates, theta).seconds
+        law = shared.seconds if theta is self.thetas_[regime] else self.time(self.stack(calls), rates, theta).seconds
         logs = np.log(law) + self._grow(regime, shared.features)
         fit = self._find_fit(device, precision)
         logs = logs + (fit.process.predict(shared.places) if fit else 0.0)
@@ -248,7 +258,7 @@ class LawTimeModel(KernelTimeModel[Call]):
             model.trees_[regime] = ArrayTrees.from_arrays(_below(arrays, f"{regime}/trees/"), columns=cls.columns)
         if not model.thetas_:
             raise ValueError("a model without parameters")
-        model.spreads_ = {str(Evidence(name)): read_number(value) for name, value in record["spreads"].items()}
+        model.spreads_ = read_numbers(record["spreads"])
         model.fits_ = tuple(
             DeviceFit(
                 device=str(device),

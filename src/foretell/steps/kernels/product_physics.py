@@ -28,6 +28,7 @@ _PARTIAL = 4  # bytes of a partial sum
 # Times are in microseconds, of a tile of 128 x 128 where they depend on the tile.
 PARAMETERS = (
     Parameter("compute", 0.83, 0.2, 1.3, 0.15),  # share of the peak that is reached
+    Parameter("power", 0.1, 0.005, 0.6, 0.5),  # how this share grows with the power that the device has for it
     Parameter("feed", 50.0, 8.0, 300.0, 0.4),  # a square tile of twice this side computes as long as it loads
     Parameter("bandwidth", 0.87, 0.2, 1.2, 0.15),  # share of the memory's bandwidth
     Parameter("launch", 2.4, 0.3, 60.0, 0.5),
@@ -102,7 +103,7 @@ def time_tiles(sizes: ProductSizes, rates: Rates, theta: Theta) -> TileTimes:
 
 
 def _time_compute(wide: ProductSizes, tiles: Floats, rates: Rates, given: dict[str, float]) -> Floats:
-    unit = rates.flops / rates.units * given["compute"]
+    unit = rates.reach(given["compute"], given["power"])
     depth = np.ceil(wide.inner / _PARTS / _STEP) * _STEP
     tile = depth * np.maximum(2 * _TILE_ROWS * _TILE_COLUMNS, (_TILE_ROWS + _TILE_COLUMNS) * given["feed"]) / unit
     ends = given["tile"] * 1e-6 * np.sqrt(_TILE_ROWS * _TILE_COLUMNS / (128 * 128))

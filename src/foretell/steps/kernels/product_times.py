@@ -23,16 +23,20 @@ class ProductTimeModel(LawTimeModel[Product]):
     columns: ClassVar[int] = 23
     place_columns: ClassVar[int] = 8
 
-    def describe(self, calls: Sequence[Product], rates: Rates, theta: Floats) -> Described:
+    def stack(self, calls: Sequence[Product]) -> ProductSizes:
         values = np.array([(call.rows, call.columns, call.inner, call.many) for call in calls], dtype=float)
         rows, columns, inner, many = np.maximum(values.reshape(-1, 4), 1).T
-        sizes = ProductSizes(rows=rows, columns=columns, inner=inner, many=many)
-        times = time_tiles(sizes, rates, theta)
+        return ProductSizes(rows=rows, columns=columns, inner=inner, many=many)
+
+    def time(self, sizes: ProductSizes, rates: Rates, theta: Floats) -> TileTimes:
+        return time_tiles(sizes, rates, theta)
+
+    def relate(self, sizes: ProductSizes, times: TileTimes, rates: Rates) -> Described:
         return Described(
             seconds=times.seconds,
             features=_build_features(sizes, times, rates),
             places=_build_places(sizes, times),
-            least=2 * rows * columns * inner * many / rates.flops,
+            least=2 * sizes.rows * sizes.columns * sizes.inner * sizes.many / rates.flops,
         )
 
 
@@ -54,7 +58,7 @@ def _build_features(sizes: ProductSizes, times: TileTimes, rates: Rates) -> Floa
             np.log(sizes.rows * sizes.columns * sizes.many / (128 * 128 * rates.units)),
             *(np.log(each) for each in (sizes.rows, sizes.columns, sizes.inner, sizes.many)),
             *(_find_alignment(each) for each in (sizes.rows, sizes.columns, sizes.inner)),
-            np.full(len(sizes.rows), np.log(rates.flops_a_cycle)),
+            np.full(len(sizes.rows), float(rates.generation)),
             np.full(len(sizes.rows), float(rates.item)),
         ],
         axis=1,
