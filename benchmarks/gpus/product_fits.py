@@ -59,7 +59,7 @@ def _keep(rows: pd.DataFrame, without: Iterable[str]) -> pd.DataFrame:
     left_out = {find_chip(name) for name in without}
     least = rows.device.map(_HOST_BOUND).fillna(0.0)
     kept = rows[~rows.device.map(find_chip).isin(left_out) & (rows.seconds > least)]
-    return thin_rows(_choose_sources(kept), most=_ROWS)
+    return thin_rows(choose_sources(kept), most=_ROWS)
 
 
 def find_chip(name: str) -> str:
@@ -67,7 +67,7 @@ def find_chip(name: str) -> str:
     return name.partition("-")[0]
 
 
-def _choose_sources(rows: pd.DataFrame) -> pd.DataFrame:
+def choose_sources(rows: pd.DataFrame) -> pd.DataFrame:
     rank = rows.source.str.split().str[0].map(_SOURCES.index)
     precision = rows.precision.map(classify_precision) if "precision" in rows else pd.Series("half", index=rows.index)
     return rows[rank == rank.groupby([rows.device, precision]).transform("min")]

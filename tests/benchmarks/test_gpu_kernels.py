@@ -1,0 +1,71 @@
+"""Tables of measured kernels become rows of devices in the catalogue, each from one source."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from benchmarks.gpus.product_fits import build_products, choose_sources, find_chip
+from benchmarks.gpus.product_rows import COLUMNS, find_layer_products, read_labels, thin_rows
+from benchmarks.gpus.products import choose_kernels
+
+
+def write_table(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_table_of_ones_own_gives_products_of_known_devices(tmp_path: Path) -> None:
+    text = "device,precision,rows,columns,inner,seconds\nNVIDIA L40S,bf16,128,256,512,1e-5\nAbacus,bf16,1,1,1,1\n"
+    rows = read_labels(write_table(tmp_path / "mine.csv", text))
+    assert rows.device.tolist() == ["L40S"]
+    (product,) = build_products(rows)
+    assert (product.rows, product.columns, product.inner, product.many) == (128, 256, 512, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["device,precision,rows\nL40S,bf16,1\n", "device,precision,rows,columns,inner,seconds\nAbacus,bf16,1,1,1,1\n"],
+)
+def test_other_tables_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ValueError, match=r"mine\.csv"):
+        read_labels(write_table(tmp_path / "mine.csv", text))
+
+
+def build_rows(source: str, precision: str, count: int) -> pd.DataFrame:
+    values = {"device": "H100", "precision": precision, "many": 1, "rows_": range(1, count + 1), "columns_": 8}
+    return pd.DataFrame(values | {"inner": 8, "seconds": 1e-5, "source": source})[COLUMNS]
+
+
+def test_a_device_is_learned_from_one_source_in_each_class_of_precisions() -> None:
+    rows = pd.concat(
+        [build_rows("vidur", "fp16", 5), build_rows("aiconfigurator", "bf16", 3), build_rows("xla", "tf32", 2)]
+    )
+    assert choose_sources(rows).source.value_counts().to_dict() == {"aiconfigurator": 3, "xla": 2}
+
+
+def test_rows_are_thinned_and_kernels_chosen_the_same_way_each_time() -> None:
+    rows = thin_rows(build_rows("vidur", "fp16", 1000), most=100)
+    assert len(rows) == 100
+    (chosen, rest), again = choose_kernels(rows), choose_kernels(rows)[0]
+    assert len(chosen) == 20
+    assert not set(chosen.rows_) & set(rest.rows_)
+    assert chosen.equals(again)
+
+
+def test_boards_of_a_chip_are_one() -> None:
+    assert find_chip("A100-PCIe-40") == find_chip("A100-80") != find_chip("A10")
+
+
+def test_products_of_a_layer_have_the_sizes_of_its_model() -> None:
+    layer = SimpleNamespace(
+        num_tokens=64, num_tensor_parallel_workers=2, n_embd=4096, n_head=32, n_kv_head=8, n_expanded_embd=14336
+    )
+    products = find_layer_products(SimpleNamespace(**vars(layer), use_gated_mlp=True))
+    sizes = {name: (call.rows, call.columns, call.inner) for name, call in products.items()}
+    assert sizes == {
+        "attn_pre_proj_ms": (64, (16 + 8) * 128, 4096),
+        "attn_post_proj_ms": (64, 4096, 2048),
+        "mlp_up_proj_ms": (64, 14336, 4096),
+        "mlp_down_proj_ms": (64, 4096, 7168),
+    }
