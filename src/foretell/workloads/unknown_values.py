@@ -1,6 +1,6 @@
 """Examples for values that are unknown because their tensor has no data.
 
-The expected mean of a tensor's elements, where the call that made it determines it, is kept with the storage, which views share: 1
+The expected mean of a tensor's elements, where the call determines it, is kept with the storage, which views share: 1
 for the result of ``isfinite``, 0 for that of ``isnan``, 1 ÷ classes for ``one_hot``. Where nothing is known, ``all``
 holds and ``any`` does not, comparisons do not hold, half of the elements of a mask are set, and numbers are 1.
 """
