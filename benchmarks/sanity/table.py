@@ -62,9 +62,19 @@ def summarise(results: Sequence[Result]) -> dict[str, str]:
 
 
 def render_markdown(results: Sequence[Result]) -> str:
-    """The table of the documentation."""
-    lines = [f"| {' | '.join(COLUMNS)} |", f"| {' | '.join('---' for _ in COLUMNS)} |"]
-    lines += [f"| {' | '.join(_list_cells(result))} |" for result in results]
+    """The table of the documentation, and why those outside their interval are outside."""
+    columns = ("Model", "GPU", "Precision", "Batch", "Published", "Predicted", "90 % interval", "Evidence")
+    lines = [f"| {' | '.join(columns)} |", f"| {' | '.join('---' for _ in columns)} |"]
+    for result in results:
+        name, gpu, precision, batch, published, predicted, _, interval, evidence = _list_cells(result)
+        row = (name, gpu, precision, batch, published, predicted, interval.replace("outside", "*"), evidence)
+        lines.append(f"| {' | '.join(row)} |")
+    lines += ["", *(f"{name}: {value}." for name, value in summarise(results).items())]
+    lines += [
+        f"- {result.pair.model} on {result.pair.device}: {result.pair.differs or 'not known'}."
+        for result in results
+        if not result.inside
+    ]
     return "\n".join(lines)
 
 
