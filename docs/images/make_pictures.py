@@ -25,8 +25,8 @@ _RECOMMEND = (
     " --set hidden=200 --set batch_size=96 --set epochs=14"
 )
 _WORKLOAD = (
-    "foretell workload predict torch.nn:Transformer --set batch_first=true --input 32,64,512 --input 32,64,512"
-    " --loss mse --device T4 --rows 8"
+    "foretell workload predict torch.nn:Transformer --set batch_first=true --input 64,512,512 --input 64,512,512"
+    " --loss mse --device H100,B200,A100,RTX4090,L40S,MI300X,T4 --precision bf16"
 )
 _PLAIN_SVG = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)  # no font from the internet
 

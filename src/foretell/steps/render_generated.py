@@ -81,7 +81,7 @@ def _compare(predictions: Sequence[GenerationPrediction]) -> list[RenderableType
 
 def _build_table(predictions: Sequence[GenerationPrediction]) -> FirstThatFits:
     """A row for each prediction; columns without any value are left out."""
-    interval = f"{render_level(predictions[0].total_s.level)} interval"
+    interval = f"Whole text, {render_level(predictions[0].total_s.level)}"
     columns = {
         "Device": [each.device for each in predictions],
         "Batch": [f"{each.generation.batch:,}" for each in predictions],
