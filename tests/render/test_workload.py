@@ -233,7 +233,7 @@ def test_devices(to_text: ToText, check_golden: Golden) -> None:
 
 def test_the_catalogue_is_readable(to_text: ToText) -> None:
     """One line for each device at the usual widths, and every figure of a device in its own view."""
-    known = [KnownDevice(device=device) for device in list_devices()]
+    known = [KnownDevice(device=device, evidence={"bf16": "similar"}) for device in list_devices()]
     for width in (80, 100, 200):
         text = to_text(render_devices(known), width=width)
         assert max(map(len, text.splitlines())) <= width
@@ -241,7 +241,7 @@ def test_the_catalogue_is_readable(to_text: ToText) -> None:
         for each in known:
             assert sum(line[:1] == [each.device.name] for line in lines) == 1
     h100 = next(line for line in to_text(render_devices(known), width=100).splitlines() if line.startswith(" H100 "))
-    assert h100.split() == ["H100", "Hopper", "66.9", "989", "989", "1,979", "80", "GB", "3.35", "T"]
+    assert h100.split() == ["H100", "Hopper", "66.9", "989", "989", "1,979", "80", "GB", "3.35", "T", "similar"]
 
 
 @pytest.mark.parametrize("name", ["T4", "MI250X", "GH200", "Gaudi3", "K80"])

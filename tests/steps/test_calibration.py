@@ -13,6 +13,7 @@ from foretell.core.devices import get_device
 from foretell.core.errors import ImportDataError, NotFoundError, OutputError, SpecError
 from foretell.steps.calibration import (
     LEAST_KERNELS,
+    LEAST_OF_A_TYPE,
     build_calibrated_model,
     calibrate_device,
     calibrate_models,
@@ -148,6 +149,14 @@ def test_other_devices_and_kinds_are_as_before() -> None:
     )
 
 
+def test_a_few_kernels_of_a_type_do_not_replace_what_is_known() -> None:
+    law, models = build_law(1.6), load_kernel_models()
+    few = replace(law, kernels=law.kernels[: LEAST_OF_A_TYPE - 1])
+    assert calibrate_models(models, few)["product"] is models["product"]
+    enough = replace(law, kernels=law.kernels[:LEAST_OF_A_TYPE])
+    assert calibrate_models(models, enough)["product"] is not models["product"]
+
+
 def test_the_host_is_as_it_was_measured() -> None:
     model = build_calibrated_model(build_law(1.0))
     assert np.exp(model.host_shift_) == pytest.approx(2.0)
@@ -206,6 +215,13 @@ def test_without_a_gpu_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_missing_file_is_explained(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no calibration named .*none\.jsonl.*foretell device calibrate"):
         load_calibration(tmp_path / "none.jsonl")
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.steps.kernels.calibration_file._MOST_BYTES", 10)
+    (tmp_path / "large.jsonl").write_text("{}" * 100)
+    with pytest.raises(ImportDataError, match="200 bytes; a calibration has 10 at most"):
+        load_calibration(tmp_path / "large.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,25 @@ def list_devices(*, folder: Path = KEPT) -> list[KnownDevice]:
     names = {each.name for each in calibrated}
     others = [each for each in with_times if each.device.name not in names]
     names |= {each.device.name for each in others}
-    return [*first, *others, *(KnownDevice(device=each) for each in rest if each.name not in names)]
+    found = [*first, *others, *(KnownDevice(device=each) for each in rest if each.name not in names)]
+    return list(map(_add_evidence, found))
+
+
+def _add_evidence(known: KnownDevice) -> KnownDevice:
+    """With what its matrix products are predicted from."""
+    from foretell.steps.kernels.shipped_models import load_kernel_models
+
+    if known.device.kind != "gpu":
+        return known
+    if known.times == "calibrated":
+        return replace(known, evidence=dict.fromkeys(catalogue.list_precisions(known.device), "measured"))
+    model = load_kernel_models()["product"]
+    return replace(
+        known,
+        evidence={
+            each: str(model.find_evidence(known.device, each)) for each in catalogue.list_precisions(known.device)
+        },
+    )
 
 
 def get_known_device(name: str, *, folder: Path = KEPT) -> KnownDevice:
@@ -199,7 +217,7 @@ def get_known_device(name: str, *, folder: Path = KEPT) -> KnownDevice:
     known = {spell_name(each.device.name): each for each in list_devices(folder=folder)}
     catalogued = catalogue.find_device(name)
     found = known.get(spell_name(catalogued.name if catalogued else name))
-    return found or KnownDevice(device=open_device(name))
+    return found or _add_evidence(KnownDevice(device=open_device(name)))
 
 
 def learn_device(

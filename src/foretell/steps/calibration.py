@@ -38,6 +38,7 @@ DEVICES = "devices"  # the folder of learned devices
 KEPT = Path(FOLDER)
 BUDGET_S = 120.0
 LEAST_KERNELS = 20
+LEAST_OF_A_TYPE = 8  # fewer would replace what is known from other measurements of such a device
 _MOST_HOST = 1.5  # of the logarithm of the host's ratio
 
 
@@ -228,7 +229,7 @@ def calibrate_models(models: KernelModels, calibration: Calibration) -> KernelMo
     """The models of kernels, which also know the kernels that were measured on the device."""
     calibrated = dict(models)
     for kind, model in models.items():
-        calls, seconds = calibration.select(kind)
+        calls, seconds = calibration.select(kind, least=LEAST_OF_A_TYPE)
         if calls:
             calibrated[kind] = model.calibrate(calls, calibration.device, seconds)
     return calibrated

@@ -29,11 +29,15 @@ from foretell.steps.step_results import KnownDevice
 Record = dict[str, Any]
 
 _TIMES_IN_FULL = {
-    "shipped": "shipped with Foretell, measured in single precision",
+    "shipped": "in single precision, for --method replay and others",
     "learned": "learned on this machine",
     "calibrated": "kernels, by 'foretell device calibrate'",
-    "": "none of its own: predicted by its figures and by the kernels of other devices",
+    "": "",
 }
+_KERNELS = (
+    "Kernels: measured on the device, on similar ones (of its architecture), or predicted by its figures only; "
+    "calibrated or learned on this machine."
+)
 _PEAKS = ("fp32", "fp16", "bf16", "fp8")
 _TERA = 1e12
 _REPEAT = "Measure again while nothing else uses the machine: these times may be too long."
@@ -44,8 +48,8 @@ _MOST_SPREAD = 0.1  # of repeats of a kernel
 def render_devices(devices: Iterable[KnownDevice]) -> Group:
     """Devices with their figures, and whether steps were measured on them."""
     numbers = (*_PEAKS, "Memory", "Bytes/s")
-    wide = build_table("Device", "Architecture", *numbers, "Steps", numbers=numbers, whole=["Device"])
-    narrow = build_table("Device", *numbers, "Steps", numbers=numbers, whole=["Device"])
+    wide = build_table("Device", "Architecture", *numbers, "Kernels", numbers=numbers, whole=["Device"])
+    narrow = build_table("Device", *numbers, "Kernels", numbers=numbers, whole=["Device"])
     for known in devices:
         device, cells = known.device, _list_cells(known)
         add_cells(wide, device.name, device.architecture or device.kind, *cells)
@@ -53,7 +57,10 @@ def render_devices(devices: Iterable[KnownDevice]) -> Group:
     return stack(
         FirstThatFits(wide, narrow),
         build_line("Peaks of matrix products in TFLOP/s, dense. 'foretell device show NAME' has all figures.", QUIET),
-        build_line("Steps: what was measured there. 'foretell device calibrate' measures this machine's GPU.", QUIET),
+        build_line(_KERNELS, QUIET),
+        build_line(
+            "'foretell device calibrate' measures the GPU of this machine, 'foretell device learn' also a CPU.", QUIET
+        ),
     )
 
 
@@ -63,8 +70,15 @@ def _list_cells(known: KnownDevice) -> tuple[str, ...]:
         *(_render_peak(device, precision) for precision in _PEAKS),
         render_bytes(device.memory_bytes),
         render_scaled(device.bandwidth_bytes),
-        known.times,
+        _describe_evidence(known),
     )
+
+
+def _describe_evidence(known: KnownDevice) -> str:
+    """What was done here, else what its products are predicted from in half precision, or in what it has."""
+    if known.times in ("calibrated", "learned") or not known.evidence:
+        return known.times
+    return next(known.evidence[each] for each in ("bf16", "fp16", "fp32") if each in known.evidence)
 
 
 def _render_peak(device: Device, precision: str) -> str:
@@ -110,6 +124,7 @@ def _list_facts(known: KnownDevice, names: Sequence[str]) -> list[tuple[str, str
         ("Power", f"{device.power_w:,.0f} W" if device.power_w else ""),
         ("Year", str(device.year) if device.year else ""),
         ("Source", clean_line(device.source)),
+        ("Matrix products", ", ".join(f"{precision} {each}" for precision, each in known.evidence.items())),
         ("Steps measured", _TIMES_IN_FULL[known.times]),
         ("Also known as", ", ".join(map(clean_line, names))),
     ]
@@ -129,6 +144,7 @@ def build_device_record(known: KnownDevice, names: Sequence[str] = ()) -> Record
     figures: Record = to_record(device)
     figures["matrix_flops"] = dict(device.matrix_flops)
     record: Record = {"device": figures, "precisions": list(list_precisions(device)), "times": known.times}
+    record["evidence"] = dict(known.evidence)
     return {**record, "also": list(names)} if names else record
 
 

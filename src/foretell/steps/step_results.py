@@ -1,8 +1,8 @@
 """Results: predicted steps, known and learned devices, and the parts of a step by their cost."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import overload
 
@@ -84,10 +84,15 @@ class StepPredictions(Sequence[StepPrediction]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDevice:
-    """A device, and the source of its times: ``shipped``, ``learned`` or ``calibrated`` here, or none."""
+    """A device, and the source of its times: ``shipped``, ``learned`` or ``calibrated`` here, or none.
+
+    ``evidence`` is what its matrix products are predicted from in each precision: ``measured``, ``similar`` or
+    ``figures``.
+    """
 
     device: Device
     times: str = ""
+    evidence: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The file of a calibration: a header, then a line of JSON for each measured kernel. It is data, never code."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,6 +34,11 @@ class MeasuredKernel:
     spread: float = 0.0
 
     @property
+    def precision(self) -> str:
+        """Its type; none of passes over memory."""
+        return str(getattr(self.call, "precision", ""))
+
+    @property
     def kind(self) -> str:
         """The name of its model."""
         return next(name for name, kind in KINDS.items() if isinstance(self.call, kind))
@@ -51,9 +57,11 @@ class Calibration:
     skipped: int = 0  # kernels that the device cannot run
     done: frozenset[str] = frozenset()  # keys of all that were tried
 
-    def select(self, kind: str) -> tuple[list[KernelCall], Floats]:
-        """The kernels of a kind, and their times."""
-        found = [each for each in self.kernels if each.kind == kind]
+    def select(self, kind: str, *, least: int = 1) -> tuple[list[KernelCall], Floats]:
+        """The kernels of a kind, and their times; of types with so many, at least."""
+        own = [each for each in self.kernels if each.kind == kind]
+        count = Counter(each.precision for each in own)
+        found = [each for each in own if count[each.precision] >= least]
         return [each.call for each in found], np.array([each.seconds for each in found])
 
     def find_worst(self, condition: str) -> float:
