@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from foretell.core.errors import WorkloadError
+from foretell.core.errors import SpecError, WorkloadError
 from foretell.core.workload import StepPhase
 from foretell.workloads.measurement_files import Profile
 from foretell.workloads.profile import profile, read_role
@@ -161,3 +161,23 @@ def test_a_copy_without_data_has_shapes_and_shared_tensors() -> None:
 )
 def test_roles_of_events(name: str, on_device: bool, role: tuple[Role, str] | None) -> None:
     assert read_role(name, on_device=on_device) == role
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"compile": True}, "compile"),
+        ({"channels_last": True}, "channels_last"),
+        ({"mode": "generate"}, "mode"),
+        ({"precision": "fp8"}, "fp8 is predicted, not measured"),
+    ],
+)
+def test_what_is_predicted_only_is_refused(options: dict[str, object], expected: str) -> None:
+    with pytest.raises(SpecError, match=expected):
+        measure(Small(), IMAGES, **options)
+
+
+def test_inference_has_the_forward_phase_only() -> None:
+    step = measure(Small(), IMAGES, mode="inference").step
+    assert {each.phase for each in step.workload.operators} == {StepPhase.FORWARD}
+    assert np.nansum(step.kernel_s) > 0
