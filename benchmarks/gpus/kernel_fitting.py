@@ -17,7 +17,7 @@ from foretell.steps.kernels.convolution_times import ConvolutionTimeModel
 from foretell.steps.kernels.kernel_calls import Convolution, MemoryPass
 from foretell.steps.kernels.pass_times import PassTimeModel
 
-MOST = 2500  # observations of each device, source and label
+MOST = 1500  # observations of each device, source and label
 _ROUNDS = 2  # of dividing times that were measured together
 
 

@@ -13,8 +13,11 @@ from benchmarks.gpus.results import Result, judge
 from foretell.core.devices import Device, get_device
 from foretell.core.workload import Floats
 from foretell.steps.kernels._base import Evidence
+from foretell.steps.kernels.convolution_times import ConvolutionTimeModel
+from foretell.steps.kernels.pass_times import PassTimeModel
 
 _MOST_LEFT_OUT = 400  # observations of each device, source and label, where models are fitted for each device
+_FOLDS = 4  # of the recorded models
 _CALIBRATION = 64  # calls of each kind of kernel that calibrate a device
 _NINETY = 1.645  # half width of a 90 % interval, in standard deviations
 
@@ -57,13 +60,14 @@ def calibrate_devices(devices: tuple[str, ...] = ()) -> tuple[Predicted, ...]:
 
 @cache
 def leave_out_models() -> tuple[Predicted, ...]:
-    """Kernels of each half of the recorded models by models fitted on the other half, on the same devices."""
+    """Kernels of each quarter of the recorded models by models fitted on the others, on the same devices."""
     drawn = draw(read_observations(), MOST)
     names = sorted({name for one in drawn for name in one.models})
     found: list[Predicted] = []
-    for half in (frozenset(names[::2]), frozenset(names[1::2])):
-        models = fit_models([one for one in drawn if not one.models & half])
-        for device, some in group_by_device([one for one in drawn if one.models and one.models <= half]).items():
+    for fold in range(_FOLDS):
+        unseen = frozenset(names[fold::_FOLDS])
+        models = fit_models([one for one in drawn if not one.models & unseen])
+        for device, some in group_by_device([one for one in drawn if one.models and one.models <= unseen]).items():
             found += _predict(models, device, some)
     return tuple(found)
 
@@ -112,6 +116,25 @@ def _predict(models: FittedModels, device: Device, observations: Sequence[Observ
         Predicted(observation=one, seconds=time, evidence=evidence[one.convolves])
         for one, time in zip(observations, seconds.tolist(), strict=True)
     ]
+
+
+@cache
+def _fit_all() -> FittedModels:
+    return fit_models(draw(read_observations(), MOST))
+
+
+def fit_convolutions() -> ConvolutionTimeModel:
+    """The model that ships, with the spreads of its errors."""
+    model = _fit_all().convolutions
+    model.spreads_ = find_spreads(convolves=True)
+    return model
+
+
+def fit_passes() -> PassTimeModel:
+    """The model that ships, with the spreads of its errors."""
+    model = _fit_all().passes
+    model.spreads_ = find_spreads(convolves=False)
+    return model
 
 
 def find_spreads(*, convolves: bool) -> dict[str, float]:

@@ -11,7 +11,9 @@ from benchmarks.gpus.attention_rows import read_attention
 from benchmarks.gpus.kernel_spreads import learn_spreads
 from benchmarks.gpus.product_fits import build_attention, build_products, fit_attention, fit_products
 from benchmarks.gpus.product_rows import read_products, thin_rows
+from benchmarks.gpus.unseen_kernels import fit_convolutions, fit_passes
 from foretell.core.model_files import save_model
+from foretell.steps.kernels.law_times import LawTimeModel
 from foretell.steps.kernels.shipped_models import find_weights
 
 _FEW = 800  # rows of a source, device and precision, where models are fitted for spreads alone
@@ -34,7 +36,12 @@ def _fit_attention() -> Any:
     return model
 
 
-_FITS: dict[str, Callable[[], Any]] = {"product": _fit_products, "attention": _fit_attention}
+_FITS: dict[str, Callable[[], Any]] = {
+    "product": _fit_products,
+    "attention": _fit_attention,
+    "convolution": fit_convolutions,
+    "memory_pass": fit_passes,
+}
 
 
 def write_weights(names: Iterable[str] = tuple(_FITS)) -> None:
@@ -42,8 +49,12 @@ def write_weights(names: Iterable[str] = tuple(_FITS)) -> None:
     for name in names:
         model = _FITS[name]()
         path = find_weights(name)
-        save_model(path, model, {"devices": sorted({fit.device for fit in model.fits_})})
+        save_model(path, model, {"devices": _list_devices(model)})
         print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB, spreads {model.spreads_}")
+
+
+def _list_devices(model: Any) -> list[str]:
+    return sorted({fit.device for fit in model.fits_} if isinstance(model, LawTimeModel) else model.seen_)
 
 
 if __name__ == "__main__":

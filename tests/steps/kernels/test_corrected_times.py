@@ -46,14 +46,19 @@ def draw_convolutions(count: int, seed: int) -> list[Convolution]:
     sizes = np.stack(
         [2 ** random.integers(0, 7, count), 2 ** random.integers(3, 10, count), 2 ** random.integers(3, 7, count)]
     )
+    windows, directions = random.choice([1, 3], count).tolist(), random.choice(["forward", "data", "weights"], count)
+    shares = random.choice([0.0, 0.0, 0.25, 1.0], count)  # of the channels that are groups
     return [
-        convolve(int(images), int(channels), int(channels) * 2, int(size), kernel=(window, window), direction=direction)
-        for (images, channels, size), window, direction in zip(
-            sizes.T,
-            random.choice([1, 3], count).tolist(),
-            random.choice(["forward", "data", "weights"], count),
-            strict=True,
+        convolve(
+            int(images),
+            int(channels),
+            int(channels),
+            int(size),
+            kernel=(window, window),
+            direction=direction,
+            groups=max(1, int(channels * share)),
         )
+        for (images, channels, size), window, direction, share in zip(sizes.T, windows, directions, shares, strict=True)
     ]
 
 
@@ -74,7 +79,7 @@ class Family:
         """Times by a law: the physics, and a factor that depends on the kind and on the size."""
         model = self.model()
         figures = model.build_figures(calls, device)
-        names = [model.name_path(call, device)[2] for call in calls]
+        names = [model.name_path(call, device)[1] for call in calls]
         bent = np.array([0.2 * (len(name) % 3) for name in names])
         return np.asarray(figures.find_seconds() * factor * np.exp(bent))
 

@@ -259,3 +259,33 @@ def test_recurrent_layers_are_products_for_all_inputs_and_for_each_step(
     assert products == operator.product_flops + first
     assert sum(call.kernels for call in calls if isinstance(call, MemoryPass)) == 2 * 7
     assert sum(isinstance(call, Product) and call.rows == 4 for call in calls) == 2 * 7
+
+
+class Norms(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch, self.each = nn.BatchNorm2d(8), nn.InstanceNorm2d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.max_pool2d(self.each(self.batch(x)), 2).mean((2, 3))
+
+
+def test_rows_are_what_is_normalized_or_reduced_together() -> None:
+    workload = read(Norms(), 4, 8, 6, 6)
+    rows = {
+        kind: call.row
+        for kind in ("batch_norm", "instance_norm", "max_pool2d", "mean")
+        for call in split_kernels(find(workload, kind, FORWARD), settings=PLAIN)
+        if isinstance(call, MemoryPass)
+    }
+    assert rows == {"batch_norm": 4 * 6 * 6, "instance_norm": 6 * 6, "max_pool2d": 4, "mean": 9}
+
+
+def test_batch_norm_of_inference_is_one_pass_of_its_own_kind() -> None:
+    operator = find(read(Norms(), 4, 8, 6, 6), "batch_norm", FORWARD)
+    (training,) = split_kernels(operator, settings={"mode": "training"})
+    (inference,) = split_kernels(operator, settings={"mode": "inference"})
+    assert isinstance(training, MemoryPass)
+    assert isinstance(inference, MemoryPass)
+    assert (training.kind, training.kernels) == ("batch_norm", operator.kernels)
+    assert (inference.kind, inference.kernels) == ("batch_norm_inference", 1)

@@ -15,6 +15,8 @@ LAUNCH_S = 3.0e-6
 DIRECTIONS = ("forward", "data", "weights")
 CLASSES = ("dense", "grouped", "depthwise")
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
+# Of the description: images, channels, groups, size, stride, direction, positions out and in, units, and two times.
+GROUP_COLUMNS = (0, 1, 3, 4, 7, 8, 13, 14, 15, 17, 18)
 # Tiles of implicit matrix products, and the share of the peak that a full one reaches outside and inside matrix units.
 _TILES = ((256, 128, 0.9, 0.95), (128, 128, 0.85, 0.92), (128, 64, 0.8, 0.85), (64, 64, 0.7, 0.7), (128, 32, 0.65, 0.6),
           (64, 32, 0.55, 0.5))  # fmt: skip
@@ -168,6 +170,8 @@ class ConvolutionFigures:
                 log(self.high_out * self.wide_out) / 2, log(self.high), log(self.wide), log(self.stride),
                 self.direction, self.classes,
                 log(self.rows), log(self.columns), log(self.inner),
+                log(self.images * self.high_out * self.wide_out), log(self.images * self.high_in * self.wide_in),
+                np.where(self.grouped, log(device.units), 0.0), self.high_out % 2,
                 log(direct * 1e6), log(one * 1e6), log(direct / streaming),
                 log(waves), np.minimum(waves, 4.0), np.where(waves < 8, np.ceil(waves) / waves, 1.0),
                 log(_pad(self.columns, 64.0) / self.columns), log(_pad(self.inner, 32.0) / self.inner),

@@ -7,7 +7,7 @@ import numpy as np
 
 from foretell.core.devices import Device
 from foretell.core.workload import Floats
-from foretell.steps.kernels.convolution_physics import ConvolutionFigures, find_type
+from foretell.steps.kernels.convolution_physics import GROUP_COLUMNS, ConvolutionFigures, find_type
 from foretell.steps.kernels.corrected_times import CorrectedTimeModel, Figures
 from foretell.steps.kernels.kernel_calls import Convolution
 from foretell.steps.kernels.learned_factors import Path
@@ -25,6 +25,9 @@ class ConvolutionTimeModel(CorrectedTimeModel[Convolution]):
 
     kind = "convolution"
     most_log = 1.5
+    # Groups that run one after the other are up to fifty times slower where cuDNN chooses its plain kernel.
+    forests: ClassVar = {"grouped": 4.0}
+    forest_columns = GROUP_COLUMNS
     tree_settings: ClassVar = {
         "max_iter": 300,
         "learning_rate": 0.07,
@@ -47,7 +50,8 @@ class ConvolutionTimeModel(CorrectedTimeModel[Convolution]):
     def trust(self, figures: Figures) -> Floats:
         """What was learned outside matrix units does not hold in them."""
         assert isinstance(figures, ConvolutionFigures)
-        return np.where(figures.matrix & ~figures.depthwise, 0.0, 1.0)
+        learned = ~figures.matrix | (figures.depthwise & (figures.direction == 0))
+        return np.where(learned, 1.0, 0.0)
 
     def name_levels(self, call: Convolution, device: Device) -> tuple[str, ...]:
         typed = f"convolution/{find_type(call.precision, device)}"
@@ -55,11 +59,14 @@ class ConvolutionTimeModel(CorrectedTimeModel[Convolution]):
         names = ("convolution", typed, f"{typed}/{layout}", f"{typed}/{find_class(call)}")
         return tuple(name + behind for name in names for behind in ("", f"/{call.direction}"))
 
+    def name_parts(self, calls: Sequence[Convolution]) -> list[str]:
+        return [find_class(call) for call in calls]
+
     def name_regimes(self, calls: Sequence[Convolution], figures: Figures) -> list[Path]:
         assert isinstance(figures, ConvolutionFigures)
         types = figures.precision
         return [
-            (find_class(call), f"{kind} {limit}", call.direction)
+            (find_class(call), f"{kind} {limit}", call.direction, _name_window(call))
             for call, kind, limit in zip(calls, types, figures.name_limits(), strict=True)
         ]
 
@@ -72,3 +79,9 @@ def find_class(call: Convolution) -> str:
     if call.groups == 1:
         return "dense"
     return "depthwise" if call.groups == call.channels else "grouped"
+
+
+def _name_window(call: Convolution) -> str:
+    """Windows of 1 x 1 and of 3 x 3 have algorithms of their own."""
+    known = call.kernel in ((1, 1), (3, 3))
+    return f"{call.kernel[0]}/{min(call.stride, 2)}" if known else "other"

@@ -16,11 +16,13 @@ from foretell.steps.kernels.learned_factors import (
     MeasuredShifts,
     NamedLevels,
     Path,
+    fit_forest,
     fit_trees,
     take_arrays,
 )
 
 AnyCall = TypeVar("AnyCall")
+_FEWEST = 20  # calls of a part, for trees of its own
 _SIMILAR = 0.5  # share of a device's own factor that others of its architecture have
 
 
@@ -45,12 +47,15 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
     kind: ClassVar[str]
     tree_settings: ClassVar[Mapping[str, Any]]
     most_log: ClassVar[float]
+    forests: ClassVar[Mapping[str, float]] = {}  # parts whose times jump, and the most that their trees may change
+    forest_columns: ClassVar[Sequence[int]] = ()
+    forest_settings: ClassVar[Mapping[str, Any]] = {"n_estimators": 6, "max_leaf_nodes": 2500, "max_features": 0.7}
     _most_kept = 4096  # measured calls of a device that calibration keeps
 
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
         self.levels_ = NamedLevels()
-        self.trees_: ArrayTrees | None = None
+        self.trees_: dict[str, ArrayTrees] = {}
         self.center_, self.scale_ = np.zeros(0), np.ones(0)
         self.seen_: dict[str, dict[str, str]] = {}  # precisions of each device, and its architecture
         self.devices_: dict[str, NamedLevels] = {}
@@ -80,6 +85,10 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
     def find_precision(self, call: AnyCall, device: Device) -> str:
         """The type of the call's numbers."""
 
+    def name_parts(self, calls: Sequence[AnyCall]) -> list[str]:
+        """The part of each call: each has trees of its own."""
+        return ["all"] * len(calls)
+
     @abc.abstractmethod
     def name_regimes(self, calls: Sequence[AnyCall], figures: Figures) -> list[Path]:
         """Names of calls that one device may run faster or slower than others do, the coarsest first."""
@@ -87,7 +96,7 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
     # Fitting
 
     def fit(self, calls: Sequence[AnyCall], devices: Sequence[Device], seconds: Floats) -> Self:
-        table = _Table([], np.zeros(0), np.zeros(0), [], [], [])
+        table = _Table([], np.zeros(0), np.zeros(0), [], [], [], [])
         self.seen_ = {}
         for device, places in _group(devices).items():
             some = [calls[place] for place in places]
@@ -99,6 +108,7 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
                 [self.name_path(call, device) for call in some],
                 self.name_regimes(some, figures),
                 [device.name] * len(some),
+                self.name_parts(some),
             )
             self._note(some, device)
         return self._fit_table(table)
@@ -115,12 +125,32 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
         rest = table.errors - self.levels_.predict(table.paths)
         self.devices_ = self._fit_devices(table, rest)
         rest -= self._shift_devices(table)
-        bound = self.most_log
-        self.trees_ = fit_trees(X, np.clip(rest, -bound, bound), weights, settings=self.tree_settings, seed=self.seed)
-        rest += self._shift_devices(table) - np.clip(self.trees_.predict(X), -bound, bound)
+        self.trees_ = {
+            part: self._fit_part(part, X[places], rest[places], weights[places])
+            for part, places in _group(table.names).items()
+            if len(places) >= _FEWEST
+        }
+        rest += self._shift_devices(table) - self._add_trees(X, table.names)
         self.devices_ = self._fit_devices(table, rest)
         self.shifts_ = {}
         return self
+
+    def _fit_part(self, part: str, X: Floats, rest: Floats, weights: Floats) -> ArrayTrees:
+        bound = self.forests.get(part, self.most_log)
+        rest = np.clip(rest, -bound, bound)
+        if part in self.forests:
+            chosen = X[:, list(self.forest_columns)]
+            return fit_forest(chosen, rest, weights, settings=self.forest_settings, seed=self.seed)
+        return fit_trees(X, rest, weights, settings=self.tree_settings, seed=self.seed)
+
+    def _add_trees(self, X: Floats, names: Sequence[str]) -> Floats:
+        found = np.zeros(len(X))
+        for part, places in _group(names).items():
+            if part in self.trees_:
+                bound = self.forests.get(part, self.most_log)
+                some = X[places][:, list(self.forest_columns)] if part in self.forests else X[places]
+                found[places] = np.clip(self.trees_[part].predict(some), -bound, bound)
+        return found
 
     def _fit_devices(self, table: "_Table", rest: Floats) -> dict[str, NamedLevels]:
         found = {}
@@ -158,10 +188,10 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
         self, calls: Sequence[AnyCall], figures: Figures, paths: Sequence[Path], device: Device
     ) -> Floats:
         offsets = self._add_offsets(calls, device)
-        if self.trees_ is None:
+        if not self.levels_.levels:
             return offsets
         X = self.describe(calls, figures)
-        factor = self.levels_.predict(paths) + np.clip(self.trees_.predict(X), -self.most_log, self.most_log)
+        factor = self.levels_.predict(paths) + self._add_trees(X, self.name_parts(calls))
         regimes = self.name_regimes(calls, figures)
         similar = self._find_similar(device)
         for known in similar:
@@ -240,8 +270,8 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
             "shifts": {},
         }
         arrays: dict[str, NDArray[Any]] = {"center": self.center_, "scale": self.scale_}
-        if self.trees_ is not None:
-            arrays |= {f"trees.{name}": values for name, values in self.trees_.to_arrays().items()}
+        for part, trees in self.trees_.items():
+            arrays |= {f"trees.{part}.{name}": values for name, values in trees.to_arrays().items()}
         for place, (name, shifts) in enumerate(self.shifts_.items()):
             record["shifts"][name], some = shifts.to_state()
             arrays |= {f"shifts{place}.{part}": values for part, values in some.items()}
@@ -260,8 +290,10 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
         model.center_ = check_numbers(arrays["center"], shape=(None,)) if arrays["center"].size else arrays["center"]
         model.scale_ = arrays["scale"]
         trees = take_arrays(arrays, "trees.")
-        if trees:
-            model.trees_ = ArrayTrees.from_arrays(trees, columns=len(model.center_))
+        model.trees_ = {
+            part: ArrayTrees.from_arrays(take_arrays(trees, f"{part}."), columns=len(model.center_))
+            for part in dict.fromkeys(name.partition(".")[0] for name in trees)
+        }
         model.shifts_ = {
             str(name): MeasuredShifts.from_state(known, take_arrays(arrays, f"shifts{place}."))
             for place, (name, known) in enumerate(record["shifts"].items())
@@ -280,9 +312,10 @@ class _Table:
         paths: list[Path],
         regimes: list[Path],
         devices: list[str],
+        names: list[str],
     ) -> None:
         self.parts, self.errors, self.weights = parts, errors, weights
-        self.paths, self.regimes, self.devices = paths, regimes, devices
+        self.paths, self.regimes, self.devices, self.names = paths, regimes, devices, names
 
     def add(
         self,
@@ -292,12 +325,14 @@ class _Table:
         paths: list[Path],
         regimes: list[Path],
         devices: list[str],
+        names: list[str],
     ) -> None:
         self.parts.append(part)
         self.errors, self.weights = np.append(self.errors, errors), np.append(self.weights, weights)
         self.paths += paths
         self.regimes += regimes
         self.devices += devices
+        self.names += names
 
     def find_devices(self) -> dict[str, list[int]]:
         return _group(self.devices)

@@ -16,7 +16,6 @@ from foretell.steps.host_times import HostTimes
 from foretell.steps.kernels._base import Evidence
 from foretell.steps.kernels.kernel_bounds import PRECISIONS, find_rate
 from foretell.steps.kernels.launch_times import Launches, Timeline, expect_launches, replay_launches
-from foretell.steps.kernels.plain_times import predict_bounds
 from foretell.steps.kernels.shipped_models import KernelModels, load_kernel_models
 from foretell.steps.kernels.split_steps import SplitStep, split_step
 from foretell.steps.kernels.step_corrections import StepCorrections, load_corrections
@@ -24,7 +23,6 @@ from foretell.steps.profile_factors import ExpectedTimes, ProfileFactors, apply_
 
 _MOST_SHIFT = 1.5  # of logarithms: what measured steps of a device change at most
 _FEWEST = 10  # operators of a step that were measured
-HALF = ("fp16", "bf16", "fp8")
 
 
 class KernelStepModel(StepModel):
@@ -91,28 +89,10 @@ class KernelStepModel(StepModel):
 
     def predict_kernels(self, split: SplitStep) -> Floats:
         """Seconds of each distinct kernel of a step."""
-        unknown = np.array([self._is_unknown(*each) for each in split.types], dtype=bool)[split.type_of]
-        seconds, begin = predict_bounds(split.bounds, self.device), 0
-        for name, calls in split.calls.items():
-            places = begin + np.flatnonzero(~unknown[begin : begin + len(calls)])
-            begin += len(calls)
-            if len(places):
-                known = [calls[place] for place in (places - begin + len(calls)).tolist()]
-                seconds[places] = self.models[name].predict(known, self.device)
+        parts = [self.models[name].predict(calls, self.device) for name, calls in split.calls.items() if calls]
+        seconds = np.concatenate(parts) if parts else np.zeros(0)
         levels = self.corrections.levels.find(split.groups, self.device)[split.group_of]
         return np.asarray(seconds * np.exp(levels + self.kernel_shift_))
-
-    def _is_unknown(self, name: str, precision: str) -> bool:
-        """Whether figures, and what was learned from whole models, are closer than the model of such kernels.
-
-        Convolutions in half precision were measured one by one on few devices, and have little in common with those
-        in single precision.
-        """
-        return (
-            name == "convolution"
-            and precision in HALF
-            and self.models[name].find_evidence(self.device, precision) is Evidence.FIGURES
-        )
 
     def _expect_launches(self, workload: Workload) -> Launches:
         host, factor = expect_launches(workload), float(np.exp(self.host_shift_))
