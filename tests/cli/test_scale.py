@@ -85,7 +85,7 @@ def test_a_cluster_that_is_not_in_the_table_is_predicted_by_its_figures(run: Run
         ("steps.csv --batch inf", ["batch", "finite"]),
         ("steps.csv --cluster typo", ["'typo'", "lab", "pass its device or link"]),
         ("steps.csv --cluster lab --device T4", ["device and link", "neither for lab"]),
-        ("steps.csv --cluster away --device abacus", ["'abacus'", "T4"]),
+        ("steps.csv --cluster away --device abacus", ["'abacus'", "foretell device list"]),
         ("steps.csv --link fast", ["--link", "'fast'", "10Gb"]),
         ("steps.csv --efficiency 2", ["--efficiency", "'2'"]),
         ("steps.csv --level 2", ["--level", "'2'"]),

@@ -61,7 +61,7 @@ def read_generation(
         WorkloadError: The code fails, or the model is not a causal language model.
     """
     require_torch()
-    from foretell.workloads.generation import PROMPT, capture_generation
+    from foretell.workloads.generation_capture import PROMPT, capture_generation
     from foretell.workloads.model_loading import load_model
 
     options = options or StepOptions(mode="generate")

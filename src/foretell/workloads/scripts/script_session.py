@@ -19,7 +19,7 @@ from foretell.workloads.scripts import cuda_answers, script_events
 from foretell.workloads.scripts.cuda_answers import replace
 from foretell.workloads.scripts.distributed_answers import install_distributed
 from foretell.workloads.scripts.script_modes import ScriptCallMode, ScriptKernelMode
-from foretell.workloads.scripts.step_results import build_result
+from foretell.workloads.scripts.step_records import build_result
 from foretell.workloads.scripts.step_watch import StepWatch
 from foretell.workloads.scripts.written_files import WRITTEN
 

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from foretell.core.errors import WorkloadError
 from foretell.core.generation import Generation
 from foretell.core.workload import Operator, Workload
-from foretell.workloads.generation import capture_generation
+from foretell.workloads.generation_capture import capture_generation
 from foretell.workloads.step_options import StepOptions, parse_input
 from foretell.workloads.workload_warnings import find_generation_warnings
 
