@@ -16,7 +16,8 @@ from foretell.steps.kernels._base import Evidence
 from foretell.steps.kernels.convolution_times import ConvolutionTimeModel
 from foretell.steps.kernels.pass_times import PassTimeModel
 
-_MOST_LEFT_OUT = 400  # observations of each device, source and label, where models are fitted for each device
+_MOST_LEFT_OUT = 100  # observations of each device, source and label, where models are fitted for each device
+_MOST_FOLDED = 400  # the same, where recorded models are left out
 _FOLDS = 4  # of the recorded models
 _CALIBRATION = 64  # calls of each kind of kernel that calibrate a device
 _NINETY = 1.645  # half width of a 90 % interval, in standard deviations
@@ -35,33 +36,35 @@ class Predicted:
         return float(np.log(self.observation.seconds / self.seconds))
 
 
-@cache
 def leave_out_devices(devices: tuple[str, ...] = ()) -> tuple[Predicted, ...]:
     """Each device, or each of these, by models fitted on the others."""
-    drawn = draw(read_observations(), _MOST_LEFT_OUT)
+    found = (_predict(_fit_without(device), device, some) for device, some in _choose(devices).items())
+    return tuple(one for some in found for one in some)
+
+
+def calibrate_devices(devices: tuple[str, ...] = ()) -> tuple[Predicted, ...]:
+    """The same, by models that also know a few calls of the device."""
     found: list[Predicted] = []
-    for device, some in _choose(drawn, devices).items():
-        models = _fit_without(drawn, device)
-        found += _predict(models, device, some)
+    for device, some in _choose(devices).items():
+        known, rest = _divide(some)
+        found += _predict(_calibrate(_fit_without(device), device, known), device, rest)
     return tuple(found)
 
 
 @cache
-def calibrate_devices(devices: tuple[str, ...] = ()) -> tuple[Predicted, ...]:
-    """The same, by models that also know a few calls of the device."""
-    drawn = draw(read_observations(), _MOST_LEFT_OUT)
-    found: list[Predicted] = []
-    for device, some in _choose(drawn, devices).items():
-        known, rest = _divide(some)
-        models = _calibrate(_fit_without(drawn, device), device, known)
-        found += _predict(models, device, rest)
-    return tuple(found)
+def _draw() -> tuple[Observation, ...]:
+    return tuple(draw(read_observations(), _MOST_LEFT_OUT))
+
+
+@cache
+def _fit_without(device: Device) -> FittedModels:
+    return fit_models([one for one in _draw() if one.device != device.name], rounds=1)
 
 
 @cache
 def leave_out_models() -> tuple[Predicted, ...]:
     """Kernels of each quarter of the recorded models by models fitted on the others, on the same devices."""
-    drawn = draw(read_observations(), MOST)
+    drawn = draw(read_observations(), _MOST_FOLDED)
     names = sorted({name for one in drawn for name in one.models})
     found: list[Predicted] = []
     for fold in range(_FOLDS):
@@ -72,13 +75,10 @@ def leave_out_models() -> tuple[Predicted, ...]:
     return tuple(found)
 
 
-def _choose(observations: Iterable[Observation], devices: Sequence[str]) -> Mapping[Device, list[Observation]]:
+def _choose(devices: Sequence[str]) -> Mapping[Device, list[Observation]]:
     names = {get_device(name).name for name in devices}
-    return {device: some for device, some in group_by_device(observations).items() if not names or device.name in names}
-
-
-def _fit_without(observations: Iterable[Observation], device: Device) -> FittedModels:
-    return fit_models([one for one in observations if one.device != device.name], rounds=1)
+    groups = group_by_device(_draw())
+    return {device: some for device, some in groups.items() if not names or device.name in names}
 
 
 def _divide(observations: Sequence[Observation]) -> tuple[list[Observation], list[Observation]]:

@@ -1,6 +1,6 @@
 """Fits the models of kernel times that ship with the package, on the measured kernels of all devices.
 
-Run it with ``FORETELL_DATA=… python -m benchmarks gpus --write-weights``.
+Run it with ``FORETELL_DATA=… python -m benchmarks.gpus.weights [NAME …]``.
 """
 
 import sys
