@@ -13,6 +13,7 @@ from foretell.steps.kernels.kernel_calls import Attention, Product
 from foretell.steps.kernels.product_times import ProductTimeModel
 
 _ROWS = 3500  # of each source, device and precision
+_ATTENTION_ROWS = 800  # with more, the trees learn what holds on the measured devices only
 # Each device is learned from one source, the first of these that has it: they differ by 5 to 10 % on the same device.
 _SOURCES = ("aiconfigurator", "llmservingsim", "neusight", "vidur", "xla")
 # The host starts kernels of this device one by one, 30 us apart: shorter ones were not measured.
@@ -51,15 +52,15 @@ def fit_products(rows: pd.DataFrame | None = None, *, without: Iterable[str] = (
 
 def fit_attention(rows: pd.DataFrame | None = None, *, without: Iterable[str] = ()) -> AttentionTimeModel:
     """A model of the attention of all devices but some."""
-    kept = _keep(read_attention() if rows is None else rows, without)
+    kept = _keep(read_attention() if rows is None else rows, without, most=_ATTENTION_ROWS)
     return AttentionTimeModel().fit(build_attention(kept), _find_devices(kept), kept.seconds.to_numpy())
 
 
-def _keep(rows: pd.DataFrame, without: Iterable[str]) -> pd.DataFrame:
+def _keep(rows: pd.DataFrame, without: Iterable[str], *, most: int = _ROWS) -> pd.DataFrame:
     left_out = {find_chip(name) for name in without}
     least = rows.device.map(_HOST_BOUND).fillna(0.0)
     kept = rows[~rows.device.map(find_chip).isin(left_out) & (rows.seconds > least)]
-    return thin_rows(choose_sources(kept), most=_ROWS)
+    return thin_rows(choose_sources(kept), most=most)
 
 
 def find_chip(name: str) -> str:
