@@ -121,7 +121,7 @@ def _build_model_options(*, required: bool) -> Decorator:
             multiple=True,
             metavar="SHAPE",
             help="An input of the model, [NAME=]SHAPE[:DTYPE[:HIGH]], as in 32,3,224,224 or ids=8,128:int64:30522; "
-            "repeat for each.",
+            "NAME.KEY is a part of a dictionary. Repeat for each.",
         ),
         click.option(
             "--set", "settings", multiple=True, metavar="NAME=VALUE", help="An argument of the factory; repeatable."

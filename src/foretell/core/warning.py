@@ -42,6 +42,8 @@ WARNING_CODES: Mapping[str, str] = {
     "no-cache": "The model generates text without a cache of keys and values.",
     "script-wrote-files": "The recorded script created or changed files before its first step ended.",
     "script-incomplete-step": "The recorded step may lack the update of another optimizer.",
+    "assumed-values": "The code reads values that are unknown without running it; examples were assumed.",
+    "own-step": "The model has a training step and an optimizer of its own, which were used.",
     "unknown-costs": "The cost of some operators is not known.",
     "operators-not-measured": "The times of operators on that device are estimated from its public figures.",
     "strategy-not-measured": "No training with that strategy was measured.",

@@ -1,5 +1,6 @@
 """Captures the operators of a training step by running it on tensors without data, see ``hybrid_tensors``."""
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -11,9 +12,10 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from foretell.core.errors import ForetellError
 from foretell.core.workload import Operator, StepPhase, Workload
 from foretell.workloads.autocast import Casts
-from foretell.workloads.example_inputs import build_example_input, seeded
+from foretell.workloads.example_inputs import arrange_inputs, build_example_input, seeded
 from foretell.workloads.hybrid_tensors import HybridTensors
 from foretell.workloads.known_tensors import move_to_meta, remove_data, replace_tensors
+from foretell.workloads.lightning_steps import USED, build_own_optimizers, compute_step_loss, is_lightning
 from foretell.workloads.model_loading import explain
 from foretell.workloads.operator_records import Record, build_gradients, build_sources, insert_fused_updates
 from foretell.workloads.recorder import CallMode, KernelMode, Recorder
@@ -55,8 +57,8 @@ def capture(
         operators=tuple(operators),
         layers=tuple(layers),
         views=tuple(views),
-        batch=inputs[0].shape[0] if inputs and inputs[0].shape else 1,
-        settings=options.settings,
+        batch=next((each.shape[0] for each in inputs if each.shape), 1),
+        settings={**options.settings, **({"optimizer": recorder.optimizer} if recorder.optimizer else {})},
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         sources=insert_fused_updates(sources, gradients, first=first, count=len(fused)),
         gradients=gradients,
@@ -78,7 +80,7 @@ def _record(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions)
             _run_step(model, inputs, options, recorder, tensors)
         except ForetellError:
             raise
-        except Exception as exc:
+        except (Exception, SystemExit) as exc:
             raise explain(exc, recorder) from exc
     return recorder, tensors.notes
 
@@ -147,7 +149,9 @@ def _record_again(layer: str, recorder: Recorder) -> Iterator[None]:
 def _run_step(
     model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions, recorder: Recorder, tensors: HybridTensors
 ) -> None:
-    args, kwargs = build_tensors(inputs, PURE.get(options.precision))
+    args, kwargs = arrange_inputs(
+        inputs, lambda given: build_example_input(given, PURE.get(options.precision)), model.forward
+    )
     if options.mode == "inference":
         with ignore_warnings(), seeded(), tensors, KernelMode(recorder), torch.no_grad(), CallMode(recorder):
             model(*args, **kwargs)
@@ -159,6 +163,12 @@ def _run_step(
             _run_batch(model, args, kwargs, options, recorder)
             recorder.records += recorder.records[begin:] * (options.accumulation - 2)
     recorder.phase = StepPhase.UPDATE
+    if is_lightning(model):
+        tensors.note(USED.format(name=type(model).__name__))
+        for optimizer in build_own_optimizers(model, options.implementation):
+            recorder.optimizer = type(optimizer).__name__.lower()
+            recorder.records += _run_optimizer(optimizer, recorder)
+        return
     changed = [(path, each) for path, each in model.named_parameters() if each.grad is not None]
     if options.implementation == "foreach":
         recorder.records += _run_update([each for _, each in changed], options, recorder)
@@ -180,7 +190,10 @@ def _run_updates(
 
 
 def _run_update(parameters: Sequence[nn.Parameter], options: StepOptions, recorder: Recorder) -> list[Record]:
-    optimizer = build_optimizer(parameters, options)
+    return _run_optimizer(build_optimizer(parameters, options), recorder)
+
+
+def _run_optimizer(optimizer: torch.optim.Optimizer, recorder: Recorder) -> list[Record]:
     optimizer.step()  # the first step only creates the optimizer's state
     begin = len(recorder.records)
     with KernelMode(recorder):
@@ -192,14 +205,14 @@ def _run_update(parameters: Sequence[nn.Parameter], options: StepOptions, record
 
 def _run_batch(
     model: nn.Module,
-    args: Sequence[torch.Tensor],
-    kwargs: dict[str, torch.Tensor],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
     options: StepOptions,
     recorder: Recorder,
 ) -> None:
     recorder.phase = StepPhase.FORWARD
     with CallMode(recorder):
-        loss = compute_loss(model(*args, **kwargs), options.loss)
+        loss = _compute_loss(model, args, kwargs, options)
         if options.accumulation > 1:
             loss = loss / options.accumulation
         if options.precision == "fp16":  # loss scaling keeps small gradients from underflow
@@ -210,19 +223,12 @@ def _run_batch(
     recorder.forget_graph()
 
 
-def build_tensors(
-    inputs: Sequence[InputSpec], floating: torch.dtype | None = None
-) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """Tensors for the inputs, positional and by name; those of floating-point numbers have no data."""
-    args: list[torch.Tensor] = []
-    kwargs: dict[str, torch.Tensor] = {}
-    for given in inputs:
-        tensor = build_example_input(given, floating)
-        if given.name:
-            kwargs[given.name] = tensor
-        else:
-            args.append(tensor)
-    return args, kwargs
+def _compute_loss(model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any], options: StepOptions) -> torch.Tensor:
+    if is_lightning(model):
+        return compute_step_loss(model, args, kwargs)
+    if options.loss in ("auto", "own") and "return_loss" in inspect.signature(model.forward).parameters:
+        kwargs = {"return_loss": True, **kwargs}
+    return compute_loss(model(*args, **kwargs), options.loss)
 
 
 def build_operators(records: Sequence[Record], first_node: int) -> tuple[list[Operator], list[str], list[int]]:

@@ -81,6 +81,10 @@ class HybridTensors:
         """Continue as before."""
         self._stack.close()
 
+    def note(self, text: str) -> None:
+        """Keep a note."""
+        self._notes[text] = None
+
     def assume(self, what: str) -> None:
         """Note what was assumed in the line of the user's code that runs now.
 
@@ -90,7 +94,7 @@ class HybridTensors:
         if self._quiet or torch._C._current_autograd_node() is not None:  # as in the forward phase
             return
         line = find_line()
-        self._notes[f"{line or 'the model'}: {what}"] = None
+        self.note(f"{line or 'the model'}: {what}")
         self._reads[line] += 1
         if self._reads[line] > READS:
             raise WorkloadError(

@@ -114,7 +114,9 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
 
 
 def _elements(tensor: torch.Tensor) -> int:
-    """Elements in memory; expanded dimensions count once."""
+    """Elements in memory; expanded dimensions count once, of sparse tensors only what they hold."""
+    if tensor.layout is torch.sparse_coo:
+        return tensor._nnz() * math.prod(tensor.shape[tensor.sparse_dim() :])
     if 0 not in tensor.stride():
         return tensor.numel()
     return math.prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step)
@@ -123,10 +125,14 @@ def _elements(tensor: torch.Tensor) -> int:
 def _sizes(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> tuple[float, float]:
     """Elements of the largest tensor, and bytes of all tensors on the device."""
     largest = moved = 0
-    for tensor in _tensors((*args, *kwargs.values(), out)):
+    tensors = list(_tensors((*args, *kwargs.values(), out)))
+    held = [_elements(tensor) for tensor in tensors if tensor.layout is torch.sparse_coo]
+    for tensor in tensors:
         if isinstance(tensor, FakeTensor) or tensor.dim():  # numbers with data are on the host
             elements = _elements(tensor)
-            largest = max(largest, elements, tensor.numel())
+            if held and len(tensors) <= 3:  # of a dense tensor, a sparse one changes some rows only
+                elements = min(elements, 2 * max(held))
+            largest = max(largest, elements, tensor.numel() if not held else 0)
             moved += elements * tensor.element_size()
     return largest, moved
 
@@ -156,7 +162,7 @@ def _for_each(args: Sequence[Any], kwargs: Mapping[str, Any], _out: Any) -> Kern
     """One kernel for many tensors, which writes as much as the first list holds."""
     _, moved = _sizes(args, kwargs, ())
     first = list(_tensors(args[:1]))
-    elements = sum(tensor.numel() for tensor in first)
+    elements = sum(_elements(tensor) for tensor in first)
     return KernelCost(elements, moved + elements * max(tensor.element_size() for tensor in first), 1)
 
 

@@ -1,12 +1,14 @@
 """Loads a model from code, from a Hugging Face configuration or from a saved program."""
 
+import ast
 import importlib.util
 import inspect
 import json
 import logging
 import sys
+import textwrap
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from torch import nn
 from torch.export.passes import move_to_device_pass
 
 from foretell.core.errors import MissingExtraError, NotFoundError, WorkloadError
+from foretell.workloads.example_inputs import describe_inputs
 from foretell.workloads.hybrid_tensors import HybridTensors
 from foretell.workloads.known_tensors import move_to_meta
 from foretell.workloads.recorder import Recorder
@@ -36,7 +39,7 @@ _VALUE_ERRORS = (
 )
 
 
-def explain(exc: Exception, recorder: Recorder) -> WorkloadError:
+def explain(exc: BaseException, recorder: Recorder) -> WorkloadError:
     """The error of a step, as a message for the user."""
     if isinstance(exc, WorkloadError):
         return exc
@@ -47,6 +50,11 @@ def explain(exc: Exception, recorder: Recorder) -> WorkloadError:
             f"{place or 'the model'}: the step depends on tensor values, which are unknown without running it. "
             "Move it out of forward, or let it depend on shapes only."
         )
+    if not isinstance(exc, (RuntimeError, TypeError, ValueError)):
+        message = f"{type(exc).__name__}: {message}" if message != type(exc).__name__ else message
+    if isinstance(exc, OSError):
+        where = f" at {place}" if place else ""
+        return WorkloadError(f"the model failed{where}: {message}. {_FILES}")
     layer = f" in layer {recorder.layers[-1]!r}" if recorder.layers[-1] else ""
     shapes = ""
     if recorder.failed is not None:
@@ -57,6 +65,8 @@ def explain(exc: Exception, recorder: Recorder) -> WorkloadError:
 
 
 BATCH, SEQUENCE_LENGTH = 8, 128  # of inputs that were not given
+_FILES = "Files are looked for from the current folder; run it where the script runs"
+_SCRIPT = "To read the step of a script as it is: foretell workload show -- python {script}"
 _FORMS = (
     "FILE.py:FACTORY, PACKAGE.MODULE:FACTORY, a Hugging Face config.json or its folder, "
     "or a torch.export program (.pt2)"
@@ -87,8 +97,49 @@ def load_model(source: str, *, arguments: Mapping[str, object] | None = None, on
     place, colon, factory = source.rpartition(":")
     if not colon or not place or not factory:
         raise WorkloadError(f"{source!r} is not the name of a model. Expected {_FORMS}.")
-    make = _find_factory(_import(place), factory, place)
-    return LoadedModel(model=_build(make, arguments or {}, source, on_meta=on_meta))
+    with _arguments_hidden(place):
+        module = _import(place)
+        make = _find_factory(module, factory, place)
+        _check_factory(make, place, source)
+        model, example = _build(make, arguments or {}, source, on_meta=on_meta)
+        inputs = _find_inputs(model, example, module, source)
+    return LoadedModel(model=model, inputs=inputs)
+
+
+@contextmanager
+def _arguments_hidden(place: str) -> Iterator[None]:
+    """Let code that reads the command line see the script's name only, not the arguments of this command."""
+    before = sys.argv
+    sys.argv = [place]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def _check_factory(make: Any, place: str, source: str) -> None:
+    """Refuse a function that trains, before it does."""
+    if inspect.isfunction(make) and make.__name__ == "main" and not _returns_value(make):
+        raise WorkloadError(f"{source} returns nothing; expected an nn.Module. {_SCRIPT.format(script=place)}")
+
+
+def _returns_value(function: Callable[..., Any]) -> bool:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError):
+        return True
+    return any(isinstance(each, ast.Return) and each.value is not None for each in ast.walk(tree))
+
+
+def _find_inputs(model: nn.Module, example: Any, module: Any, source: str) -> tuple[InputSpec, ...]:
+    """The example inputs that the factory returned, or that ``example_inputs`` of the model or its file returns."""
+    for owner in (model, module):
+        if example is None:
+            example = getattr(owner, "example_inputs", None)
+    if example is None:
+        return ()
+    with _errors_explained(source), HybridTensors():
+        return describe_inputs(example() if callable(example) else example, model.forward)
 
 
 # Code
@@ -141,9 +192,10 @@ def _find_factory(module: Any, name: str, place: str) -> Any:
     return found
 
 
-def _build(make: Any, arguments: Mapping[str, object], source: str, *, on_meta: bool) -> nn.Module:
+def _build(make: Any, arguments: Mapping[str, object], source: str, *, on_meta: bool) -> tuple[nn.Module, Any]:
+    """The model, and the example inputs that came with it."""
     if isinstance(make, nn.Module):
-        return make
+        return make, None
     if not callable(make):
         raise WorkloadError(
             f"{source} is {type(make).__name__}; expected an nn.Module, its class, or a function that returns one"
@@ -153,11 +205,11 @@ def _build(make: Any, arguments: Mapping[str, object], source: str, *, on_meta: 
         return _call(make, arguments, source)
     try:
         with HybridTensors():
-            model = _call(make, arguments, source)
+            model, example = _call(make, arguments, source)
     except WorkloadError:  # the code reads values while it builds the model: build it with data
-        model = _call(make, arguments, source)
+        model, example = _call(make, arguments, source)
     move_to_meta(model)
-    return model
+    return model, example
 
 
 def _check_arguments(make: Callable[..., Any], arguments: Mapping[str, object], source: str) -> None:
@@ -171,12 +223,16 @@ def _check_arguments(make: Callable[..., Any], arguments: Mapping[str, object], 
         raise WorkloadError(f"{source} takes {signature}: {exc}. Pass its arguments by name.") from None
 
 
-def _call(make: Callable[..., Any], arguments: Mapping[str, object], source: str) -> nn.Module:
+def _call(make: Callable[..., Any], arguments: Mapping[str, object], source: str) -> tuple[nn.Module, Any]:
     with _errors_explained(source):
-        model = make(**arguments)
+        made = make(**arguments)
+    model, example = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(model, nn.Module):
-        raise WorkloadError(f"{source} returned {type(model).__name__}; expected an nn.Module")
-    return model
+        raise WorkloadError(
+            f"{source} returned {type(made).__name__}; expected an nn.Module, or a pair of it and example inputs. "
+            f"{_SCRIPT.format(script=source.rpartition(':')[0])}"
+        )
+    return model, example
 
 
 @contextmanager
@@ -190,7 +246,8 @@ def _errors_explained(source: str) -> Any:
         except (Exception, SystemExit) as exc:
             kind, place = type(exc).__name__, find_place(exc)
             where = f" at {place}" if place else ""
-            raise WorkloadError(f"{source} failed{where}: {kind}: {shorten(exc)}") from exc
+            hint = f". {_FILES}" if isinstance(exc, OSError) and not isinstance(exc, ConnectionError) else ""
+            raise WorkloadError(f"{source} failed{where}: {kind}: {shorten(exc)}{hint}") from exc
 
 
 # Configurations

@@ -43,6 +43,7 @@ class Recorder:
         self.failed: tuple[str, tuple[Shape, ...]] | None = None
         self.merged: dict[int, int] = {}  # number of a record: number of the record it became part of
         self.gradients: dict[int, ReadyGradient] = {}  # of this batch, by the identity of the parameter
+        self.optimizer = ""  # of the model itself
         self._sources = SourceNotes()
         self._constants: set[int] = set()  # numbers of records whose results depend on no parameter
         self._count = 0  # records made

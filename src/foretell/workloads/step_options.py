@@ -14,20 +14,31 @@ IMPLEMENTATIONS = ("for-loop", "foreach", "fused")
 MODES = ("training", "inference", "generate")
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
 
-_INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:,\d+)*)(?::(?P<dtype>\w+)(?::(?P<high>\d+))?)?")
+_INPUT = re.compile(
+    r"(?:(?P<name>[A-Za-z_]\w*(?:\.\w+)*)=)?(?P<shape>\d+(?:,\d+)*)(?::(?P<dtype>\w+)(?::(?P<high>\d+))?)?"
+)
+
+CONSTANT = "constant"
+_WORDS = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
-    """An input tensor of a model."""
+    """An input of a model: a tensor, or with the type "constant" a value as it is.
+
+    A name may lead into a dictionary, a list or a dataclass: ``batch.image``, ``targets.0.boxes``.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     high: int | None = None  # upper limit of integers, such as the size of a vocabulary
     name: str | None = None  # of a keyword argument; None for a positional one
+    value: bool | float | str | None = None  # of a constant
 
     def __str__(self) -> str:
         name = f"{self.name}=" if self.name else ""
+        if self.dtype == CONSTANT:
+            return f"{name}{self.value}".lower() if not isinstance(self.value, str) else f"{name}{self.value}"
         kind = "" if self.dtype == "float32" and self.high is None else f":{self.dtype}"
         high = f":{self.high}" if self.high is not None else ""
         return f"{name}{','.join(map(str, self.shape))}{kind}{high}"
@@ -121,9 +132,15 @@ class StepOptions:
 def parse_input(text: str) -> InputSpec:
     """An input from ``[NAME=]SHAPE[:DTYPE[:HIGH]]``: ``32,3,224,224`` or ``input_ids=8,128:int64:30522``.
 
+    ``NAME=true``, ``false`` and ``none`` are passed as they are. ``NAME.KEY=…`` is a part of a dictionary, a list or a
+    dataclass.
+
     Raises:
         SpecError: The text has another form.
     """
+    name, _, word = text.partition("=")
+    if word.lower() in _WORDS and _INPUT.fullmatch(f"{name}=1"):
+        return InputSpec(shape=(), dtype=CONSTANT, name=name, value=_WORDS[word.lower()])
     match = _INPUT.fullmatch(text.replace(" ", ""))
     if match is None:
         raise _refuse(text, "[NAME=]SHAPE[:DTYPE[:HIGH]], as in 32,3,224,224 or input_ids=8,128:int64:30522")
@@ -137,10 +154,10 @@ def parse_input(text: str) -> InputSpec:
 
 
 def resize(inputs: Sequence[InputSpec], batch: int | None) -> tuple[InputSpec, ...]:
-    """The inputs with another batch, which is the first dimension of each."""
+    """The inputs with another batch, which is the first dimension of each tensor."""
     if batch is None:
         return tuple(inputs)
-    return tuple(replace(given, shape=(batch, *given.shape[1:])) for given in inputs)
+    return tuple(replace(given, shape=(batch, *given.shape[1:])) if given.shape else given for given in inputs)
 
 
 def _refuse(text: str, expected: str) -> SpecError:

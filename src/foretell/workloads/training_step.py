@@ -13,8 +13,9 @@ from torch.utils.checkpoint import checkpoint
 
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.workload import Operator, Shape, StepPhase
+from foretell.workloads.example_inputs import arrange_inputs, draw_integers
 from foretell.workloads.operator_costs import cost
-from foretell.workloads.step_options import InputSpec, StepOptions
+from foretell.workloads.step_options import CONSTANT, InputSpec, StepOptions
 from foretell.workloads.step_passes import UPDATES
 
 MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}  # with float32
@@ -106,11 +107,17 @@ def _refuse_loss(loss: str, expected: str) -> SpecError:
 
 
 def _find_own_loss(out: Any) -> torch.Tensor | None:
-    """The loss that the model itself returns."""
+    """The loss that the model itself returns: alone, by that name, as the only number among others, or as parts."""
     found = out.get("loss") if isinstance(out, Mapping) else getattr(out, "loss", None)
     if isinstance(found, torch.Tensor):
         return found
-    return out if isinstance(out, torch.Tensor) and out.dim() == 0 else None
+    if isinstance(out, torch.Tensor):
+        return out if out.dim() == 0 else None
+    values = list(out.values() if isinstance(out, Mapping) else out if isinstance(out, Sequence) else ())
+    numbers = [each for each in values if isinstance(each, Tensor) and each.dim() == 0 and each.is_floating_point()]
+    if isinstance(out, Mapping) and numbers and len(numbers) == len(values):  # torchvision's detectors
+        return torch.stack(numbers).sum()
+    return numbers[0] if len(numbers) == 1 else None
 
 
 def _find_result(out: Any) -> torch.Tensor | None:
@@ -271,20 +278,15 @@ class RealStep:
         kind = MIXED.get(self.options.precision)
         return nullcontext() if kind is None else torch.autocast(self.device.type, dtype=kind)
 
-    def _build_inputs(self, inputs: Sequence[InputSpec]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        args, kwargs = [], {}
-        for given in inputs:
-            tensor = self._draw(given)
-            if given.name:
-                kwargs[given.name] = tensor
-            else:
-                args.append(tensor)
-        return args, kwargs
+    def _build_inputs(self, inputs: Sequence[InputSpec]) -> tuple[list[Any], dict[str, Any]]:
+        return arrange_inputs(inputs, self._draw, self.model.forward)
 
-    def _draw(self, given: InputSpec) -> Tensor:
+    def _draw(self, given: InputSpec) -> Any:
+        if given.dtype == CONSTANT:
+            return given.value
         dtype: torch.dtype = getattr(torch, given.dtype)
         if not dtype.is_floating_point:
-            return torch.randint(0, given.high or 2, given.shape, generator=self._random).to(self.device, dtype)
+            return draw_integers(given, self._random).to(self.device)
         if dtype is torch.float32 and self._pure is not None:
             dtype = self._pure
         return torch.randn(given.shape, generator=self._random).to(self.device, dtype)

@@ -1,7 +1,7 @@
 """Examples for values that are unknown because their tensor has no data.
 
 The expected mean of a tensor's elements, where the call determines it, is kept with the storage, which views share: 1
-for the result of ``isfinite``, 0 for that of ``isnan``, 1 ÷ classes for ``one_hot``. Where nothing is known, ``all``
+for the result of ``isfinite``, 0 for that of ``isnan``, 1 / classes for ``one_hot``. Where nothing is known, ``all``
 holds and ``any`` does not, comparisons do not hold, half of the elements of a mask are set, and numbers are 1.
 """
 
@@ -19,7 +19,9 @@ _MEAN = "_foretell_mean"
 
 def find_mean(value: Any) -> float | None:
     """The expected mean of a tensor's elements; None if unknown."""
-    return getattr(value.untyped_storage(), _MEAN, None) if isinstance(value, torch.Tensor) else None
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    return getattr(value.untyped_storage(), _MEAN, None)
 
 
 def mark_mean(tensor: torch.Tensor, mean: float) -> None:
@@ -33,7 +35,7 @@ def derive_mean(func: Any, args: Sequence[Any], out: Any) -> None:
     if rule is None or not isinstance(out, torch.Tensor):
         return
     mean = rule(args, out)
-    if mean is not None:
+    if mean is not None and out.layout is torch.strided:
         mark_mean(out, mean)
 
 

@@ -1,14 +1,32 @@
 """What a captured step leaves open."""
 
+from collections.abc import Iterator
+
 from foretell.core.generation import Generation
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import Workload
 
+OWN_STEP = "is a LightningModule"
 _SHOWN = 5
 
 
 def find_warnings(workload: Workload) -> tuple[PredictionWarning, ...]:
-    """Warnings about operators whose cost is not known."""
+    """Warnings about what was assumed of unknown values, and about operators whose cost is not known."""
+    return (*_find_note_warnings(workload), *_find_cost_warnings(workload))
+
+
+def _find_note_warnings(workload: Workload) -> Iterator[PredictionWarning]:
+    for note in workload.notes:
+        if OWN_STEP in note:
+            yield build_warning("own-step", f"{note}.")
+    assumed = [note for note in workload.notes if OWN_STEP not in note]
+    if assumed:
+        more = f" And {len(assumed) - _SHOWN} others." if len(assumed) > _SHOWN else ""
+        text = f"The step depends on values that are unknown without running it. {'; '.join(assumed[:_SHOWN])}.{more}"
+        yield build_warning("assumed-values", text, notes=assumed)
+
+
+def _find_cost_warnings(workload: Workload) -> tuple[PredictionWarning, ...]:
     unknown = workload.unknown
     if not unknown:
         return ()
