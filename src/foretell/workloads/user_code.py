@@ -13,15 +13,19 @@ import torch
 LENGTH = 300  # of the message of a model's own error
 _FOLDER = str(Path(__file__).parent)
 _STANDARD = sysconfig.get_path("stdlib")
+_PACKAGES = sysconfig.get_path("purelib")
 _OWN = (_FOLDER, str(Path(torch.__file__).parent))
-_LIBRARIES = (*_OWN, _STANDARD, sysconfig.get_path("purelib"), "<")
+_LIBRARIES = (*_OWN, _STANDARD, _PACKAGES, "<")
 
 
 def find_place(exc: BaseException) -> str:
-    """File, line and text of the innermost line of the user's code; empty if there is none."""
+    """File, line and text of the innermost line of the user's code, or else of a library; empty if there is none."""
     frames = traceback.extract_tb(exc.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith((*_OWN, "<"))]
-    return _describe(theirs[-1].filename, theirs[-1].lineno, theirs[-1].line) if theirs else ""
+    users = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    others = [frame for frame in frames if not _is_internal(frame.filename)]
+    for frame in (users or others)[-1:]:
+        return _describe(frame.filename, frame.lineno, frame.line)
+    return ""
 
 
 def find_line() -> str:
@@ -34,12 +38,17 @@ def find_line() -> str:
         if not name.startswith(_LIBRARIES):
             found = frame
             break
-        if found is None and not name.startswith((*_OWN, _STANDARD, "<")):
+        if found is None and not _is_internal(name):
             found = frame
     if found is None:
         return ""
     name = found.f_code.co_filename
     return _describe(name, found.f_lineno, linecache.getline(name, found.f_lineno).strip())
+
+
+def _is_internal(name: str) -> bool:
+    """Whether a file is one of Foretell's, of PyTorch's or of Python's own."""
+    return name.startswith((*_OWN, "<")) or (name.startswith(_STANDARD) and not name.startswith(_PACKAGES))
 
 
 def _walk(frame: FrameType | None) -> Iterator[FrameType]:
