@@ -8,6 +8,7 @@ import torch
 
 from foretell.core.workload import Workload
 from foretell.workloads.capture import build_operators
+from foretell.workloads.fused_chains import fuse_chains
 from foretell.workloads.measurement_files import workload_to_record
 from foretell.workloads.operator_records import Record, build_gradients, build_sources
 from foretell.workloads.scripts.loop_counts import find_epochs
@@ -50,7 +51,7 @@ def _build_workload(recorder: ScriptRecorder, records: Sequence[Record], watch: 
     for record in records:
         record.layer = watch.paths.describe(record.layer)
     operators, layers, views = build_operators(records, recorder.first_node)
-    return Workload(
+    workload = Workload(
         name="script",
         operators=tuple(operators),
         layers=tuple(layers),
@@ -61,6 +62,7 @@ def _build_workload(recorder: ScriptRecorder, records: Sequence[Record], watch: 
         sources=build_sources(records, recorder.merged),
         gradients=build_gradients(records, recorder.gradients.values(), recorder.merged),
     )
+    return fuse_chains(workload) if watch.compiled else workload
 
 
 def _find_settings(records: Sequence[Record], watch: StepWatch) -> dict[str, str]:
