@@ -67,8 +67,29 @@ class TestCommands:
         recorded = read_script(["torchrun", "--nproc_per_node=1", script], timeout_s=TIMEOUT_S)
         assert recorded.facts.wrappers == ("DistributedDataParallel",)
         assert "module" not in "".join(recorded.workload.layers)
+        assert not recorded.created
         assert not list_processes(script)
         assert not list(folder.iterdir())
+
+    @pytest.mark.parametrize("wrapped", ["FSDP(model)", "fully_shard(model)"])
+    def test_divided_model_is_recorded_as_a_whole(self, folder: Path, wrapped: str) -> None:
+        lines = (
+            "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard\n"
+            "torch.distributed.init_process_group('nccl')\n"
+            f"model = torch.nn.Sequential(torch.nn.Linear(64, 8)).cuda()\nmodel = {wrapped}\n"
+            "optimizer = torch.optim.AdamW(model.parameters())\nmodel(torch.randn(4, 64).cuda()).sum().backward()\n"
+            "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()\n"
+        )
+        write(folder, lines)
+        recorded = read_script(["torchrun", "--nproc_per_node=1", "train.py"], timeout_s=TIMEOUT_S)
+        assert recorded.workload.parameters == 64 * 8 + 8
+        assert recorded.workload.layers[0] == "0"
+        assert len(recorded.facts.wrappers) == 1
+
+    def test_error_of_a_script_that_torchrun_started(self, folder: Path) -> None:
+        write(folder, "import torch\n\ntorch.nn.Linear(3, 4)(torch.ones(2, 5))\n")
+        with pytest.raises(WorkloadError, match=r"train.py:3 'torch.nn.Linear.*shapes cannot be multiplied"):
+            read_script(["torchrun", "--nproc_per_node=1", "train.py"], timeout_s=TIMEOUT_S)
 
     def test_accelerate_launch(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HF_HOME", str(folder / "home"))

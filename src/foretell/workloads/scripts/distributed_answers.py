@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from foretell.workloads.scripts import script_events
 from foretell.workloads.scripts.cuda_answers import replace
+from foretell.workloads.scripts.script_entry import call_after_import
 from foretell.workloads.scripts.step_watch import StepWatch
 
 REFUSED = 70  # the exit code of a process that was asked to be one of several
@@ -21,6 +23,7 @@ def install_distributed(watch: StepWatch) -> None:
     _replace_parallel(watch)
     if torch.distributed.is_available():
         _replace_group()
+        call_after_import("torch.distributed.fsdp", lambda: _replace_sharding(watch))
 
 
 def refuse_processes() -> None:
@@ -56,25 +59,47 @@ def _replace_group() -> None:
 
 def _replace_parallel(watch: StepWatch) -> None:
     """A model that is copied to several GPUs runs as it is."""
+    _replace_wrappers(watch, nn.parallel.DistributedDataParallel, nn.DataParallel)
+    for name in ("register_comm_hook", "_set_static_graph", "_register_fused_optim"):
+        replace(nn.parallel.DistributedDataParallel, name, lambda *_args, **_kwargs: None)
+
+
+def _replace_sharding(watch: StepWatch) -> None:
+    """A model that is divided over several GPUs runs as a whole."""
+    fsdp = sys.modules["torch.distributed.fsdp"]
+
+    def shard(module: Any, *_args: Any, **_kwargs: Any) -> Any:
+        watch.wrappers["fully_shard"] = None
+        return module
+
+    def clip(self: Any, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        return nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
+
+    replace(fsdp, "fully_shard", shard)
+    replace(fsdp.FullyShardedDataParallel, "clip_grad_norm_", clip)
+    _replace_wrappers(watch, fsdp.FullyShardedDataParallel, inner="_fsdp_wrapped_module")
+
+
+def _replace_wrappers(watch: StepWatch, *kinds: Any, inner: str = "module") -> None:
+    """Wrappers only pass calls on to their model."""
 
     def init(self: Any, module: nn.Module, device_ids: Any = None, *_args: Any, **_kwargs: Any) -> None:
         nn.Module.__init__(self)
         watch.wrappers[type(self).__name__] = None
-        self.module = module
+        setattr(self, inner, module)
         self.device_ids = device_ids
         self.require_backward_grad_sync = True
         self.static_graph = False
+        self.training_state = None  # of FSDP, while it gathers parameters
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
+        return getattr(self, inner)(*args, **kwargs)
 
     @contextlib.contextmanager
     def no_sync(_self: Any) -> Iterator[None]:
         yield
 
-    for kind in (nn.parallel.DistributedDataParallel, nn.DataParallel):
+    for kind in kinds:
         replace(kind, "__init__", init)
         replace(kind, "forward", forward)
         replace(kind, "no_sync", no_sync)
-    for name in ("register_comm_hook", "_set_static_graph", "_register_fused_optim"):
-        replace(nn.parallel.DistributedDataParallel, name, lambda *_args, **_kwargs: None)

@@ -17,6 +17,7 @@ import psutil
 from foretell.core.errors import WorkloadError
 from foretell.workloads.scripts import script_events
 from foretell.workloads.scripts.command_checks import check_command
+from foretell.workloads.scripts.written_files import remove_temporary
 
 POLL_S = 0.05
 END_S = 8.0  # that a process may take to end after the step
@@ -92,6 +93,7 @@ class _Run:
             self._close()
         outcome.seconds = time.monotonic() - begin
         outcome.events = script_events.read_events(self._folder)
+        remove_temporary(outcome.events)
         outcome.output = tuple(self._lines)
         with contextlib.suppress(OSError):
             outcome.result = (self._folder / script_events.RESULT).read_text(encoding="utf-8", errors="replace")

@@ -4,7 +4,7 @@ import faulthandler
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
 from typing import Any
@@ -25,7 +25,7 @@ def enter() -> None:
 
     sys.excepthook = explain
     _install_stack_signal()
-    sys.meta_path.insert(0, _TorchFinder())
+    call_after_import("torch", _begin)
 
 
 def _report_error(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
@@ -47,24 +47,38 @@ def _install_stack_signal() -> None:
         faulthandler.register(script_events.STACK_SIGNAL, file=file, all_threads=False)
 
 
-class _TorchFinder:
-    """Continues in the recording once PyTorch is imported."""
+def _begin() -> None:
+    from foretell.workloads.scripts.script_session import begin
+
+    begin()
+
+
+def call_after_import(name: str, callback: Callable[[], None]) -> None:
+    """Call a function once a module has been imported."""
+    sys.meta_path.insert(0, _ModuleFinder(name, callback))
+
+
+class _ModuleFinder:
+    def __init__(self, name: str, callback: Callable[[], None]) -> None:
+        self._name = name
+        self._callback = callback
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "torch":
+        if name != self._name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _TorchLoader(spec.loader)  # type: ignore[assignment]
+            spec.loader = _ModuleLoader(spec.loader, self._callback)  # type: ignore[assignment]
         return spec
 
 
-class _TorchLoader:
-    def __init__(self, loader: Any) -> None:
+class _ModuleLoader:
+    def __init__(self, loader: Any, callback: Callable[[], None]) -> None:
         self._loader = loader
+        self._callback = callback
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         made: ModuleType | None = self._loader.create_module(spec)
@@ -75,6 +89,4 @@ class _TorchLoader:
         assert spec is not None
         module.__loader__ = spec.loader = self._loader
         self._loader.exec_module(module)
-        from foretell.workloads.scripts.script_session import begin
-
-        begin()
+        self._callback()

@@ -15,6 +15,7 @@ from foretell.workloads.scripts.script_command import CommandOutcome
 from foretell.workloads.scripts.script_facts import RecordedScript, facts_from_record
 from foretell.workloads.scripts.written_files import list_files
 
+_OF_LAUNCHERS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
 _LINES = 8  # of the output that an error shows
 _CALLS = 100_000_000  # operators of a step, at most
 
@@ -93,10 +94,17 @@ def explain_outcome(
             )
     if outcome.code is None:
         return _explain_timeout(name, outcome, timeout_s)
-    error = next((event for event in reversed(events) if event["kind"] == "error"), None)
+    error = _find_error(events)
     if error is not None:
         return _explain_error(name, error, outcome)
     return _explain_end(name, kinds, outcome)
+
+
+def _find_error(events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The last error, but not that of a launcher, which only says that the script failed."""
+    errors = [event for event in reversed(events) if event["kind"] == "error"]
+    own = [event for event in errors if event.get("type") not in _OF_LAUNCHERS]
+    return next(iter([*own, *errors]), None)
 
 
 def _find_counts(events: Iterable[Mapping[str, Any]]) -> list[int]:

@@ -1,7 +1,9 @@
 """Reports which files and folders a process writes. Imports the standard library only."""
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from foretell.workloads.scripts import script_events
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 _SYSTEM = ("/dev/", "/proc/", "/sys/")
+_TEMPORARY = ("pymp-", "torchelastic_")  # of multiprocessing, of torchrun
 _MOST = 10_000  # paths that a process reports
 
 
@@ -82,6 +85,15 @@ def list_files(events: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, ...]
         "created": tuple(path for path in outer if left[path]),
         "changed": tuple(path for path in outer if not left[path]),
     }
+
+
+def remove_temporary(events: Iterable[Mapping[str, Any]]) -> None:
+    """Remove folders that launchers and workers remove themselves if nobody ends them."""
+    place = Path(tempfile.gettempdir()).resolve()
+    for path in map(Path, list_files(events)["created"]):
+        own = path.name.startswith(_TEMPORARY) and path.parent.resolve() == place
+        if own and path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _exists(path: str) -> bool:
