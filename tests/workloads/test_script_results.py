@@ -104,8 +104,15 @@ def test_files_are_named_by_their_new_folder(tmp_path: Any) -> None:
     (tmp_path / "new" / "deep" / "a.txt").touch()
     (tmp_path / "old.txt").touch()
     names = [("new", True), ("new/deep/a.txt", True), ("old.txt", False), ("gone.txt", True)]
-    events = [{"kind": "file", "path": str(tmp_path / name), "created": new} for name, new in names]
-    odd = [{"kind": "file"}, {"kind": "file", "path": 7}, {"kind": "file", "path": "\0"}, {"kind": "other"}]
+    events: list[dict[str, Any]] = [
+        {"kind": "file", "path": str(tmp_path / name), "created": new} for name, new in names
+    ]
+    odd: list[dict[str, Any]] = [
+        {"kind": "file"},
+        {"kind": "file", "path": 7},
+        {"kind": "file", "path": "\0"},
+        {"kind": "other"},
+    ]
     files = list_files([*events, *odd])
     assert files == {"created": (str(tmp_path / "new"),), "changed": (str(tmp_path / "old.txt"),)}
 
