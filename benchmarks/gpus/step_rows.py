@@ -138,16 +138,15 @@ def _is_other(family: str, label: StepLabel) -> bool:
 
 
 def _fit_host(timm: Sequence[StepCase], keep: Callable[[StepLabel], bool]) -> tuple[float, StepLevels]:
-    """The speed of the host of torchvision's steps, and the levels of all, that fit best."""
-    best: tuple[float, float, StepLevels] | None = None
+    """The speed of the host of torchvision's steps, and the levels of all with it."""
+    plain = fit_levels(timm)
+    errors = {}
     for shift in _SHIFTS:
         own = [case for case in _build_torchvision(shift) if keep(case.label)]
-        levels = fit_levels([*timm, *own])
-        error = float(np.mean([abs(np.log(apply_levels(case, levels) / case.label.seconds)) for case in own]))
-        if best is None or error < best[0]:
-            best = error, shift, levels
-    assert best is not None
-    return best[1], best[2]
+        errors[shift] = np.mean([abs(np.log(apply_levels(case, plain) / case.label.seconds)) for case in own])
+    best = min(errors, key=lambda shift: float(errors[shift]))
+    own = [case for case in _build_torchvision(best) if keep(case.label)]
+    return best, fit_levels([*timm, *own])
 
 
 def judge_ets(devices: Sequence[str] = ()) -> list[Result]:
