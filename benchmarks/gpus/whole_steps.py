@@ -17,7 +17,7 @@ from foretell.steps.kernels.step_times import KernelStepModel
 
 _ROUNDS = 12
 _USUAL = 0.10  # standard deviation of log errors
-# Of levels: of convolutions in half precision, which nobody measured one by one, of others, and of an architecture.
+# Of levels: of kernels that hardly anybody measured one by one, of others, and of an architecture.
 _UNMEASURED, _SHARED, _OWN = 0.3, 0.1, 0.2
 _LEAST = 0.005  # smaller levels are left out
 _FAR = 3.0  # standard deviations from which a step counts less
@@ -117,8 +117,7 @@ class _Table:
         members = np.zeros((len(names), len(parts)))
         for column, each in enumerate(levels):
             members[[number[name] for name in each[:count]], column] = 1.0
-        shared = {each[0] for each in levels}
-        spread = np.array([_find_spread(name) if name in shared else _OWN for name in names])
+        spread = np.array([_find_spread(name) for name in names])
         return cls(
             names=names,
             members=members,
@@ -130,7 +129,10 @@ class _Table:
         )
 
 
-def _find_spread(group: str) -> float:
+def _find_spread(level: str) -> float:
+    group, _, place = level.partition("@")
+    if place:
+        return _UNMEASURED if place in ("AMD", "Intel") else _OWN
     return _UNMEASURED if group.startswith("convolution") and "/half/" in group else _SHARED
 
 

@@ -27,6 +27,7 @@ class StepTimes:
     evidence: Mapping[str, float] = field(default_factory=dict)  # shares of the work: measured, similar, figures
     limits: Mapping[str, float] = field(default_factory=dict)  # shares of the iteration: compute, memory, host
     mfu: float | None = None  # of the device's dense peak for the precision
+    unknown: float = 0.0  # share of the iteration of operators whose cost is unknown
 
 
 class StepModel(abc.ABC):

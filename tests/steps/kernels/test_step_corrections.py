@@ -119,6 +119,17 @@ def test_waiting_for_the_host_and_profiles_change_the_width() -> None:
     assert spread.bound(build_times(Evidence.MEASURED), 0.9, profiles=1).high < plain.high
 
 
+def test_operators_of_unknown_cost_widen_the_interval() -> None:
+    model = KernelStepModel(H100, corrections=StepCorrections())
+    half = tuple(replace(each, unknown=1) for each in STEP.operators[:4])
+    known, unknown = model.predict([STEP, replace(STEP, operators=(*half, *STEP.operators[4:]))])
+    assert unknown.unknown == pytest.approx(0.5, abs=0.05)
+    assert unknown.iteration_s == pytest.approx(known.iteration_s)
+    first, second = model.bound(known, 0.9), model.bound(unknown, 0.9)
+    assert second.low <= first.low
+    assert second.high > 1.5 * first.high
+
+
 # Files
 
 

@@ -37,6 +37,7 @@ class SplitStep:
     places: np.ndarray  # of those kernels among all
     repeats: Floats  # of those kernels in the operator
     order: np.ndarray  # the distinct operator at each position of the step
+    unknown: np.ndarray  # at each position: whether the cost of its operator is unknown
 
     @property
     def count(self) -> Floats:
@@ -86,6 +87,7 @@ def _split(workload: Workload) -> SplitStep:
         places=np.array([place[call] for each in kernels for call in each], dtype=int),
         repeats=np.array([count for each in kernels for count in each.values()], dtype=float),
         order=np.array([numbers[operator] for operator in workload.operators], dtype=int),
+        unknown=np.array([operator.unknown > 0 for operator in workload.operators], dtype=bool),
     )
 
 

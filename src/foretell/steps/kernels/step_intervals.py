@@ -14,6 +14,8 @@ QUANTILES = 101
 HOST_LOG = 0.5
 # Half widths of 90 % intervals where no errors were learned.
 _UNKNOWN: Mapping[str, float] = {Evidence.MEASURED: 0.2, Evidence.SIMILAR: 0.3, Evidence.FIGURES: 0.5}
+# Of the logarithm of the time of operators whose cost is unknown: each is counted as one pass, and may be several.
+_UNKNOWN_LESS, _UNKNOWN_MORE = 0.7, 1.6
 _PROFILED = 0.5  # of the width, with a profile of the network
 
 
@@ -30,7 +32,10 @@ class StepSpread:
         high = sum(share * self._find(name, chance, 1) for name, share in times.evidence.items())
         narrowed = _PROFILED if profiles else 1.0
         host = times.limits.get("host", 0.0) * HOST_LOG * narrowed * scale_normal(level)
-        down, up = (math.hypot(part * narrowed, host) for part in (low, high))
+        down, up = (
+            math.hypot(part * narrowed, host) + factor * times.unknown
+            for part, factor in ((low, _UNKNOWN_LESS), (high, _UNKNOWN_MORE))
+        )
         least = min(times.least_s, value)
         return Estimate(value=value, low=max(value * math.exp(-down), least), high=value * math.exp(up), level=level)
 

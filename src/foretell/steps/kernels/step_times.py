@@ -113,6 +113,7 @@ class KernelStepModel(StepModel):
             evidence=self._weigh_evidence(split, work),
             limits={name: value / total for name, value in limits.items()},
             mfu=self._find_use(split, count, total),
+            unknown=float(line.kernel_s[split.unknown].sum()) / total,
         )
 
     def _weigh_evidence(self, split: SplitStep, work: Floats) -> dict[str, float]:
