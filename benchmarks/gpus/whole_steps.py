@@ -19,6 +19,7 @@ _ROUNDS = 12
 _USUAL = 0.10  # standard deviation of log errors
 # Of levels: of kernels that hardly anybody measured one by one, of others, and of an architecture.
 _UNMEASURED, _SHARED, _OWN = 0.3, 0.1, 0.2
+_NONE = 0.01  # most devices are of one vendor: what they have in common is shared by all
 _LEAST = 0.005  # smaller levels are left out
 _FAR = 3.0  # standard deviations from which a step counts less
 
@@ -131,6 +132,8 @@ class _Table:
 
 def _find_spread(level: str) -> float:
     group, _, place = level.partition("@")
+    if place == "NVIDIA":
+        return _NONE
     if place:
         return _UNMEASURED if place in ("AMD", "Intel") else _OWN
     return _UNMEASURED if group.startswith("convolution") and "/half/" in group else _SHARED
