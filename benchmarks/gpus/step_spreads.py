@@ -18,7 +18,7 @@ _SIMILAR = 0.5  # of the way from the quantiles of measured devices to those of 
 def fit_spread(seen: Sequence[UnseenStep], *, left_out_steps: Sequence[UnseenStep]) -> StepSpread:
     """Quantiles of errors by evidence: none narrower than those of stronger evidence."""
     measured = _learn(seen)
-    figures = _widen(_learn(left_out_steps), measured)
+    figures = _widen(_mirror(_learn(left_out_steps)), measured)
     similar = [low + _SIMILAR * (high - low) for low, high in zip(measured, figures, strict=True)]
     found = {Evidence.MEASURED: measured, Evidence.SIMILAR: similar, Evidence.FIGURES: figures}
     return StepSpread(spreads={str(name): QuantileSpread(quantiles=tuple(each)) for name, each in found.items()})
@@ -32,6 +32,12 @@ def _learn(steps: Sequence[UnseenStep]) -> list[float]:
     order = np.argsort(errors)
     places = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
     return np.interp(np.linspace(0, 1, QUANTILES), places, errors[order]).tolist()
+
+
+def _mirror(quantiles: Sequence[float]) -> list[float]:
+    """As wide on both sides: with few devices left out, it is chance on which side they lie."""
+    half = [max(-low, high) for low, high in zip(quantiles, reversed(quantiles), strict=True)][: len(quantiles) // 2]
+    return [*(-each for each in half), 0.0, *reversed(half)]
 
 
 def _widen(quantiles: Sequence[float], inner: Sequence[float]) -> list[float]:
