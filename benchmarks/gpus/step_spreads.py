@@ -31,7 +31,8 @@ def _learn(steps: Sequence[UnseenStep]) -> list[float]:
     weights = np.array([1 / names.count(name) ** 0.5 for name in names])
     order = np.argsort(errors)
     places = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
-    return np.interp(np.linspace(0, 1, QUANTILES), places, errors[order]).tolist()
+    found: list[float] = np.interp(np.linspace(0, 1, QUANTILES), places, errors[order]).tolist()
+    return found
 
 
 def _mirror(quantiles: Sequence[float]) -> list[float]:

@@ -41,4 +41,4 @@ def _cells(result: Result) -> tuple[str, ...]:
 
 def _is_met(result: Result) -> bool:
     assert result.most is not None
-    return getattr(result, result.by) <= result.most
+    return bool(getattr(result, result.by) <= result.most)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 
-class Autoencoder(lightning.LightningModule):
+class Autoencoder(lightning.LightningModule):  # type: ignore[misc]
     def __init__(self, width: int = 64) -> None:
         super().__init__()
         self.save_hyperparameters()

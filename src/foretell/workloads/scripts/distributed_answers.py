@@ -12,7 +12,7 @@ from torch import nn
 
 from foretell.workloads.scripts import script_events
 from foretell.workloads.scripts.cuda_answers import replace
-from foretell.workloads.scripts.script_entry import call_after_import
+from foretell.workloads.scripts.import_callbacks import call_after_import
 from foretell.workloads.scripts.step_watch import StepWatch
 
 REFUSED = 70  # the exit code of a process that was asked to be one of several
