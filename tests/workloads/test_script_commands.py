@@ -86,6 +86,20 @@ class TestCommands:
         assert recorded.workload.layers[0] == "0"
         assert len(recorded.facts.wrappers) == 1
 
+    def test_spawned_process_with_the_number_of_its_gpu(self, folder: Path) -> None:
+        lines = (
+            "import torch\nimport torch.multiprocessing as mp\n\n\ndef main(rank):\n"
+            "    model = torch.nn.Linear(8, 2).to(rank)\n    optimizer = torch.optim.Adam(model.parameters())\n"
+            "    x = torch.randn(4, 8).to(rank) + torch.zeros(8, device=rank)\n"
+            "    assert x.device == torch.device(rank)\n"
+            "    model(x).sum().backward()\n    optimizer.step()\n\n\n"
+            "if __name__ == '__main__':\n    mp.spawn(main, nprocs=torch.cuda.device_count())\n"
+        )
+        write(folder, lines)
+        recorded = read_script([PYTHON, "train.py"], timeout_s=TIMEOUT_S)
+        assert recorded.facts.gpu
+        assert recorded.workload.parameters == 18
+
     def test_error_of_a_script_that_torchrun_started(self, folder: Path) -> None:
         write(folder, "import torch\n\ntorch.nn.Linear(3, 4)(torch.ones(2, 5))\n")
         with pytest.raises(WorkloadError, match=r"train.py:3 'torch.nn.Linear.*shapes cannot be multiplied"):

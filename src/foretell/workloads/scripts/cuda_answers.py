@@ -54,6 +54,15 @@ def mark(value: Any) -> Any:
     return value
 
 
+def name_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Arguments with the GPU for its number, as in ``x.to(0)`` and ``device=rank``."""
+    if func is torch.Tensor.to and len(args) > 1 and _is_index(args[1]):
+        args = (args[0], CUDA, *args[2:])
+    if _is_index(kwargs.get("device")):
+        kwargs = {**kwargs, "device": CUDA}
+    return args, kwargs
+
+
 def move_to_cpu(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
     """Arguments with the CPU for the GPU, and whether the GPU was named."""
     found = any(map(is_cuda, args)) or any(map(is_cuda, kwargs.values()))

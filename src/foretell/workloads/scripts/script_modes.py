@@ -31,6 +31,7 @@ class ScriptCallMode(TorchFunctionMode):
         known, answer = cuda_answers.answer_call(func, args, kwargs)
         if known:
             return answer
+        args, kwargs = cuda_answers.name_numbers(func, args, kwargs)
         args, kwargs, placed = cuda_answers.move_to_cpu(args, kwargs)
         if not placed and _takes_default_device(func, kwargs):
             kwargs, placed = {**kwargs, "device": CPU}, True

@@ -139,7 +139,10 @@ def _explain_error(
             f"{_show_files(outcome)}",
         )
     message = str(error.get("message") or "").splitlines()
-    first = next((line.strip() for line in message if line.strip()), "").rstrip(".")
+    said = [line.strip() for line in message if line.strip()]
+    if error.get("type") in _OF_LAUNCHERS:  # the error itself is in the output
+        said = [line.strip() for line in outcome.output if line.strip()][-1:]
+    first = next(iter(said), "").rstrip(".")
     return WorkloadError(
         f"{name} failed before its first training step ended{where}: {error.get('type')}: {first}. "
         f"If it does not fail without Foretell, please report it with the script.{_show_files(outcome)}"
