@@ -86,11 +86,12 @@ class _Answers:
 def count(path: Path) -> None:
     """Write the FLOPs of the first step, as PyTorch counts them on real tensors, and end the process."""
     from foretell.workloads.scripts import cuda_answers
+    from foretell.workloads.scripts.answered_gpu import AnsweredGpu
     from foretell.workloads.scripts.distributed_answers import install_distributed
     from foretell.workloads.scripts.script_modes import ScriptCallMode
     from foretell.workloads.scripts.step_watch import StepWatch
 
-    cuda_answers.install()
+    cuda_answers.install(AnsweredGpu())
     install_distributed(StepWatch(lambda _: None))
     cuda_answers.replace(torch, "compile", lambda model=None, **_: (lambda given: given) if model is None else model)
     cuda_answers.replace(torch.nn.Module, "compile", lambda self, **_: None)

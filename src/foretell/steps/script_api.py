@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from foretell.core.devices import Device
+from foretell.core.errors import SpecError
 from foretell.steps.api import KEPT
 from foretell.steps.prediction_api import choose
 from foretell.steps.step_results import StepPredictions
@@ -49,15 +50,22 @@ def predict_script(
 ) -> StepPredictions:
     """The time of the first training step of a script on each device, as :func:`predict_workload` gives it.
 
+    The script finds the device as its GPU if there is only one; otherwise an H100.
+
     Raises:
         NotFoundError, SpecError, ImportDataError: As :func:`predict_workload`.
         MissingExtraError, NotFoundError, WorkloadError: As :func:`read_script`.
     """
     # A name that is not known is refused before the script starts.
-    choose(device, devices, "fp32", profiles, calibrations, method=method, folder=folder)
-    script = read_script(command, timeout_s=timeout_s, on_progress=on_progress)
+    chosen = choose(device, devices, "fp32", profiles, calibrations, method=method, folder=folder)
+    found_devices = [each.device for each in chosen.predictors]
+    only = found_devices[0] if len(found_devices) == 1 and not chosen.left_out else None
+    script = record_script(command, timeout_s=timeout_s, on_progress=on_progress, device=only)
     precision = script.workload.settings["precision"]
-    chosen = choose(device, devices, precision, profiles, calibrations, method=method, folder=folder)
+    try:
+        chosen = choose(device, devices, precision, profiles, calibrations, method=method, folder=folder)
+    except SpecError as exc:  # the options are those of the script
+        raise SpecError(script.workload.name, exc.mistakes) from exc
     found = chosen.predict([script.workload], profiles=[profile.step for profile in profiles], level=level)
     warned = (replace(each, warnings=(*each.warnings, *script.warnings)) for each in found)
     return replace(found, predictions=tuple(warned))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from foretell.core.devices import Device
 from foretell.core.errors import MissingExtraError, Mistake, SpecError, WorkloadError
 from foretell.core.generation import Generation
 from foretell.core.workload import Workload
@@ -79,8 +80,11 @@ def read_script(
     *,
     timeout_s: float = SCRIPT_TIMEOUT_S,
     on_progress: Callable[[str], None] | None = None,
+    device: Device | None = None,
 ) -> RecordedScript:
     """The first training step of a command, which runs in this folder until that step has ended.
+
+    The script finds this device as its GPU, by default an H100.
 
     Raises:
         NotFoundError: Its program, its script or a file that it needs does not exist.
@@ -90,7 +94,7 @@ def read_script(
     from foretell.workloads.scripts.script_command import run_command
     from foretell.workloads.scripts.script_results import build_recorded
 
-    outcome = run_command(command, timeout_s=timeout_s, on_progress=on_progress)
+    outcome = run_command(command, timeout_s=timeout_s, on_progress=on_progress, device=device)
     return build_recorded(command, outcome, timeout_s=timeout_s)
 
 

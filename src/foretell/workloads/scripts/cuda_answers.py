@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-NAME = "NVIDIA H100 80GB HBM3"  # a GPU that refuses no precision
-CAPABILITY = (9, 0)
-MEMORY = 80 * 2**30
+from foretell.workloads.scripts.answered_gpu import AnsweredGpu
+
 VERSION = "12.8"
 CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
@@ -178,13 +177,24 @@ def _nothing(*_args: Any, **_kwargs: Any) -> Iterator[None]:
     yield
 
 
-def _find_properties(*_args: Any) -> _Properties:
+def _answer_facts(gpu: AnsweredGpu) -> dict[str, Any]:
+    """What the GPU is. PyTorch itself says from this whether it has bf16 and tf32."""
+    return {
+        "get_device_name": _give(gpu.name),
+        "get_device_capability": _give((gpu.major, gpu.minor)),
+        "get_device_properties": _give(_build_properties(gpu)),
+        "get_arch_list": _give([f"sm_{gpu.major}{gpu.minor}"]),
+        "mem_get_info": _give((gpu.memory_bytes, gpu.memory_bytes)),
+    }
+
+
+def _build_properties(gpu: AnsweredGpu) -> _Properties:
     return _Properties(
-        name=NAME,
-        major=CAPABILITY[0],
-        minor=CAPABILITY[1],
-        total_memory=MEMORY,
-        multi_processor_count=132,
+        name=gpu.name,
+        major=gpu.major,
+        minor=gpu.minor,
+        total_memory=gpu.memory_bytes,
+        multi_processor_count=gpu.units,
         max_threads_per_multi_processor=2048,
         shared_memory_per_block=49152,
         warp_size=32,
@@ -197,12 +207,6 @@ _ANSWERS: dict[str, Any] = {
     "is_initialized": _give(True),
     "device_count": _give(1),
     "current_device": _give(0),
-    "get_device_name": _give(NAME),
-    "get_device_capability": _give(CAPABILITY),
-    "get_device_properties": _find_properties,
-    "get_arch_list": _give(["sm_90"]),
-    "is_bf16_supported": _give(True),
-    "is_tf32_supported": _give(True),
     "can_device_access_peer": _give(False),
     "set_device": _give(None),
     "synchronize": _give(None),
@@ -228,7 +232,6 @@ _ANSWERS: dict[str, Any] = {
     "Stream": Stream,
     "Event": Stream,
     "ExternalStream": Stream,
-    "mem_get_info": _give((MEMORY, MEMORY)),
     "memory_summary": _give(""),
     "memory_stats": _give({}),
     "memory_snapshot": _give([]),
@@ -255,13 +258,14 @@ def replace(owner: Any, name: str, answer: Any) -> None:
     setattr(owner, name, answer)
 
 
-def install() -> None:
-    """Let PyTorch answer as on a machine with one GPU."""
-    for name, answer in _ANSWERS.items():
+def install(gpu: AnsweredGpu) -> None:
+    """Let PyTorch answer as on a machine with this GPU."""
+    answers = {**_ANSWERS, **_answer_facts(gpu)}
+    for name, answer in answers.items():
         replace(torch.cuda, name, answer)
     for module in (torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
-        for name in vars(module).keys() & _ANSWERS.keys():
-            replace(module, name, _ANSWERS[name])
+        for name in vars(module).keys() & answers.keys():
+            replace(module, name, answers[name])
     for tool, names in _TOOLS.items():
         for name in names:
             replace(getattr(torch.cuda, tool), name, _give(None))

@@ -14,8 +14,10 @@ from typing import IO, Any
 
 import psutil
 
+from foretell.core.devices import Device
 from foretell.core.errors import WorkloadError
 from foretell.workloads.scripts import script_events
+from foretell.workloads.scripts.answered_gpu import build_answered, save_answered
 from foretell.workloads.scripts.command_checks import check_command
 from foretell.workloads.scripts.written_files import remove_temporary
 
@@ -39,10 +41,15 @@ class CommandOutcome:
 
 
 def run_command(
-    command: Sequence[str], *, timeout_s: float, on_progress: Callable[[str], None] | None = None
+    command: Sequence[str],
+    *,
+    timeout_s: float,
+    on_progress: Callable[[str], None] | None = None,
+    device: Device | None = None,
 ) -> CommandOutcome:
     """Run a command until its first training step has ended, in this folder and environment.
 
+    PyTorch answers as on a machine with this device, by default an H100.
     No process of it is left when this returns, or raises.
 
     Raises:
@@ -51,6 +58,7 @@ def run_command(
     """
     check_command(command)
     with tempfile.TemporaryDirectory(prefix="foretell-script-") as folder:
+        save_answered(build_answered(device), Path(folder))
         return _Run(command, Path(folder), timeout_s=timeout_s, on_progress=on_progress or (lambda _: None)).wait()
 
 

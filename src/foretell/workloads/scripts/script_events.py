@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 FOLDER = "FORETELL_SCRIPT_FOLDER"  # the variable that names the folder
-EVENTS, RESULT = "events.jsonl", "result.json"
+EVENTS, RESULT, GPU = "events.jsonl", "result.json", "gpu.json"
 LENGTH = 500  # of a message
 STACK_SIGNAL = signal.SIGRTMAX - 2  # asks a process of the script where it is
 

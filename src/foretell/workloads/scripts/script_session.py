@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 from foretell.workloads.scripts import cuda_answers, script_events
+from foretell.workloads.scripts.answered_gpu import load_answered
 from foretell.workloads.scripts.cuda_answers import replace
 from foretell.workloads.scripts.distributed_answers import install_distributed
 from foretell.workloads.scripts.script_modes import ScriptCallMode, ScriptKernelMode
@@ -31,7 +32,7 @@ def begin() -> None:
     watch = StepWatch(_finish)
     os.register_at_fork(after_in_child=lambda: setattr(watch, "active", False))
     replace(torch.backends.mkldnn, "enabled", False)  # its recurrent layers are one call without known cost
-    cuda_answers.install()
+    cuda_answers.install(load_answered())
     install_distributed(watch)
     _watch_modules(watch)
     _watch_backward(watch)
