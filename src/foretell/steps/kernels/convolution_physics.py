@@ -115,19 +115,23 @@ class ConvolutionFigures:
     @cached_property
     def _direct_s(self) -> Floats:
         many = np.where(self.in_turn, 1.0, self.groups)
-        inner = np.where(self.matrix, _pad(self.inner, 32.0), _pad(self.inner, 8.0))
-        best = np.full_like(inner, np.inf)
-        for high, wide, plain, matrix in _TILES:
-            reached = np.where(self.matrix, matrix, plain) * self.peak / self.device.units
-            tiles = np.ceil(self.rows / high) * np.ceil(self.columns / wide) * many
-            for split in _SPLITS:
-                if split > 1 and not np.any(self.direction == 2):
-                    continue
-                waves = np.ceil(tiles * split / self.device.units)
-                cost = waves * 2 * high * wide * inner / split / reached
-                cost += self.rows * self.columns * many * 4 * (split > 1) * (split + 1) / self.device.bandwidth_bytes
-                best = np.where((split == 1) | (self.direction == 2), np.minimum(best, cost), best)
+        best = self._time_tiles(slice(None), many, np.ones(1))
+        weights = np.flatnonzero(self.direction == DIRECTIONS.index("weights"))
+        if len(weights):
+            best[weights] = self._time_tiles(weights, many, np.array(_SPLITS, dtype=float))
         return np.asarray(best * np.where(self.in_turn, self.groups, 1.0))
+
+    def _time_tiles(self, some: NDArray[np.intp] | slice, many: Floats, splits: Floats) -> Floats:
+        """The shortest time of some convolutions on any tile, with any of these splits of the inner dimension."""
+        high, wide, plain, matrix = np.array(_TILES).T[:, :, None, None]
+        split, units = splits[:, None], self.device.units
+        rows, columns, matrices, many = self.rows[some], self.columns[some], self.matrix[some], many[some]
+        inner = np.where(matrices, _pad(self.inner[some], 32.0), _pad(self.inner[some], 8.0))
+        reached = np.where(matrices, matrix, plain) * self.peak[some] / units
+        tiles = np.ceil(rows / high) * np.ceil(columns / wide) * many
+        cost = np.ceil(tiles * split / units) * 2 * high * wide * inner / split / reached
+        cost += rows * columns * many * 4 * (split > 1) * (split + 1) / self.device.bandwidth_bytes
+        return np.asarray(cost.min(axis=(0, 1)))
 
     @property
     def fits_winograd(self) -> NDArray[np.bool_]:

@@ -23,6 +23,7 @@ from foretell.steps.kernels.learned_factors import (
 
 AnyCall = TypeVar("AnyCall")
 _FEWEST = 20  # calls of a part, for trees of its own
+_NONE = ""  # the part of calls that no trees correct
 _SIMILAR = 0.5  # share of a device's own factor that others of its architecture have
 
 
@@ -173,32 +174,27 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
     # Predicting
 
     def predict(self, calls: Sequence[AnyCall], device: Device) -> Floats:
-        numbers: dict[AnyCall, int] = {}
-        order = np.array([numbers.setdefault(call, len(numbers)) for call in calls], dtype=np.intp)
-        if not numbers:
+        if not calls:
             return np.zeros(0)
-        different = list(numbers)
-        figures = self.build_figures(different, device)
-        paths = [self.name_path(call, device) for call in different]
-        factor = self._predict_factor(different, figures, paths, device)
-        seconds = np.maximum(figures.find_seconds() * np.exp(factor), figures.find_least())
-        return np.asarray(seconds[order])
+        figures = self.build_figures(calls, device)
+        factor = self._predict_factor(calls, figures, device)
+        return np.asarray(np.maximum(figures.find_seconds() * np.exp(factor), figures.find_least()))
 
-    def _predict_factor(
-        self, calls: Sequence[AnyCall], figures: Figures, paths: Sequence[Path], device: Device
-    ) -> Floats:
-        offsets = self._add_offsets(calls, device)
-        if not self.levels_.levels:
-            return offsets
-        X = self.describe(calls, figures)
-        factor = self.levels_.predict(paths) + self._add_trees(X, self.name_parts(calls))
-        regimes = self.name_regimes(calls, figures)
+    def _predict_factor(self, calls: Sequence[AnyCall], figures: Figures, device: Device) -> Floats:
+        factor = self._add_offsets(calls, device)
+        trust, shifts = self.trust(figures), self.shifts_.get(device.name)
+        if not self.levels_.levels or not (shifts or np.any(trust)):
+            return factor
+        X, paths = self.describe(calls, figures), [self.name_path(call, device) for call in calls]
+        parts = [part if sure else _NONE for part, sure in zip(self.name_parts(calls), trust, strict=True)]
+        learned = self.levels_.predict(paths) + self._add_trees(X, parts)
         similar = self._find_similar(device)
+        regimes = self.name_regimes(calls, figures) if similar else []
         for known in similar:
-            factor += known.predict(regimes) / len(similar)
-        factor = offsets + self.trust(figures) * factor
-        if device.name in self.shifts_:
-            factor += self.shifts_[device.name].predict(paths, self._scale(X))
+            learned += known.predict(regimes) / len(similar)
+        factor += trust * learned
+        if shifts:
+            factor += shifts.predict(paths, self._scale(X))
         return factor
 
     def _find_similar(self, device: Device) -> list[NamedLevels]:
@@ -220,9 +216,9 @@ class CorrectedTimeModel(KernelTimeModel[AnyCall], Generic[AnyCall]):
         known = self.offsets_
         return np.array([sum(known.get(name, 0.0) for name in self.name_levels(call, device)) for call in calls])
 
-    def trust(self, figures: Figures) -> Floats | float:
+    def trust(self, figures: Figures) -> Floats:
         """How far what was learned holds for each call, from 0 to 1."""
-        return 1.0
+        return np.ones(len(figures.find_seconds()))
 
     def _scale(self, X: Floats) -> Floats:
         return np.asarray((X - self.center_) / self.scale_)

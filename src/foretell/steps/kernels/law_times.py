@@ -181,12 +181,12 @@ class LawTimeModel(KernelTimeModel[Call]):
     # Predicting
 
     def predict(self, calls: Sequence[Call], device: Device) -> Floats:
-        different = dict.fromkeys(calls)
-        found: dict[Call, float] = {}
-        for precision in dict.fromkeys(call.precision for call in different):  # type: ignore[attr-defined]
-            alike = [call for call in different if call.precision == precision]  # type: ignore[attr-defined]
-            found |= dict(zip(alike, self._predict_alike(alike, device, precision).tolist(), strict=True))
-        return np.array([found[call] for call in calls])
+        precisions = np.array([call.precision for call in calls])  # type: ignore[attr-defined]
+        found = np.zeros(len(calls))
+        for precision in dict.fromkeys(precisions.tolist()):
+            places = np.flatnonzero(precisions == precision)
+            found[places] = self._predict_alike([calls[place] for place in places.tolist()], device, precision)
+        return found
 
     def _predict_alike(self, calls: Sequence[Call], device: Device, precision: str) -> Floats:
         rates = find_rates(device, precision)
