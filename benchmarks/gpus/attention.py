@@ -8,6 +8,7 @@ from benchmarks.gpus.attention_rows import read_attention
 from benchmarks.gpus.product_fits import build_attention, fit_attention
 from benchmarks.gpus.product_rows import thin_rows
 from benchmarks.gpus.products import average, choose_kernels
+from benchmarks.gpus.progress import follow, show
 from benchmarks.gpus.results import Result, judge
 from foretell.core.devices import Device, get_device
 
@@ -20,7 +21,11 @@ def judge_attention(devices: Sequence[str] = ()) -> list[Result]:
     """The errors of each device, the device left out; then after calibration."""
     rows = thin_rows(read_attention(), most=_JUDGED)
     names = sorted(rows.device.unique()) if not devices else [get_device(name).name for name in devices]
-    results = [result for name in names for result in _judge_device(rows[rows.device == name], get_device(name))]
+    results = [
+        result
+        for name in follow(names, "attention")
+        for result in map(show, _judge_device(rows[rows.device == name], get_device(name)))
+    ]
     return [*results, *average(results, _GOALS)]
 
 

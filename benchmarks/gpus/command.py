@@ -13,7 +13,8 @@ from typing import Any
 from foretell.core.errors import ForetellError
 
 EXAMPLES = """examples:
-  python -m benchmarks gpus                                     every row; takes long
+  python -m benchmarks gpus                                     whole steps; takes long
+  python -m benchmarks gpus --only products,attention           single kernels, each device left out
   python -m benchmarks gpus --only neusight,torchvision
   python -m benchmarks gpus --only products --devices H200,B200
   python -m benchmarks gpus --labels mine.csv                   your own measured steps
@@ -26,25 +27,31 @@ or, for matrix products, the columns device, precision, rows, columns, inner, se
 model is a source of 'foretell workload predict', timm:NAME or torchvision:NAME; mode is training or inference
 """
 # Each part: its module, and the function that gives its rows.
-PARTS = {
+_KERNELS = {
     "products": "benchmarks.gpus.products:judge_products",
     "attention": "benchmarks.gpus.attention:judge_attention",
     "layers": "benchmarks.gpus.layers:judge_layers",
     "convolutions": "benchmarks.gpus.convolutions:compare_convolutions",
     "passes": "benchmarks.gpus.passes:compare_passes",
+}
+_STEPS = {
     "neusight": "benchmarks.gpus.step_rows:judge_neusight",
     "whole": "benchmarks.gpus.step_rows:judge_whole",
     "torchvision": "benchmarks.gpus.step_rows:judge_torchvision",
     "ets": "benchmarks.gpus.step_rows:judge_ets",
     "speed": "benchmarks.gpus.step_rows:judge_speed",
 }
+PARTS = {**_KERNELS, **_STEPS}
 _WEIGHTS = {"products": "product", "attention": "attention"}  # parts and the kinds of kernels that they fit
+
+
+_HELP = f"parts: of whole steps {', '.join(_STEPS)} (default: these), of single kernels {', '.join(_KERNELS)}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
-    parser.add_argument("--only", metavar="A,B", help=f"parts among {', '.join(PARTS)}; default: all")
+    parser.add_argument("--only", metavar="A,B", help=_HELP)
     parser.add_argument("--devices", metavar="A,B", help="only rows of these devices")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="also measured steps of your own")
     parser.add_argument("--write-weights", action="store_true", help="fit what ships, of the parts that are run")
@@ -58,7 +65,7 @@ def run_command(arguments: argparse.Namespace) -> None:
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
-        names = _choose(arguments.only, labels=arguments.labels is not None)
+        names = choose_parts(arguments.only, labels=arguments.labels is not None)
         devices = _split(arguments.devices)
         results = [result for name in names for result in _run(name, devices)]
         results += _judge_labels(arguments.labels, devices) if arguments.labels else []
@@ -73,10 +80,10 @@ def run_command(arguments: argparse.Namespace) -> None:
         importlib.import_module("benchmarks.gpus.table").print_results(results)
 
 
-def _choose(text: str | None, *, labels: bool) -> list[str]:
-    """Parts to run: those asked for; all, or none if there are labels of the user's."""
+def choose_parts(text: str | None, *, labels: bool) -> list[str]:
+    """Parts to run: those asked for; those of whole steps, or none if there are labels of the user's."""
     if text is None:
-        return [] if labels else list(PARTS)
+        return [] if labels else list(_STEPS)
     asked = _split(text)
     unknown = [name for name in asked if name not in PARTS]
     if unknown:

@@ -12,6 +12,7 @@ from benchmarks.gpus.pass_rows import build_layer_passes, read_passes
 from benchmarks.gpus.product_fits import build_products, find_chip, fit_products
 from benchmarks.gpus.product_rows import find_layer_products, read_products, thin_rows
 from benchmarks.gpus.products import average
+from benchmarks.gpus.progress import follow, show
 from benchmarks.gpus.results import DATA, Result, judge
 from foretell.core.devices import Device, find_device, get_device
 from foretell.core.workload import Floats
@@ -30,7 +31,11 @@ def judge_layers(devices: Sequence[str] = ()) -> list[Result]:
     """The errors of whole layers and of their products on each device, the device left out."""
     table = _read_layers()
     names = sorted(table.device.unique()) if not devices else [get_device(name).name for name in devices]
-    results = [result for name in names for result in _judge_device(table[table.device == name], get_device(name))]
+    results = [
+        result
+        for name in follow(names, "layers")
+        for result in map(show, _judge_device(table[table.device == name], get_device(name)))
+    ]
     return [*results, *average(results, _GOALS)]
 
 

@@ -44,9 +44,11 @@ def build_attention(rows: pd.DataFrame) -> list[Attention]:
     ]
 
 
-def fit_products(rows: pd.DataFrame | None = None, *, without: Iterable[str] = ()) -> ProductTimeModel:
+def fit_products(
+    rows: pd.DataFrame | None = None, *, without: Iterable[str] = (), most: int = _ROWS
+) -> ProductTimeModel:
     """A model of the products of all devices but some."""
-    kept = _keep(read_products() if rows is None else rows, without)
+    kept = _keep(read_products() if rows is None else rows, without, most=most)
     return ProductTimeModel().fit(build_products(kept), _find_devices(kept), kept.seconds.to_numpy())
 
 
@@ -56,7 +58,7 @@ def fit_attention(rows: pd.DataFrame | None = None, *, without: Iterable[str] = 
     return AttentionTimeModel().fit(build_attention(kept), _find_devices(kept), kept.seconds.to_numpy())
 
 
-def _keep(rows: pd.DataFrame, without: Iterable[str], *, most: int = _ROWS) -> pd.DataFrame:
+def _keep(rows: pd.DataFrame, without: Iterable[str], *, most: int) -> pd.DataFrame:
     left_out = {find_chip(name) for name in without}
     least = rows.device.map(_HOST_BOUND).fillna(0.0)
     kept = rows[~rows.device.map(find_chip).isin(left_out) & (rows.seconds > least)]

@@ -9,6 +9,9 @@ import numpy as np
 
 from benchmarks.gpus.kernel_fitting import MOST, FittedModels, fit_models, read_observations
 from benchmarks.gpus.kernel_observations import Observation, draw, group_by_device, predict_observations
+from benchmarks.gpus.product_fits import find_chip
+from benchmarks.gpus.products import average
+from benchmarks.gpus.progress import follow
 from benchmarks.gpus.results import Result, judge
 from foretell.core.devices import Device, get_device
 from foretell.core.workload import Floats
@@ -38,16 +41,20 @@ class Predicted:
 
 def leave_out_devices(devices: tuple[str, ...] = ()) -> tuple[Predicted, ...]:
     """Each device, or each of these, by models fitted on the others."""
-    found = (_predict(_fit_without(device), device, some) for device, some in _choose(devices).items())
+    chosen = _choose(devices)
+    found = (
+        _predict(_fit_without(find_chip(name)), get_device(name), chosen[name]) for name in follow(chosen, "kernels of")
+    )
     return tuple(one for some in found for one in some)
 
 
 def calibrate_devices(devices: tuple[str, ...] = ()) -> tuple[Predicted, ...]:
     """The same, by models that also know a few calls of the device."""
     found: list[Predicted] = []
-    for device, some in _choose(devices).items():
-        known, rest = _divide(some)
-        found += _predict(_calibrate(_fit_without(device), device, known), device, rest)
+    chosen = _choose(devices)
+    for name in follow(chosen, "calibrated kernels of"):
+        device, (known, rest) = get_device(name), _divide(chosen[name])
+        found += _predict(_calibrate(_fit_without(find_chip(name)), device, known), device, rest)
     return tuple(found)
 
 
@@ -57,17 +64,17 @@ def _draw() -> tuple[Observation, ...]:
 
 
 @cache
-def _fit_without(device: Device) -> FittedModels:
-    return fit_models([one for one in _draw() if one.device != device.name], rounds=1)
+def _fit_without(chip: str) -> FittedModels:
+    return fit_models([one for one in _draw() if find_chip(one.device) != chip], rounds=1)
 
 
 @cache
-def leave_out_models() -> tuple[Predicted, ...]:
+def leave_out_models(most: int = _MOST_FOLDED) -> tuple[Predicted, ...]:
     """Kernels of each quarter of the recorded models by models fitted on the others, on the same devices."""
-    drawn = draw(read_observations(), _MOST_FOLDED)
+    drawn = draw(read_observations(), most)
     names = sorted({name for one in drawn for name in one.models})
     found: list[Predicted] = []
-    for fold in range(_FOLDS):
+    for fold in follow(range(_FOLDS), "kernels of models, fold"):
         unseen = frozenset(names[fold::_FOLDS])
         models = fit_models([one for one in drawn if not one.models & unseen])
         for device, some in group_by_device([one for one in drawn if one.models and one.models <= unseen]).items():
@@ -75,10 +82,10 @@ def leave_out_models() -> tuple[Predicted, ...]:
     return tuple(found)
 
 
-def _choose(devices: Sequence[str]) -> Mapping[Device, list[Observation]]:
+def _choose(devices: Sequence[str]) -> Mapping[str, list[Observation]]:
     names = {get_device(name).name for name in devices}
     groups = group_by_device(_draw())
-    return {device: some for device, some in groups.items() if not names or device.name in names}
+    return {device.name: some for device, some in groups.items() if not names or device.name in names}
 
 
 def _divide(observations: Sequence[Observation]) -> tuple[list[Observation], list[Observation]]:
@@ -149,12 +156,13 @@ def find_spreads(*, convolves: bool) -> dict[str, float]:
 def judge_devices(
     what: str, predicted: Iterable[Predicted], *, convolves: bool, most: float | None, note: str = ""
 ) -> list[Result]:
-    """A row for each device, and one for the mean over devices."""
+    """A row for each device, and one with the goal for the mean over devices."""
     groups: dict[str, list[Predicted]] = {}
     for one in predicted:
         if one.observation.convolves is convolves:
             groups.setdefault(one.observation.device, []).append(one)
-    return [judge_some(what, name, some, most=most, note=note) for name, some in sorted(groups.items())]
+    rows = [judge_some(what, name, some, note=note) for name, some in sorted(groups.items())]
+    return [*rows, *average(rows, {} if most is None else {what: most})]
 
 
 def judge_some(

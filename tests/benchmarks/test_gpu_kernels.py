@@ -5,9 +5,12 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from benchmarks.gpus.command import PARTS, choose_parts
 from benchmarks.gpus.product_fits import build_products, choose_sources, find_chip
 from benchmarks.gpus.product_rows import COLUMNS, find_layer_products, read_labels, thin_rows
 from benchmarks.gpus.products import choose_kernels
+from benchmarks.gpus.progress import follow, show
+from benchmarks.gpus.results import judge
 
 
 def write_table(path: Path, text: str) -> Path:
@@ -69,3 +72,21 @@ def test_products_of_a_layer_have_the_sizes_of_its_model() -> None:
         "mlp_up_proj_ms": (64, 14336, 4096),
         "mlp_down_proj_ms": (64, 4096, 7168),
     }
+
+
+def test_parts_of_whole_steps_run_by_default_and_any_that_is_asked_for() -> None:
+    steps = choose_parts(None, labels=False)
+    assert "whole" in steps
+    assert not {"products", "passes"} & set(steps)
+    assert choose_parts(None, labels=True) == []
+    assert choose_parts(",".join(PARTS), labels=False) == list(PARTS)
+    with pytest.raises(ValueError, match="known parts: products"):
+        choose_parts("product", labels=False)
+
+
+def test_long_comparisons_say_on_stderr_how_far_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    results = [show(judge("products", name, [1.1], [1.0])) for name in follow(["H100", "T4"], "products")]
+    lines = capsys.readouterr().err.splitlines()
+    assert [result.group for result in results] == ["H100", "T4"]
+    assert lines[2].startswith("products: T4 (2 of 2)")
+    assert "T4: mean 10.0 %" in lines[3]
