@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from foretell.core.devices import Device
 from foretell.core.workload import Floats
-from foretell.steps.kernels.kernel_calls import Convolution
+from foretell.steps.kernels.kernel_calls import Convolution, keep_last
 from foretell.steps.kernels.sustained_peaks import find_sustained
 
 LAUNCH_S = 3.0e-6
@@ -36,27 +36,21 @@ class ConvolutionFigures:
 
     def __init__(self, calls: Sequence[Convolution], device: Device) -> None:
         self.device = device
-        rows = [
-            (
-                call.images, call.channels, call.filters, call.groups, *call.size_in, *call.size_out, *call.kernel,
-                call.stride, DIRECTIONS.index(call.direction), call.channels_last,
-            )
-            for call in calls
-        ]  # fmt: skip
-        table = np.maximum(np.array(rows, dtype=float).reshape(-1, 13).T, 0.0)
-        self.images, channels, filters, self.groups, *sizes, self.stride, direction, self.last = table
+        self.images, channels, filters, self.groups, *sizes, self.stride, direction, self.last = _stack(calls)
         self.high_in, self.wide_in, self.high_out, self.wide_out, self.high, self.wide = sizes
         self.direction = direction.astype(int)
         self.channels, self.filters = channels / self.groups, filters / self.groups  # of one group
-        self.precision = [find_type(call.precision, device) for call in calls]
+        types = {name: find_type(name, device) for name in {call.precision for call in calls}}
+        self.precision = [types[call.precision] for call in calls]
         self.item = np.array([_BYTES[name] for name in self.precision])
         peaks = {
             name: (device.find_peak(name) or device.peak_flops) * find_sustained(device, name)
-            for name in dict.fromkeys(self.precision)
+            for name in types.values()
         }
         self.peak = np.array([peaks[name] for name in self.precision])
         self.plain_peak = device.peak_flops * find_sustained(device)
-        self.matrix = np.array([has_matrix_units(name, device) for name in self.precision])
+        matrix = {name: has_matrix_units(name, device) for name in types.values()}
+        self.matrix = np.array([matrix[name] for name in self.precision])
         self.depthwise = (self.groups > 1) & (self.channels == 1)
         self.grouped = (self.groups > 1) & ~self.depthwise
         self._count()
@@ -186,6 +180,18 @@ class ConvolutionFigures:
                 self.high_in * self.wide_in > self.high_out * self.wide_out * self.stride**2,
             ]
         )  # fmt: skip
+
+
+@keep_last
+def _stack(calls: Sequence[Convolution]) -> Floats:
+    rows = [
+        (
+            call.images, call.channels, call.filters, call.groups, *call.size_in, *call.size_out, *call.kernel,
+            call.stride, DIRECTIONS.index(call.direction), call.channels_last,
+        )
+        for call in calls
+    ]  # fmt: skip
+    return np.asarray(np.maximum(np.array(rows, dtype=float).reshape(-1, 13).T, 0.0))
 
 
 def _pad(size: Floats, tile: float) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 
 from foretell.core.devices import Device
 from foretell.core.workload import Floats
-from foretell.steps.kernels.kernel_calls import MemoryPass
+from foretell.steps.kernels.kernel_calls import MemoryPass, keep_last
 from foretell.steps.kernels.sustained_peaks import find_sustained
 
 LAUNCH_S = 2.0e-6  # shortest kernel
@@ -54,17 +54,25 @@ def find_class(call: MemoryPass) -> str:
     return found
 
 
+@keep_last
+def _stack(calls: Sequence[MemoryPass]) -> Floats:
+    rows = [(call.elements, call.row, call.bytes_moved, call.flops, call.kernels, call.backward) for call in calls]
+    return np.array(rows, dtype=float).reshape(-1, 6).T
+
+
+@keep_last
+def _number_classes(calls: Sequence[MemoryPass]) -> Floats:
+    return np.array([CLASS_NAMES.index(find_class(call)) for call in calls], dtype=float)
+
+
 class PassFigures:
     """Figures of passes on a device, a column each."""
 
     def __init__(self, calls: Sequence[MemoryPass], device: Device) -> None:
-        table = np.array(
-            [(call.elements, call.row, call.bytes_moved, call.flops, call.kernels, call.backward) for call in calls],
-            dtype=float,
-        ).reshape(-1, 6)
-        elements, row, moved, self.flops, kernels, self.backward = table.T
+        elements, row, moved, self.flops, kernels, self.backward = _stack(calls)
         self.elements, self.row = np.maximum(elements, 1.0), np.maximum(row, 1.0)
         self.moved, self.kernels = np.maximum(moved, 1.0), np.maximum(kernels, 1.0)
+        self.classes = _number_classes(calls)
         self.device = device
         self.each = self.moved / self.kernels  # bytes of one kernel
         self.launch = self.kernels * LAUNCH_S / find_sustained(device) ** 0.5  # a lower clock
@@ -95,13 +103,12 @@ class PassFigures:
         large = self.each > _LARGE * max(self.device.l2_bytes, 2**20)
         return np.asarray(self.launch / 4 + self.streaming / np.where(large, 1.0, _FASTEST))
 
-    def describe(self, classes: Sequence[str]) -> Floats:
+    def describe(self) -> Floats:
         """Columns for a correction: figures of the pass relative to those of the device."""
         device = self.device
         log = np.log2
         waves = self.elements / self.kernels / (_BLOCK * device.units)
         cache = device.l2_bytes or 4 * 2**20
-        codes = np.array([CLASS_NAMES.index(name) for name in classes], dtype=float)
         return np.column_stack(
             [
                 log(self.streaming / self.kernels * 1e6 + 1e-3),
@@ -112,6 +119,6 @@ class PassFigures:
                 log(self.kernels),
                 self.backward,
                 np.clip(log((self.flops + 1) / self.moved), -10, 4),
-                codes,
+                self.classes,
             ]
         )

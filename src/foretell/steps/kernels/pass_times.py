@@ -37,7 +37,7 @@ class PassTimeModel(CorrectedTimeModel[MemoryPass]):
 
     def describe(self, calls: Sequence[MemoryPass], figures: Figures) -> Floats:
         assert isinstance(figures, PassFigures)
-        return figures.describe([find_class(call) for call in calls])
+        return figures.describe()
 
     def name_path(self, call: MemoryPass, device: Device) -> Path:
         return ("pass", find_class(call), _name_phase(call), call.kind)
