@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from foretell.core.errors import StoreError
+from foretell.core.leaf_masks import LeafMasks
 from foretell.core.model_files import check_nodes, check_numbers, check_whole_numbers
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
@@ -16,10 +18,11 @@ Floats: TypeAlias = NDArray[np.float64]
 _DEEPEST = 4096
 _PAIRS_AT_ONCE = 65_536  # of rows and trees: what fits into caches
 _NO_CHILD = -1
+_MANY_ROWS = 32  # for which it pays to prepare masks of leaves
 _LEVELS = 4  # after which pairs of row and tree are looked through
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ArrayTrees:
     """The sum of several trees. The nodes of all trees follow one another; a leaf's children are the leaf itself."""
 
@@ -109,8 +112,14 @@ class ArrayTrees:
         return found
 
     def _add_leaves(self, X: NDArray[np.floating[Any]]) -> Floats:
-        leaves = self._find_leaves(X).reshape(len(X), len(self.roots))
-        return np.asarray(self.baseline + np.sum(self.value[leaves], axis=1, dtype=np.float64))
+        masks = self._masks if len(X) >= _MANY_ROWS else None
+        values = masks.look_up(X) if masks else self.value[self._find_leaves(X).reshape(len(X), len(self.roots))]
+        return np.asarray(self.baseline + np.sum(values, axis=1, dtype=np.float64))
+
+    @cached_property
+    def _masks(self) -> LeafMasks | None:
+        children = np.stack([self.left, self.right])
+        return LeafMasks.find(self.roots, self.feature, self.threshold, children, self.value)
 
     def _find_leaves(self, X: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
         """The leaf of each row in each tree; pairs that reached theirs are left out every few levels."""
