@@ -31,8 +31,12 @@ def draw_questions() -> Floats:
 
 @pytest.mark.parametrize("leaves", [2, 31])
 @pytest.mark.parametrize("pairs", [1, 65_536])
-def test_boosted_trees_predict_as_scikit_learn(leaves: int, pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("many", [0, 100_000])
+def test_boosted_trees_predict_as_scikit_learn(
+    leaves: int, pairs: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(array_trees, "_PAIRS_AT_ONCE", pairs)
+    monkeypatch.setattr(array_trees, "_MANY_ROWS", many)
     model = HistGradientBoostingRegressor(max_iter=40, max_leaf_nodes=leaves, random_state=0).fit(*draw(400))
     X = draw_questions()
     np.testing.assert_allclose(ArrayTrees.from_boosting(model).predict(X), model.predict(X), rtol=1e-12)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from foretell.core import array_trees
 from foretell.core.array_trees import ArrayTrees
 
 TWO = ArrayTrees(  # a tree of three leaves, and one of two
@@ -27,25 +28,37 @@ def draw_rows() -> NDArray[np.float64]:
     return np.array([(first, second) for first in known for second in known])
 
 
-def predict_each(trees: ArrayTrees, X: NDArray[np.float64]) -> list[float]:
-    """Single rows walk through the trees."""
-    return [float(trees.predict(row[None])[0]) for row in X]
+def predict_many(trees: ArrayTrees, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """By masks, where there are some."""
+    with monkeypatch.context() as patch:
+        patch.setattr(array_trees, "_MANY_ROWS", 0)
+        return trees.predict(draw_rows()).tolist()
 
 
-def test_masks_find_the_leaves_of_walking() -> None:
-    X = draw_rows()
+def test_masks_find_the_leaves_of_walking(monkeypatch: pytest.MonkeyPatch) -> None:
     assert TWO._masks is not None
-    assert TWO.predict(X).tolist() == predict_each(TWO, X)
-    assert set(TWO.predict(X).tolist()) == {111.0, 121.0, 112.0, 114.0, 124.0}
+    found = predict_many(TWO, monkeypatch)
+    assert found == replace(TWO).predict(draw_rows()).tolist()
+    assert set(found) == {111.0, 121.0, 112.0, 114.0, 124.0}
 
 
-def test_trees_of_one_leaf_have_its_value() -> None:
+def test_masks_serve_what_is_predicted_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_trees, "_MANY_ROWS", 3 * len(draw_rows()))
+    trees = replace(TWO)
+    prepared = []
+    for _ in range(4):
+        trees.predict(draw_rows())
+        prepared.append("_masks" in vars(trees))
+    assert prepared == [False, False, True, True]
+
+
+def test_trees_of_one_leaf_have_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     none = np.array([0, 1])
     trees = replace(
         TWO, roots=none, feature=none * 0, threshold=none + np.inf, left=none, right=none, value=none + 1.0, depth=0
     )
     assert trees._masks is not None
-    assert trees.predict(draw_rows()).tolist() == [103.0] * len(draw_rows())
+    assert predict_many(trees, monkeypatch) == [103.0] * len(draw_rows())
 
 
 @pytest.mark.parametrize(
@@ -57,7 +70,7 @@ def test_trees_of_one_leaf_have_its_value() -> None:
     ],
     ids=["shared", "crossed", "order"],
 )
-def test_other_trees_are_walked_through(changed: dict[str, Any]) -> None:
+def test_other_trees_are_walked_through(changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     trees = replace(TWO, **changed)
     assert trees._masks is None
-    assert trees.predict(draw_rows()).tolist() == predict_each(trees, draw_rows())
+    assert predict_many(trees, monkeypatch) == trees.predict(draw_rows()).tolist()

@@ -1,7 +1,7 @@
 """Regression trees as plain arrays: small on disk, loaded in milliseconds, evaluated by numpy alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
@@ -18,7 +18,7 @@ Floats: TypeAlias = NDArray[np.float64]
 _DEEPEST = 4096
 _PAIRS_AT_ONCE = 65_536  # of rows and trees: what fits into caches
 _NO_CHILD = -1
-_MANY_ROWS = 32  # for which it pays to prepare masks of leaves
+_MANY_ROWS = 1000  # in all, after which it pays to prepare masks of leaves
 _LEVELS = 4  # after which pairs of row and tree are looked through
 
 
@@ -34,6 +34,7 @@ class ArrayTrees:
     value: NDArray[np.floating[Any]]
     baseline: float
     depth: int
+    _asked: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)  # rows so far
 
     @classmethod
     def from_boosting(cls, model: Any, *, dtype: DTypeLike = np.float64) -> Self:
@@ -112,9 +113,14 @@ class ArrayTrees:
         return found
 
     def _add_leaves(self, X: NDArray[np.floating[Any]]) -> Floats:
-        masks = self._masks if len(X) >= _MANY_ROWS else None
+        self._asked[0] += len(X)
+        masks = self._masks if self._asked[0] >= _MANY_ROWS else None
         values = masks.look_up(X) if masks else self.value[self._find_leaves(X).reshape(len(X), len(self.roots))]
         return np.asarray(self.baseline + np.sum(values, axis=1, dtype=np.float64))
+
+    @cached_property
+    def _children(self) -> NDArray[np.intp]:
+        return np.concatenate([self.right, self.left]).astype(np.intp)
 
     @cached_property
     def _masks(self) -> LeafMasks | None:
@@ -124,13 +130,12 @@ class ArrayTrees:
     def _find_leaves(self, X: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
         """The leaf of each row in each tree; pairs that reached theirs are left out every few levels."""
         values, count = np.ascontiguousarray(X).ravel(), len(self.feature)
-        children = np.concatenate([self.right, self.left]).astype(np.intp)
         leaves = np.tile(self.roots.astype(np.intp), len(X))
         node, pairs = leaves, np.arange(len(leaves))
         begin = np.repeat(np.arange(len(X)) * X.shape[1], len(self.roots))
         for level in range(self.depth):
             goes_left = values.take(begin + self.feature.take(node)) <= self.threshold.take(node)
-            node = children.take(node + goes_left * count)
+            node = self._children.take(node + goes_left * count)
             if level % _LEVELS == _LEVELS - 1:
                 leaves[pairs] = node
                 going = np.flatnonzero(self.left.take(node) != node)
