@@ -107,6 +107,8 @@ class TestSteering:
         )
         counts = Counter(kinds(workload, StepPhase.FORWARD))
         assert (counts["embedding_bag"], counts["bmm"]) == (3, 1)
+        bags = [each.bytes_moved for each in workload.operators if each.kind == "embedding_bag"]
+        assert max(bags) < 4 * 320 * 16 * 3  # a whole table has 6.4 MB
         update = sum(each.bytes_moved for each in workload.operators if each.phase is StepPhase.UPDATE)
         dense = sum(each.numel() for each in (*model.bottom.parameters(), *model.top.parameters()))
         assert update < 4 * (8 * dense + 3 * 320 * 16 * 10)  # far less than the tables: 19.2 MB

@@ -171,6 +171,18 @@ def _gather(args: Sequence[Any], kwargs: Mapping[str, Any], out: torch.Tensor) -
     return KernelCost(0.0, 2 * out.numel() * out.element_size() + indices, 1)
 
 
+def _sum_rows(place: int) -> Rule:
+    """Sums of rows of the table at this position, by the indices after it: no more of the table is read."""
+
+    def rule(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> KernelCost | None:
+        table, indices = args[place : place + 2]
+        elements = indices.numel() * table.shape[-1]
+        _, others = _sizes((*args[:place], *args[place + 1 :]), kwargs, out)
+        return KernelCost(elements, elements * table.element_size() + others, 1)
+
+    return rule
+
+
 def _scatter(args: Sequence[Any], kwargs: Mapping[str, Any], _out: Any) -> KernelCost | None:
     values = next((value for value in reversed(args) if isinstance(value, torch.Tensor)), args[0])
     _, given = _sizes(args[1:], kwargs, ())
@@ -362,5 +374,7 @@ _BY_NAME: dict[str, Rule] = {
     **dict.fromkeys(_SELECTIONS, _choose),
     **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), _transform),
     **dict.fromkeys(("dot", "vdot"), _inner_product),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _sum_rows(0)),
+    "_embedding_bag_per_sample_weights_backward": _sum_rows(1),
     **dict.fromkeys(("_cdist_forward", "_euclidean_dist", "_pdist_forward"), _distances),
 }
