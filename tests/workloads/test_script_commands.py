@@ -1,6 +1,7 @@
 """Commands as users write them, from their start to their end: nothing of them is left."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -264,3 +265,17 @@ class TestRefusals:
         with pytest.raises(KeyboardInterrupt):
             read_script([PYTHON, "sleeper.py"], timeout_s=TIMEOUT_S, on_progress=interrupt)
         assert not list_processes("sleeper.py")
+
+    @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+    def test_signal_ends_the_command(self, folder: Path, sent: signal.Signals) -> None:
+        write(folder, "import time\ntime.sleep(300)\n", "sleeper.py")
+        before = signal.getsignal(sent)
+
+        def interrupt(_state: str) -> None:
+            os.kill(os.getpid(), sent)
+
+        assert before is signal.SIG_DFL
+        with pytest.raises(SystemExit):
+            read_script([PYTHON, "sleeper.py"], timeout_s=TIMEOUT_S, on_progress=interrupt)
+        assert not list_processes("sleeper.py")
+        assert signal.getsignal(sent) is before

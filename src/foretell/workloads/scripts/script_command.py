@@ -2,14 +2,16 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any
 
 import psutil
@@ -57,7 +59,7 @@ def run_command(
         WorkloadError: It cannot be started, or asks for several processes.
     """
     check_command(command)
-    with tempfile.TemporaryDirectory(prefix="foretell-script-") as folder:
+    with _raising_signals(), tempfile.TemporaryDirectory(prefix="foretell-script-") as folder:
         save_answered(build_answered(device), Path(folder))
         return _Run(command, Path(folder), timeout_s=timeout_s, on_progress=on_progress or (lambda _: None)).wait()
 
@@ -189,6 +191,27 @@ class _Run:
 
     def _is_marked(self, process: psutil.Process) -> bool:
         return process.environ().get(script_events.FOLDER) == str(self._folder)
+
+
+@contextlib.contextmanager
+def _raising_signals() -> Iterator[None]:
+    """Let a request to end, or a closed terminal, end the command as well: it has a session of its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    ours = [each for each, handler in previous.items() if handler is signal.SIG_DFL]  # nohup ignores SIGHUP
+    for each in ours:
+        signal.signal(each, _exit)
+    try:
+        yield
+    finally:
+        for each in ours:
+            signal.signal(each, signal.SIG_DFL)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def build_environment(own: Mapping[str, str], folder: Path) -> dict[str, str]:
