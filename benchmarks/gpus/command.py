@@ -35,7 +35,7 @@ _KERNELS = {
     "passes": "benchmarks.gpus.passes:compare_passes",
 }
 _STEPS = {
-    "neusight": "benchmarks.gpus.step_rows:judge_neusight",
+    "neusight": "benchmarks.gpus.neusight_rows:judge_neusight",
     "whole": "benchmarks.gpus.step_rows:judge_whole",
     "torchvision": "benchmarks.gpus.step_rows:judge_torchvision",
     "ets": "benchmarks.gpus.step_rows:judge_ets",

@@ -3,7 +3,7 @@
 In single precision without TF32, with attention as products and a softmax. The loss itself was not measured.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from foretell.core.workload import Workload
 from foretell.workloads.step_options import InputSpec, StepOptions
 
 FOLDER = DATA / "neusight"
-SEEN = ("P4", "P100", "V100-PCIe-32", "T4", "A100-PCIe-40")  # by the protocol
+SEEN = ("P4", "P100", "V100-PCIe-32", "T4", "A100-PCIe-40")  # whose operators NeuSight was fitted on
 DEVICES = {
     "Tesla_P4": "P4",
     "Tesla_P100-PCIE-16GB": "P100",
@@ -46,6 +46,22 @@ _ARCHITECTURES = {
 def list_labels() -> tuple[StepLabel, ...]:
     """The measured steps on one GPU, without fused operators."""
     return tuple(_list())
+
+
+@cache
+def find_published() -> Mapping[str, float]:
+    """Seconds that NeuSight predicts, by :func:`name_published`; some steps have none."""
+    rows: Any = pd.read_csv(FOLDER / "e2e_measured_and_peer_predictions.csv")
+    rows = rows[rows.option.isna() & rows.device.isin(DEVICES)]
+    modes = rows["mode"].map({"train": "training", "inf": "inference"})
+    models = rows.model_name + " " + rows.seqlen.astype(str)
+    names = rows.device.map(DEVICES) + " " + models + " " + modes + " " + rows.batch.astype(str)
+    return dict(zip(names, rows.neusight_all_e2e_latency / 1e3, strict=True))
+
+
+def name_published(label: StepLabel) -> str:
+    """A step among those that NeuSight predicts."""
+    return f"{label.device} {label.model} {label.mode} {label.batch}"
 
 
 def _list() -> Iterator[StepLabel]:

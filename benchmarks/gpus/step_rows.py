@@ -68,22 +68,6 @@ def _is_amd(case: StepCase) -> bool:
 # Rows
 
 
-def judge_neusight(devices: Sequence[str] = ()) -> list[Result]:
-    """Steps of language models: NVIDIA's without any correction, AMD's with levels of the other AMD devices."""
-    nvidia = [case for case in _build_neusight() if not _is_amd(case)]
-    unseen = [UnseenStep(case=case, predicted_s=case.predicted_s, seen=True) for case in nvidia]
-    amd = leave_devices_out([case for case in _build_neusight() if _is_amd(case)])
-    goals = {("training", "NVIDIA"): 5.0, ("training", "AMD"): 10.0, ("inference", "NVIDIA"): 7.0}
-    found = []
-    for (mode, vendor), goal in {**goals, ("inference", "AMD"): None}.items():
-        some = [each for each in (*unseen, *amd) if (each.case.label.mode, each.case.device.vendor) == (mode, vendor)]
-        found += _judge(f"NeuSight {mode}", vendor, _keep(some, devices), goal)
-        for name in sorted({each.case.device.name for each in some}):
-            own = [each for each in some if each.case.device.name == name]
-            found += _judge(f"NeuSight {mode}", name, _keep(own, devices), None)
-    return found
-
-
 def judge_whole(devices: Sequence[str] = ()) -> list[Result]:
     """timm's models of unseen families, on a seen device and on one left out; and the intervals of all."""
     seen, left_out = _predict_timm()
