@@ -266,7 +266,7 @@ def test_ets_is_fitted_on_profiles_and_used(run: Run, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("--device T4 --method ets", ["'T4'", "device learn --method ets", "--profile FILE"]),
+        ("--device V100 --method ets", ["'V100-16'", "device learn --method ets", "--profile FILE"]),
         ("--device T9 --method roofline", ["'T9'", "Did you mean T4", "foretell device learn"]),
         ("--device T4 --method oracle", ["--method", "'oracle'", "roofline"]),
         ("--device T4 --method roofline --profile here.json", ["profile", "method 'roofline'", "replay"]),
