@@ -31,8 +31,8 @@ _KERNELS = {
     "products": "benchmarks.gpus.products:judge_products",
     "attention": "benchmarks.gpus.attention:judge_attention",
     "layers": "benchmarks.gpus.layers:judge_layers",
-    "convolutions": "benchmarks.gpus.convolutions:compare_convolutions",
-    "passes": "benchmarks.gpus.passes:compare_passes",
+    "convolutions": "benchmarks.gpus.left_out_kernels:compare_convolutions",
+    "passes": "benchmarks.gpus.left_out_kernels:compare_passes",
 }
 _STEPS = {
     "neusight": "benchmarks.gpus.neusight_rows:judge_neusight",
