@@ -4,7 +4,7 @@ The lists are those of https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-th
 that the code of a model calls.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,11 @@ class Casts:
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
         self._cast_parameters: dict[int, torch.Tensor] = {}
+
+    @property
+    def parameters(self) -> Collection[torch.Tensor]:
+        """The parameters that were cast in this batch."""
+        return self._cast_parameters.values()
 
     def forget(self) -> None:
         """Forget the cast parameters at the end of a batch."""

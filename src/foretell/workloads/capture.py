@@ -1,7 +1,7 @@
 """Captures the operators of a training step by running it on tensors without data, see ``hybrid_tensors``."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -42,7 +42,7 @@ def capture(
         SpecError: The model returns nothing from which the loss can be computed.
     """
     options = options or StepOptions()
-    with _prepared(model, options):
+    with prepared(model, options):
         recorder, notes = _record(model, inputs, options)
     operators, layers, views = build_operators(recorder.records, recorder.first_node)
     sources = build_sources(recorder.records, recorder.merged)
@@ -73,9 +73,9 @@ def _record(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions)
     mixed = MIXED.get(options.precision)
     recorder = Recorder(names, Casts(mixed) if mixed is not None else None)
     tensors = HybridTensors()
-    with _layers_tracked(model, recorder), _gradients_tracked(model, recorder), ExitStack() as stack:
+    with layers_tracked(model, recorder), _gradients_tracked(model, recorder), ExitStack() as stack:
         if options.checkpointing:
-            stack.enter_context(checkpointed(model, lambda name: _record_again(name, recorder)))
+            stack.enter_context(checkpointed(model, lambda name: record_again(name, recorder)))
         try:
             _run_step(model, inputs, options, recorder, tensors)
         except ForetellError:
@@ -86,7 +86,7 @@ def _record(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions)
 
 
 @contextmanager
-def _prepared(model: nn.Module, options: StepOptions) -> Iterator[None]:
+def prepared(model: nn.Module, options: StepOptions) -> Iterator[None]:
     """Run the model without data; afterwards it is on meta tensors."""
     if options.precision in PURE:
         move_to_meta(model)
@@ -103,7 +103,7 @@ def _prepared(model: nn.Module, options: StepOptions) -> Iterator[None]:
 
 
 @contextmanager
-def _layers_tracked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+def layers_tracked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Let the recorder know which module runs."""
     paths = {id(module): path for path, module in model.named_modules()}
     layers = recorder.layers
@@ -135,7 +135,7 @@ def _gradients_tracked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
 
 
 @contextmanager
-def _record_again(layer: str, recorder: Recorder) -> Iterator[None]:
+def record_again(layer: str, recorder: Recorder) -> Iterator[None]:
     """Record a checkpointed block while it is computed again in the backward phase."""
     depth = len(recorder.layers)
     recorder.layers.append(layer)
@@ -167,7 +167,7 @@ def _run_step(
         tensors.note(USED.format(name=type(model).__name__))
         for optimizer in build_own_optimizers(model, options.implementation):
             recorder.optimizer = type(optimizer).__name__.lower()
-            recorder.records += _run_optimizer(optimizer, recorder)
+            recorder.records += run_optimizer(optimizer, recorder)
         return
     changed = [(path, each) for path, each in model.named_parameters() if each.grad is not None]
     if options.implementation == "foreach":
@@ -190,10 +190,10 @@ def _run_updates(
 
 
 def _run_update(parameters: Sequence[nn.Parameter], options: StepOptions, recorder: Recorder) -> list[Record]:
-    return _run_optimizer(build_optimizer(parameters, options), recorder)
+    return run_optimizer(build_optimizer(parameters, options), recorder)
 
 
-def _run_optimizer(optimizer: torch.optim.Optimizer, recorder: Recorder) -> list[Record]:
+def run_optimizer(optimizer: torch.optim.Optimizer, recorder: Recorder) -> list[Record]:
     optimizer.step()  # the first step only creates the optimizer's state
     begin = len(recorder.records)
     with KernelMode(recorder):
@@ -212,7 +212,7 @@ def _run_batch(
 ) -> None:
     recorder.phase = StepPhase.FORWARD
     with CallMode(recorder):
-        loss = _compute_loss(model, args, kwargs, options)
+        _, loss = run_to_loss(model, args, kwargs, options)
         if options.accumulation > 1:
             loss = loss / options.accumulation
         if options.precision == "fp16":  # loss scaling keeps small gradients from underflow
@@ -223,12 +223,16 @@ def _run_batch(
     recorder.forget_graph()
 
 
-def _compute_loss(model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any], options: StepOptions) -> torch.Tensor:
+def run_to_loss(
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], options: StepOptions
+) -> tuple[Any, torch.Tensor]:
+    """What the model returns, nothing if a step of its own computes the loss, and the loss."""
     if is_lightning(model):
-        return compute_step_loss(model, args, kwargs)
+        return None, compute_step_loss(model, args, kwargs)
     if options.loss in ("auto", "own") and "return_loss" in inspect.signature(model.forward).parameters:
         kwargs = {"return_loss": True, **kwargs}
-    return compute_loss(model(*args, **kwargs), options.loss)
+    out = model(*args, **kwargs)
+    return out, compute_loss(out, options.loss)
 
 
 def build_operators(records: Sequence[Record], first_node: int) -> tuple[list[Operator], list[str], list[int]]:

@@ -15,14 +15,14 @@ def use_fused_attention(kind: str) -> Iterator[None]:
         yield
         return
     own = functional.scaled_dot_product_attention
-    functional.scaled_dot_product_attention = _attend  # type: ignore[assignment]
+    functional.scaled_dot_product_attention = attend  # type: ignore[assignment]
     try:
         yield
     finally:
         functional.scaled_dot_product_attention = own
 
 
-def _attend(
+def attend(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,

@@ -245,6 +245,15 @@ class Recorder:
             return None  # a function whose backward phase is the model's own code
         return self._calls[place]
 
+    def find_running(self) -> tuple[str, str]:
+        """The kind and the layer of the call that runs now, or whose backward does; no kind if there is none."""
+        call = self._call
+        node = torch._C._current_autograd_node() if call is None and self.phase is StepPhase.BACKWARD else None
+        if node is not None:
+            number = node._sequence_nr()
+            call = self._find_call(number, node) if number < _NO_NODE else None
+        return (call.kind, call.layer) if call is not None else ("", self.layers[-1])
+
     def _find_backward(self, call: Record | None, number: int, node: Any, out: torch.Tensor) -> Record:
         key = id(call) if call is not None else -number - 1
         record = self._backward.get(key)

@@ -1,0 +1,69 @@
+"""The memory that a step asks for on one device: its blocks, and the order in which they are allocated and freed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foretell.core.workload import StepPhase
+
+Integers = NDArray[np.int64]
+
+
+class MemoryKind(IntEnum):
+    """What a block of memory holds."""
+
+    WEIGHTS = 0
+    BUFFERS = 1
+    GRADIENTS = 2
+    OPTIMIZER = 3
+    INPUTS = 4
+    ACTIVATIONS = 5  # kept for the backward phase
+    TEMPORARY = 6
+    CASTS = 7  # of weights, made by autocast for one batch
+
+    @property
+    def title(self) -> str:
+        """As people say it."""
+        return _TITLES[self]
+
+
+_TITLES = {
+    MemoryKind.WEIGHTS: "weights",
+    MemoryKind.BUFFERS: "buffers",
+    MemoryKind.GRADIENTS: "gradients",
+    MemoryKind.OPTIMIZER: "optimizer states",
+    MemoryKind.INPUTS: "inputs",
+    MemoryKind.ACTIVATIONS: "activations",
+    MemoryKind.TEMPORARY: "temporary",
+    MemoryKind.CASTS: "weights in half precision",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryTrace:
+    """The blocks of two training steps or inferences on one device, and the events in which they come and go.
+
+    An event n + 1 allocates block n, -(n + 1) frees it. Blocks without an allocation are there from the beginning. The
+    first step also allocates what stays, such as the states of the optimizer; the second is like all later ones.
+    """
+
+    name: str
+    batch: int
+    sizes: Integers  # bytes that were asked for, of each block
+    kinds: Integers  # a MemoryKind of each block
+    owners: Integers  # of each block: place of its owner
+    events: Integers
+    places: Integers  # of each event: place of the owner that ran
+    owner_names: tuple[tuple[str, str], ...]  # operator and layer
+    phases: tuple[tuple[int, StepPhase], ...]  # first event of each
+    second: int  # first event of the second step
+    settings: Mapping[str, str] = field(default_factory=dict)
+    parameters: int = 0
+    notes: tuple[str, ...] = ()
+
+    def measure(self, kind: MemoryKind) -> int:
+        """Bytes of all blocks of a kind."""
+        return int(self.sizes[self.kinds == kind].sum())

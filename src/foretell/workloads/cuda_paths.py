@@ -1,0 +1,42 @@
+"""The kernels that a GPU runs where a CPU runs others, because they keep other tensors for the backward phase."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from foretell.workloads.meta_results import attend
+
+
+class CudaPaths(TorchFunctionMode):
+    """Calls what PyTorch calls on a GPU: dropout that keeps a mask of truth values, fused attention."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a call."""
+        rule = _RULES.get(func)
+        return rule(func, *args, **(kwargs or {})) if rule is not None else func(*args, **(kwargs or {}))
+
+
+def _drop(
+    func: Callable[..., Any], given: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Any:
+    if inplace or not training or not 0 < p < 1 or not torch.is_grad_enabled():
+        return func(given, p, training, inplace)
+    return torch.native_dropout(given, p, True)[0]
+
+
+def _drop_values(func: Callable[..., Any], given: torch.Tensor, p: float, train: bool) -> Any:
+    return _drop(lambda *args: func(*args[:3]), given, p, train)
+
+
+def _attend(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return attend(*args, **kwargs)
+
+
+_RULES: Mapping[Any, Callable[..., Any]] = {
+    functional.dropout: _drop,
+    torch.dropout: _drop_values,
+    functional.scaled_dot_product_attention: _attend,
+}

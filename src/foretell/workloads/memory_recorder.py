@@ -1,0 +1,158 @@
+"""Records when a step allocates and frees memory: storages, not tensors, so that views count once.
+
+A block is allocated when an ATen call returns a storage that was not there before, and freed when its last reference
+goes: the same moments at which PyTorch asks its allocator on a GPU.
+"""
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from foretell.core.memory import MemoryKind, MemoryTrace
+from foretell.core.workload import StepPhase
+from foretell.workloads.known_tensors import DEVICE
+from foretell.workloads.recorder import Recorder
+
+
+class MemoryRecorder:
+    """The blocks and events so far. Who runs is asked of the recorder of calls."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._sizes: list[int] = []
+        self._owners: list[int] = []
+        self._events: list[int] = []
+        self._places: list[int] = []
+        self._names: dict[tuple[str, str], int] = {}
+        self._kinds: dict[int, MemoryKind] = {}
+        self._blocks: dict[int, tuple[int, Any]] = {}  # by the address of the storage
+        self._phases: list[tuple[int, StepPhase]] = []
+        self._step = 0  # first event of the step that runs
+        self._operator = ""
+
+    def hold(self, tensors: Iterable[torch.Tensor], kind: MemoryKind) -> None:
+        """Note blocks that are there already."""
+        for tensor in tensors:
+            number = self._find(tensor)
+            if number is None:
+                number = self._add(tensor.untyped_storage())
+            self._kinds[number] = kind
+
+    def allocate(self, tensor: torch.Tensor, kind: MemoryKind) -> None:
+        """Note a block that the step allocates outside of PyTorch's calls, such as a batch that is copied."""
+        number = self._find(tensor)
+        if number is None:
+            number = self._allocate(tensor.untyped_storage())
+        self._kinds[number] = kind
+
+    def mark(self, tensors: Iterable[torch.Tensor], kind: MemoryKind) -> None:
+        """Note what blocks hold that were recorded."""
+        for tensor in tensors:
+            number = self._find(tensor)
+            if number is not None:
+                self._kinds[number] = kind
+
+    def note(self, func: Any, out: Any) -> None:
+        """Note the new storages among the results of an ATen call."""
+        for tensor in _find_tensors(out):
+            if tensor.layout is not torch.strided:
+                for part in _find_parts(tensor):
+                    self.note(func, part)
+                continue
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._blocks:
+                self._operator = func.overloadpacket.__name__
+                self._allocate(storage)
+
+    def begin_step(self) -> None:
+        """Note that a step starts."""
+        self._step = len(self._events)
+
+    def begin_phase(self, phase: StepPhase) -> None:
+        """Note that a phase starts. What was allocated before the backward phase and remains was kept for it."""
+        self._phases.append((len(self._events), phase))
+        if phase is StepPhase.BACKWARD:
+            allocated = {event - 1 for event in self._events[self._step :] if event > 0}
+            for number, _ in self._blocks.values():
+                if number in allocated:
+                    self._kinds.setdefault(number, MemoryKind.ACTIVATIONS)
+
+    def build(self, **facts: Any) -> MemoryTrace:
+        """What was recorded."""
+        kinds = [self._kinds.get(number, MemoryKind.TEMPORARY) for number in range(len(self._sizes))]
+        return MemoryTrace(
+            sizes=np.array(self._sizes, dtype=np.int64),
+            kinds=np.array(kinds, dtype=np.int64),
+            owners=np.array(self._owners, dtype=np.int64),
+            events=np.array(self._events, dtype=np.int64),
+            places=np.array(self._places, dtype=np.int64),
+            owner_names=tuple(self._names),
+            phases=tuple(self._phases),
+            second=self._step,
+            **facts,
+        )
+
+    def _find(self, tensor: torch.Tensor) -> int | None:
+        found = self._blocks.get(tensor.untyped_storage()._cdata)
+        return found[0] if found is not None else None
+
+    def _allocate(self, storage: torch.UntypedStorage) -> int:
+        number = self._add(storage)
+        self._events.append(number + 1)
+        self._places.append(self._owners[number])
+        return number
+
+    def _add(self, storage: torch.UntypedStorage) -> int:
+        number, key = len(self._sizes), storage._cdata
+        self._sizes.append(storage.nbytes())
+        self._owners.append(self._find_owner())
+
+        def free(_reference: Any) -> None:
+            self._blocks.pop(key, None)
+            self._events.append(-number - 1)
+            self._places.append(self._owners[number])
+
+        self._blocks[key] = number, weakref.ref(storage, free)
+        return number
+
+    def _find_owner(self) -> int:
+        operator, layer = self._recorder.find_running()
+        owner = operator or self._operator, layer
+        return self._names.setdefault(owner, len(self._names))
+
+
+class MemoryMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Passes the results of ATen calls to a recorder of memory."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, memory: MemoryRecorder) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._memory = memory
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a call and note what it allocated."""
+        if func is DEVICE:
+            return args[0].device
+        out = func(*args, **(kwargs or {}))
+        self._memory.note(func, out)
+        return out
+
+
+def _find_tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _find_tensors(each)
+
+
+def _find_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The indices and values of a sparse tensor."""
+    if tensor.layout is torch.sparse_coo:
+        yield tensor._indices()
+        yield tensor._values()
