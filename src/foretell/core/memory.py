@@ -23,6 +23,9 @@ class MemoryKind(IntEnum):
     ACTIVATIONS = 5  # kept for the backward phase
     TEMPORARY = 6
     CASTS = 7  # of weights, made by autocast for one batch
+    CACHE = 8  # keys and values of generated text
+    WORKSPACE = 9  # of cuBLAS and cuDNN
+    COMMUNICATION = 10  # between GPUs
 
     @property
     def title(self) -> str:
@@ -39,6 +42,9 @@ _TITLES = {
     MemoryKind.ACTIVATIONS: "activations",
     MemoryKind.TEMPORARY: "temporary",
     MemoryKind.CASTS: "weights in half precision",
+    MemoryKind.CACHE: "keys and values",
+    MemoryKind.WORKSPACE: "library workspaces",
+    MemoryKind.COMMUNICATION: "communication",
 }
 
 

@@ -70,7 +70,7 @@ class HybridTensors:
     def __enter__(self) -> Self:
         """Start to run calls without data."""
         with ExitStack() as stack:
-            stack.enter_context(_without_mkldnn())
+            stack.enter_context(_without_cpu_kernels())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # CPUs have kernels of their own
             stack.enter_context(_Calls(self))
             stack.enter_context(_Kernels(self))
@@ -119,12 +119,13 @@ class HybridTensors:
 
 
 @contextmanager
-def _without_mkldnn() -> Iterator[None]:
+def _without_cpu_kernels() -> Iterator[None]:
     """Without the CPU's own operators, which GPUs do not have."""
     before = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     try:
-        yield
+        with torch.backends.nnpack.flags(enabled=False):  # lays out gradients otherwise, for some batches
+            yield
     finally:
         torch.backends.mkldnn.enabled = before
 
