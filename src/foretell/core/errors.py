@@ -8,6 +8,7 @@ ForetellError
 ├── ImportDataError (ValueError)    a table of runs or configurations cannot be read
 ├── NotEnoughRunsError              too few finished runs to fit a model
 ├── WorkloadError (ValueError)      a model's code cannot be built, or its training step cannot be captured
+├── DeviceMemoryError (MemoryError) a replayed training step does not fit into the device's memory
 ├── InfeasibleError                 no allocation meets the limits
 ├── RunnerError (RuntimeError)      a run could not be started or tracked
 │   ├── RunTakenError               another process makes the run in the same folder
@@ -121,6 +122,16 @@ class NotEnoughRunsError(ForetellError):
 
 class WorkloadError(ForetellError, ValueError):
     """A model's code cannot be built, or its training step cannot be captured."""
+
+
+class DeviceMemoryError(ForetellError, MemoryError):
+    """A replayed training step does not fit into the device's memory."""
+
+    def __init__(self, message: str, *, requested_bytes: int, allocated_bytes: int, reserved_bytes: int) -> None:
+        super().__init__(message)
+        self.requested_bytes = requested_bytes
+        self.allocated_bytes = allocated_bytes
+        self.reserved_bytes = reserved_bytes
 
 
 class InfeasibleError(ForetellError):
