@@ -14,6 +14,7 @@ import benchmarks.ets.command
 import benchmarks.gpus.command
 import benchmarks.house.command
 import benchmarks.install
+import benchmarks.memory.command
 import benchmarks.programs.command
 import benchmarks.runs.command
 import benchmarks.sanity.command
@@ -42,6 +43,7 @@ NAMES = {
     "clusters": "steps of data-parallel training that others measured: few GPUs to more, and clusters never seen",
     "consumption": "consumption of measured distributed trainings, predicted for held-out families and settings",
     "gpus": "kernels and whole steps on GPUs and models that were left out, in every precision",
+    "memory": "peaks of GPU memory that others measured, of models that were left out; the largest batch that fits",
     "ets": "training iterations that others recorded operator by operator, of families never seen",
 }
 COMMANDS = {
@@ -50,6 +52,7 @@ COMMANDS = {
     "gpus": benchmarks.gpus.command,
     "house": benchmarks.house.command,
     "install": benchmarks.install,
+    "memory": benchmarks.memory.command,
     "programs": benchmarks.programs.command,
     "runs": benchmarks.runs.command,
     "sanity": benchmarks.sanity.command,

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from foretell.core.workload import StepPhase
+from foretell.core.workload import Shape, StepPhase
 
 Integers = NDArray[np.int64]
 
@@ -49,6 +49,22 @@ _TITLES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution:
+    """A convolution of the first step, forward or backward, for which cuDNN needs workspace."""
+
+    event: int  # events before it
+    backward: bool
+    images: Shape
+    filters: Shape
+    results: Shape
+    stride: Shape
+    dilation: Shape
+    groups: int
+    transposed: bool
+    itemsize: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTrace:
     """The blocks of two training steps or inferences on one device, and the events in which they come and go.
 
@@ -69,6 +85,7 @@ class MemoryTrace:
     settings: Mapping[str, str] = field(default_factory=dict)
     parameters: int = 0
     notes: tuple[str, ...] = ()
+    convolutions: tuple[Convolution, ...] = ()
 
     def measure(self, kind: MemoryKind) -> int:
         """Bytes of all blocks of a kind."""

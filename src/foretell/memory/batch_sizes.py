@@ -37,4 +37,12 @@ class BatchTraces:
         """The step with another batch."""
         slope = (self.large.sizes - self.small.sizes) / (self.large.batch - self.small.batch)
         sizes = np.maximum(0, np.rint(self.small.sizes + slope * (batch - self.small.batch)))
-        return replace(self.small, batch=batch, sizes=sizes.astype(np.int64))
+        convolutions = tuple(
+            replace(
+                each,
+                images=(each.images[0] * batch // self.large.batch, *each.images[1:]),
+                results=(each.results[0] * batch // self.large.batch, *each.results[1:]),
+            )
+            for each in self.large.convolutions
+        )
+        return replace(self.small, batch=batch, sizes=sizes.astype(np.int64), convolutions=convolutions)

@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from foretell.core.memory import MemoryKind, MemoryTrace
+from foretell.core.memory import Convolution, MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
 from foretell.workloads.known_tensors import DEVICE
 from foretell.workloads.recorder import Recorder
+
+_aten = torch.ops.aten
 
 
 class MemoryRecorder:
@@ -33,6 +35,8 @@ class MemoryRecorder:
         self._phases: list[tuple[int, StepPhase]] = []
         self._step = 0  # first event of the step that runs
         self._operator = ""
+        self._steps = 0
+        self._convolutions: list[Convolution] = []
 
     def hold(self, tensors: Iterable[torch.Tensor], kind: MemoryKind) -> None:
         """Note blocks that are there already."""
@@ -68,9 +72,31 @@ class MemoryRecorder:
                 self._operator = func.overloadpacket.__name__
                 self._allocate(storage)
 
+    def note_convolution(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
+        """Note the shapes of a convolution of the first step, before what it allocates."""
+        if self._steps > 1:
+            return
+        backward = func is _aten.convolution_backward.default
+        images, filters = args[1:3] if backward else args[:2]
+        _, stride, _, dilation, transposed, _, groups = args[3:10] if backward else args[2:9]
+        convolution = Convolution(
+            event=len(self._events),
+            backward=backward,
+            images=tuple(images.shape),
+            filters=tuple(filters.shape),
+            results=tuple((args[0] if backward else out).shape),
+            stride=tuple(stride),
+            dilation=tuple(dilation),
+            groups=groups,
+            transposed=transposed,
+            itemsize=images.element_size(),
+        )
+        self._convolutions.append(convolution)
+
     def begin_step(self) -> None:
         """Note that a step starts."""
         self._step = len(self._events)
+        self._steps += 1
 
     def begin_phase(self, phase: StepPhase) -> None:
         """Note that a phase starts. What was allocated before the backward phase and remains was kept for it."""
@@ -93,6 +119,7 @@ class MemoryRecorder:
             owner_names=tuple(self._names),
             phases=tuple(self._phases),
             second=self._step,
+            convolutions=tuple(self._convolutions),
             **facts,
         )
 
@@ -125,6 +152,9 @@ class MemoryRecorder:
         return self._names.setdefault(owner, len(self._names))
 
 
+_CONVOLUTIONS = frozenset({_aten.convolution.default, _aten.convolution_backward.default})
+
+
 class MemoryMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Passes the results of ATen calls to a recorder of memory."""
 
@@ -139,6 +169,8 @@ class MemoryMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is DEVICE:
             return args[0].device
         out = func(*args, **(kwargs or {}))
+        if func in _CONVOLUTIONS:
+            self._memory.note_convolution(func, args, out)
         self._memory.note(func, out)
         return out
 
