@@ -33,6 +33,7 @@ def test_one_number_of_divisions_is_for_all_sizes() -> None:
     [
         ("[64:8,256:4,1024:4,>:1]", (8,) * 7 + (0, 4, 0, 4) + (1,) * 5),
         ("[256:1,512:2,1024:4,>:8]", (1,) * 9 + (2, 4) + (8,) * 5),
+        ("[>:2]", (0,) + (2,) * 15),  # without an interval before it, PyTorch leaves the first out
         ("[1:2,2:4]", (2, 4) + (0,) * 14),
         ("[65536:2]", (2,) * 16),  # in MiB: beyond the last interval, which starts at 32 GiB
     ],

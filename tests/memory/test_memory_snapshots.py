@@ -2,10 +2,12 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.cuda._memory_viz import trace
 
 from foretell.core.errors import ImportDataError, SpecError
 from foretell.memory.allocator_settings import MIB, AllocatorSettings
@@ -36,9 +38,9 @@ def segment(address: int, size: int, *blocks: tuple[int, str], **more: object) -
 
 
 def make_snapshot(
-    trace: list[dict[str, Any]], *segments: dict[str, Any], settings: dict[str, Any] | None = None
+    entries: list[dict[str, Any]], *segments: dict[str, Any], settings: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    snapshot = {"segments": list(segments), "device_traces": [trace], "external_annotations": []}
+    snapshot = {"segments": list(segments), "device_traces": [entries], "external_annotations": []}
     return snapshot if settings is None else {**snapshot, "allocator_settings": settings}
 
 
@@ -63,26 +65,33 @@ SEGMENTS = (
 
 
 def test_a_trace_is_replayed_to_the_same_segments() -> None:
-    trace = build_snapshot_trace(make_snapshot(TRACE, *SEGMENTS))
-    assert trace.events.tolist() == [1, 2, 3, -3, -1, 0, 4]
-    assert trace.sizes.tolist() == [2 * MIB, 3 * MIB - 100, 29 * MIB, 40 * MIB]
-    assert trace.recorded_reserved_bytes.tolist() == [MIB * size for size in (20, 20, 50, 50, 50, 20, 60)]
-    assert (trace.recorded_segments, trace.blocks_before, trace.left_out) == (3, 0, 0)
-    comparison = compare_with_replay(trace)
+    recorded = build_snapshot_trace(make_snapshot(TRACE, *SEGMENTS))
+    assert recorded.events.tolist() == [1, 2, 3, -3, -1, 0, 4]
+    assert recorded.sizes.tolist() == [2 * MIB, 3 * MIB - 100, 29 * MIB, 40 * MIB]
+    assert recorded.recorded_reserved_bytes.tolist() == [MIB * size for size in (20, 20, 50, 50, 50, 20, 60)]
+    assert (recorded.recorded_segments, recorded.blocks_before, recorded.left_out) == (3, 0, 0)
+    comparison = compare_with_replay(recorded)
     assert comparison.first_difference is None
     assert comparison.recorded_peak_bytes == comparison.replayed_peak_bytes == 60 * MIB
-    assert comparison.usage.device_allocations == trace.recorded_segments
+    assert comparison.usage.device_allocations == recorded.recorded_segments
+
+
+def test_the_hand_written_recording_has_the_format_that_pytorch_shows() -> None:
+    shown = trace(make_snapshot(TRACE, *SEGMENTS))  # type: ignore[no-untyped-call]
+    assert len(re.findall(r"^\w+ = cudaMalloc", shown, re.MULTILINE)) == 3
+    assert len(re.findall(r"^cudaFree", shown, re.MULTILINE)) == 1
+    assert len(re.findall(r"^# free completed", shown, re.MULTILINE)) == 2
 
 
 def test_a_difference_is_found_where_it_begins() -> None:
-    trace = build_snapshot_trace(make_snapshot(TRACE, *SEGMENTS))
-    comparison = compare_with_replay(trace, AllocatorSettings(expandable_segments=True))
+    recorded = build_snapshot_trace(make_snapshot(TRACE, *SEGMENTS))
+    comparison = compare_with_replay(recorded, AllocatorSettings(expandable_segments=True))
     assert comparison.first_difference == 2
     assert comparison.replayed_peak_bytes == 60 * MIB
 
 
 def test_blocks_in_use_before_the_recording_are_allocated_first() -> None:
-    trace = build_snapshot_trace(
+    recorded = build_snapshot_trace(
         make_snapshot(
             [
                 *free(5 * MIB, 4 * MIB),
@@ -93,9 +102,9 @@ def test_blocks_in_use_before_the_recording_are_allocated_first() -> None:
             segment(64 * MIB, 20 * MIB, (9 * MIB, "active_allocated"), (11 * MIB, "inactive")),
         )
     )
-    assert trace.blocks_before == 2
-    assert [trace.sizes[event - 1] for event in trace.events[:2]] == [5 * MIB, 4 * MIB]  # by address
-    assert trace.recorded_reserved_bytes.tolist() == [20 * MIB, 20 * MIB, 20 * MIB, 40 * MIB]
+    assert recorded.blocks_before == 2
+    assert [recorded.sizes[event - 1] for event in recorded.events[:2]] == [5 * MIB, 4 * MIB]  # by address
+    assert recorded.recorded_reserved_bytes.tolist() == [20 * MIB, 20 * MIB, 20 * MIB, 40 * MIB]
 
 
 def test_other_streams_and_private_pools_are_left_out() -> None:
@@ -106,9 +115,9 @@ def test_other_streams_and_private_pools_are_left_out() -> None:
         entry("alloc", 300 * MIB, 512, pool_id=(0, 3)),
     ]
     snapshot = make_snapshot([*others, *TRACE], *SEGMENTS, segment(256 * MIB, 2 * MIB, stream=7))
-    trace = build_snapshot_trace(snapshot)
-    assert (trace.stream, trace.left_out, trace.recorded_segments) == (0, 2, 3)
-    assert compare_with_replay(trace).first_difference is None
+    recorded = build_snapshot_trace(snapshot)
+    assert (recorded.stream, recorded.left_out, recorded.recorded_segments) == (0, 2, 3)
+    assert compare_with_replay(recorded).first_difference is None
     assert build_snapshot_trace(snapshot, stream=7).sizes.tolist() == [512]
 
 
@@ -123,12 +132,12 @@ def test_the_longest_trace_is_read_unless_a_device_is_named() -> None:
 def test_a_block_is_free_when_its_free_is_completed() -> None:
     late = [TRACE[0], TRACE[1], entry("free_requested", 0, 2 * MIB), TRACE[2], entry("free_completed", 0, 2 * MIB)]
     assert build_snapshot_trace(make_snapshot(late)).events.tolist() == [1, 2, -1]
-    without = [recorded for recorded in TRACE if recorded["action"] != "free_completed"]
+    without = [taken for taken in TRACE if taken["action"] != "free_completed"]
     assert build_snapshot_trace(make_snapshot(without)).events.tolist() == [1, 2, 3, -3, -1, 0, 4]
 
 
 def test_expandable_segments_are_recorded_as_mapped() -> None:
-    trace = build_snapshot_trace(
+    recorded = build_snapshot_trace(
         make_snapshot(
             [
                 entry("segment_map", 0, 20 * MIB),
@@ -140,16 +149,16 @@ def test_expandable_segments_are_recorded_as_mapped() -> None:
             ]
         )
     )
-    assert trace.settings.expandable_segments
-    comparison = compare_with_replay(trace)
+    assert recorded.settings.expandable_segments
+    comparison = compare_with_replay(recorded)
     assert comparison.first_difference is None
     assert comparison.usage.reserved_bytes.tolist() == [20 * MIB, 40 * MIB, 40 * MIB, 20 * MIB]
 
 
 def test_recorded_settings_are_used() -> None:
     text = "max_split_size_mb:64,per_process_memory_fraction:0.5,roundup_power2_divisions:[256:1,>:2]"
-    trace = build_snapshot_trace(make_snapshot(TRACE, settings={"PYTORCH_CUDA_ALLOC_CONF": text}))
-    assert trace.settings == AllocatorSettings.parse("max_split_size_mb:64,roundup_power2_divisions:[256:1,>:2]")
+    recorded = build_snapshot_trace(make_snapshot(TRACE, settings={"PYTORCH_CUDA_ALLOC_CONF": text}))
+    assert recorded.settings == AllocatorSettings.parse("max_split_size_mb:64,roundup_power2_divisions:[256:1,>:2]")
     with pytest.raises(SpecError, match="backend"):
         build_snapshot_trace(make_snapshot(TRACE, settings={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}))
 
@@ -165,9 +174,9 @@ def test_files_are_read(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"snapshot.{kind}"
     snapshot = make_snapshot(TRACE, *SEGMENTS)
     path.write_bytes(pickle.dumps(snapshot) if kind == "pickle" else json.dumps(snapshot).encode())
-    trace = read_snapshot_trace(path)
-    assert trace.events.tolist() == build_snapshot_trace(snapshot).events.tolist()
-    assert compare_with_replay(trace).first_difference is None
+    recorded = read_snapshot_trace(path)
+    assert recorded.events.tolist() == build_snapshot_trace(snapshot).events.tolist()
+    assert compare_with_replay(recorded).first_difference is None
 
 
 class _Trap:

@@ -156,14 +156,13 @@ class BlockPool:
         """
         if self.max_split_size == maxsize:
             return False, []
-        needed = max(size, self.max_split_size)
-        position = bisect_left(self.free, needed << _ADDRESS_BITS)
+        position = bisect_left(self.free, size << _ADDRESS_BITS)
         if position < len(self.free):
             return True, [self._release_segment(self.free[position])]
         released: list[int] = []
-        while sum(released) < needed and self.free and self.free[-1] >> _ADDRESS_BITS >= self.max_split_size:
+        while sum(released) < size and self.free and self.free[-1] >> _ADDRESS_BITS >= self.max_split_size:
             released.append(self._release_segment(self.free[-1]))
-        return sum(released) >= needed, released
+        return sum(released) >= size, released
 
 
 class AgingBlockPool(BlockPool):
