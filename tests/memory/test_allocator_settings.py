@@ -50,6 +50,7 @@ def test_divisions_that_change_nothing_are_none() -> None:
 def test_a_memory_fraction_is_of_the_memory_of_the_device() -> None:
     settings = AllocatorSettings.parse("per_process_memory_fraction:0.5", device_memory=80 * MIB)
     assert settings.memory_limit == 40 * MIB
+    assert AllocatorSettings.parse("per_process_memory_fraction:1.0") == AllocatorSettings()
     with pytest.raises(SpecError, match=r"found '0\.5'; expected the device's memory"):
         AllocatorSettings.parse("per_process_memory_fraction:0.5")
 
@@ -67,6 +68,7 @@ def test_a_memory_fraction_is_of_the_memory_of_the_device() -> None:
         ("roundup_power2_divisions:[100:4]", "expected a power of two, or a list such as"),
         ("roundup_power2_divisions:[]", "expected a power of two, or a list such as"),
         ("backend:cudaMallocAsync", "backend: found 'cudaMallocAsync'; expected 'native'"),
+        ("throw_on_cudamalloc_oom:True", "throw_on_cudamalloc_oom: found 'True'; expected False"),
         ("max_split_size_mb:10", "max_split_size: found 10,485,760 bytes; expected at least a large segment, 20 MiB"),
         ("large_segment_size_mb:10", "large_segment_size: found 10,485,760 bytes; expected more than 10 MiB"),
         ("large_segment_size_mb:40,max_split_size_mb:30", "expected at least a large segment, 40 MiB"),

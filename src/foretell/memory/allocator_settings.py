@@ -20,7 +20,6 @@ _WITHOUT_EFFECT = frozenset(
         "graph_capture_record_stream_reuse",
         "release_lock_on_cudamalloc",
         "release_lock_on_hipmalloc",
-        "throw_on_cudamalloc_oom",
     }
 )  # on which memory is reserved; so are all options of pinned memory, which is the host's
 
@@ -133,8 +132,13 @@ def _parse_option(name: str, value: str, *, device_memory: int | None) -> dict[s
     if name == "backend":
         _require(value == "native", "'native': cudaMallocAsync leaves the blocks to the driver, which is not replayed")
         return {}
+    if name == "throw_on_cudamalloc_oom":
+        _require(value == "False", "False: what is refused before the device is asked is not replayed")
+        return {}
     if name == "per_process_memory_fraction":
         fraction = _parse_fraction(value)
+        if fraction == 1:
+            return {}  # the whole memory is no limit: PyTorch sets none
         if device_memory is None:
             raise _ValueMistake("the device's memory to take the fraction of; give device_memory, or memory_limit")
         return {"memory_limit": int(fraction * device_memory)}
