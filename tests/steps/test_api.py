@@ -52,7 +52,7 @@ def test_a_step_is_read_from_text_arguments(source: str) -> None:
     ],
 )
 def test_arguments_are_converted_to_values(text: object, value: object) -> None:
-    assert workloads._read_arguments({"name": text}) == {"name": value}
+    assert workloads.read_arguments({"name": text}) == {"name": value}
 
 
 def test_unusable_values_are_errors(source: str) -> None:

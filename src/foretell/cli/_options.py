@@ -14,6 +14,7 @@ from foretell.core.errors import Mistake, SpecError
 
 if TYPE_CHECKING:
     from foretell.core.app import Submission
+    from foretell.core.devices import Device
     from foretell.steps.api import StepOptions
 
 T = TypeVar("T")
@@ -191,6 +192,38 @@ def refuse_options_of_scripts(ctx: click.Context, source: str | None) -> None:
         given.append(Mistake(place="SOURCE", found=repr(source), expected="either a model, or a command after --"))
     if given:
         raise SpecError("options", given)
+
+
+def read_timeout(source: str | None, timeout: str) -> float:
+    """Seconds that a script may take; options that it sets itself are refused."""
+    from foretell.core.units import parse_duration
+
+    refuse_options_of_scripts(click.get_current_context(), source)
+    return parse_option("--timeout", parse_duration, add_unit(timeout))
+
+
+def add_unit(seconds: str) -> str:
+    """A number without a unit is in seconds."""
+    return f"{seconds}s" if re.fullmatch(r"[\d.]+", seconds) else seconds
+
+
+def get_source(source: str | None) -> str:
+    """The model of a command that also takes a script."""
+    if source is None:
+        raise click.UsageError("Missing argument 'SOURCE': a model, such as train.py:build_model, or -- and a command.")
+    return source
+
+
+def read_devices(words: Iterable[str], figures: str | None, *, required: bool = True) -> "list[str | Device]":
+    """Names from options that may each have several, and a device of the user's own."""
+    from foretell.core.device_figures import parse_device_figures
+
+    found: list[str | Device] = [name.strip() for word in words for name in word.split(",") if name.strip()]
+    if figures is not None:
+        found.append(parse_device_figures(figures))
+    if not found and required:
+        raise click.UsageError("Missing option '--device': a device, several as in H100,B200, or all.")
+    return found
 
 
 def build_step_options(**training: Any) -> "StepOptions":

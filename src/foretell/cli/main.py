@@ -101,6 +101,10 @@ COMMANDS = {
         "foretell.cli.workload_commands",
         "Read a training step from the code of a model, measure it here, predict it for a device.",
     ),
+    "memory": Entry(
+        "foretell.cli.memory_commands",
+        "Predict the memory of a GPU that training or inference needs, and where it fits.",
+    ),
     "device": Entry(
         "foretell.cli.device_commands", "List the devices whose training steps can be predicted, and learn your own."
     ),

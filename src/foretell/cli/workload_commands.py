@@ -1,6 +1,5 @@
 """The commands of ``foretell workload``."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +8,10 @@ import click
 from foretell.cli._click import Group, LeadingCommand
 from foretell.cli._options import (
     PATH,
+    add_unit,
     batch_option,
     build_step_options,
+    get_source,
     json_option,
     level_option,
     mode_options,
@@ -19,7 +20,8 @@ from foretell.cli._options import (
     parse_option,
     parse_optional,
     parse_settings,
-    refuse_options_of_scripts,
+    read_devices,
+    read_timeout,
     rows_option,
     store_option,
     timeout_option,
@@ -34,7 +36,6 @@ from foretell.steps import METHODS
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from foretell.core.devices import Device
     from foretell.core.generation import Generation
     from foretell.core.table_files import Table
     from foretell.core.workload import Workload
@@ -92,7 +93,7 @@ def show_workload(
         return
     options = build_step_options(**training)
     read = api.read_generation if options.mode == "generate" else api.read_workload
-    found = read(_get_source(source), inputs or (), arguments=parse_settings(settings), options=options, batch=batch)
+    found = read(get_source(source), inputs or (), arguments=parse_settings(settings), options=options, batch=batch)
     if output is not None:
         _save(found, output)
     if as_json:
@@ -143,7 +144,7 @@ def profile_workload(
             arguments=parse_settings(settings),
             options=options,
             batch=batch,
-            seconds=parse_option("--seconds", parse_duration, _add_unit(seconds)),
+            seconds=parse_option("--seconds", parse_duration, add_unit(seconds)),
             store=find_store(store),
             folder=find_kept_folder(),
         )
@@ -241,7 +242,7 @@ def predict_workload(
     note_unused_store(store)
     options = build_step_options(**training)
     given: dict[str, Any] = {
-        "devices": _read_devices(device, device_figures),
+        "devices": read_devices(device, device_figures),
         "calibrations": calibration,
         "method": method,
         "level": parse_option("--level", parse_share, level),
@@ -254,14 +255,14 @@ def predict_workload(
     }
     if options.mode == "generate" and not command:
         _refuse_for_text({"--profile": bool(profile), "--plot": plot is not None})
-        texts = prediction_api.predict_generation(_get_source(source), inputs or (), **of_model, **given)
+        texts = prediction_api.predict_generation(get_source(source), inputs or (), **of_model, **given)
         _show_texts(texts, rows=rows, as_json=as_json)
         return
     given["profiles"] = [api.load_profile(path) for path in profile]
     if command:
         found = _predict_script(source, command, timeout, **given)
     else:
-        found = prediction_api.predict_workload(_get_source(source), inputs or (), **of_model, **given)
+        found = prediction_api.predict_workload(get_source(source), inputs or (), **of_model, **given)
     if plot is not None:
         from foretell.steps.plots import draw_predictions
 
@@ -293,31 +294,13 @@ def _show_texts(found: "GenerationPredictions", *, rows: int, as_json: bool) -> 
         show([render_generations(found, rows=rows, left_out=found.left_out)])
 
 
-def _read_devices(words: tuple[str, ...], figures: str | None) -> "list[str | Device]":
-    """Names from options that may each have several, and a device of the user's own."""
-    from foretell.core.device_figures import parse_device_figures
-
-    found: list[str | Device] = [name.strip() for word in words for name in word.split(",") if name.strip()]
-    if figures is not None:
-        found.append(parse_device_figures(figures))
-    if not found:
-        raise click.UsageError("Missing option '--device': a device, several as in H100,B200, or all.")
-    return found
-
-
-def _get_source(source: str | None) -> str:
-    if source is None:
-        raise click.UsageError("Missing argument 'SOURCE': a model, such as train.py:build_model, or -- and a command.")
-    return source
-
-
 # A command of the user's
 
 
 def _read_script(source: str | None, command: tuple[str, ...], timeout: str) -> "RecordedScript":
     from foretell.steps import script_api
 
-    timeout_s = _read_timeout(source, timeout)
+    timeout_s = read_timeout(source, timeout)
     with open_console(stderr=True).status("Starting the script…") as status:
         return script_api.read_script(command, timeout_s=timeout_s, on_progress=status.update)
 
@@ -325,16 +308,9 @@ def _read_script(source: str | None, command: tuple[str, ...], timeout: str) -> 
 def _predict_script(source: str | None, command: tuple[str, ...], timeout: str, **options: Any) -> "StepPredictions":
     from foretell.steps import script_api
 
-    timeout_s = _read_timeout(source, timeout)
+    timeout_s = read_timeout(source, timeout)
     with open_console(stderr=True).status("Starting the script…") as status:
         return script_api.predict_script(command, timeout_s=timeout_s, on_progress=status.update, **options)
-
-
-def _read_timeout(source: str | None, timeout: str) -> float:
-    from foretell.core.units import parse_duration
-
-    refuse_options_of_scripts(click.get_current_context(), source)
-    return parse_option("--timeout", parse_duration, _add_unit(timeout))
 
 
 def _show_script(script: "RecordedScript", *, rows: int | None, output: Path | None, as_json: bool) -> None:
@@ -348,11 +324,6 @@ def _show_script(script: "RecordedScript", *, rows: int | None, output: Path | N
         show([render_script(script, rows=rows)])
     if output is not None:
         note(f"Wrote {output}.")
-
-
-def _add_unit(seconds: str) -> str:
-    """A number without a unit is in seconds."""
-    return f"{seconds}s" if re.fullmatch(r"[\d.]+", seconds) else seconds
 
 
 def _read_batches(text: str) -> tuple[int, ...]:

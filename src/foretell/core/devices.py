@@ -34,6 +34,12 @@ class Device:
     network_bytes: float = 0.0  # between nodes, a second for each device, where usual
     power_w: float = 0.0
     source: str = ""  # of these figures
+    usable_memory: int = 0  # bytes that the driver leaves to programs, where that is much less
+
+    @property
+    def usable_memory_bytes(self) -> int:
+        """Bytes that programs can use."""
+        return self.usable_memory or int(_USABLE * self.memory_bytes)
 
     def find_peak(self, precision: str) -> float | None:
         """Operations a second of matrix products of this type (fp32, tf32, fp16, bf16, fp8); None if it has none."""
@@ -180,6 +186,7 @@ def _build_device(name: str, values: Mapping[str, Any]) -> Device:
         name=name,
         kind="gpu",
         memory_bytes=parse_bytes(values["memory"]),
+        usable_memory=parse_bytes(values["usable_memory"]) if "usable_memory" in values else 0,
         l2_bytes=parse_bytes(values["l2"]),
         matrix_flops=tuple(values.get("matrix_flops", {}).items()),
         **{figure: values[figure] for figure in _PLAIN if figure in values},
@@ -187,6 +194,7 @@ def _build_device(name: str, values: Mapping[str, Any]) -> Device:
 
 
 _GB = 1 << 30
+_USABLE = 0.985  # of the memory: 39.4 of 40 GiB (A100), 79.1 of 80 (H100), 23.7 of 24 (RTX 3090)
 _EXAMPLES = ("A100", "H100", "RTX4090", "MI300X")  # of devices that have what another one lacks
 _FILES = ("nvidia_data_center", "nvidia_hopper_blackwell", "nvidia_geforce", "nvidia_workstation", "amd", "intel")
 _PLAIN = (

@@ -64,7 +64,7 @@ class Convolution:
     itemsize: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MemoryTrace:
     """The blocks of two training steps or inferences on one device, and the events in which they come and go.
 
@@ -84,6 +84,7 @@ class MemoryTrace:
     second: int  # first event of the second step
     settings: Mapping[str, str] = field(default_factory=dict)
     parameters: int = 0
+    length: int | None = None  # tokens of each example, where the inputs have some
     notes: tuple[str, ...] = ()
     convolutions: tuple[Convolution, ...] = ()
 

@@ -72,8 +72,8 @@ def read_workload(
         SpecError: An input, an option or a batch cannot be used.
         WorkloadError: The code fails, or the step cannot be read from it.
     """
-    _check_batch(batch)
-    return read_step(source, _read_inputs(inputs), arguments=_read_arguments(arguments), options=options, batch=batch)
+    check_batch(batch)
+    return read_step(source, read_inputs(inputs), arguments=read_arguments(arguments), options=options, batch=batch)
 
 
 def read_generation(
@@ -90,9 +90,9 @@ def read_generation(
         MissingExtraError, NotFoundError, SpecError: As :func:`read_workload`.
         WorkloadError: The code fails, or the model is not a causal language model.
     """
-    _check_batch(batch)
-    given = _read_inputs(inputs)
-    return read_text_steps(source, given, arguments=_read_arguments(arguments), options=options, batch=batch)
+    check_batch(batch)
+    given = read_inputs(inputs)
+    return read_text_steps(source, given, arguments=read_arguments(arguments), options=options, batch=batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +126,13 @@ def profile_workload(
     from foretell.workloads.model_loading import load_model
     from foretell.workloads.profile import profile
 
-    _check_batch(batch)
+    check_batch(batch)
     kept = make_kept_folder(folder, PROFILES)
     began = datetime.now(UTC)
     with using_store(store, create=True) as opened:
-        given = _read_arguments(arguments)
+        given = read_arguments(arguments)
         loaded = load_model(source, arguments=given, on_meta=False)
-        chosen = resize(_read_inputs(inputs) or loaded.inputs, batch)
+        chosen = resize(read_inputs(inputs) or loaded.inputs, batch)
         if not chosen:
             raise WorkloadError(f"{source}: {INPUTS_UNKNOWN}")
         found = profile(loaded.model, chosen, options=options, name=source, seconds=seconds)
@@ -352,11 +352,12 @@ def _describe_device(name: str, known: Device | None, header: Mapping[str, Any])
 # Values given by users
 
 
-def _read_inputs(inputs: Sequence[Input]) -> list[InputSpec]:
+def read_inputs(inputs: Sequence[Input]) -> list[InputSpec]:
+    """Inputs of a model, from texts as :func:`foretell.workloads.step_options.parse_input` reads them."""
     return [parse_input(given) if isinstance(given, str) else given for given in inputs]
 
 
-def _read_arguments(arguments: Mapping[str, object] | None) -> dict[str, object]:
+def read_arguments(arguments: Mapping[str, object] | None) -> dict[str, object]:
     """Texts as Python values; other texts stay as they are."""
     return {name: _read_value(value) if isinstance(value, str) else value for name, value in (arguments or {}).items()}
 
@@ -371,7 +372,12 @@ def _read_value(text: str) -> object:
         return text
 
 
-def _check_batch(batch: int | None) -> None:
+def check_batch(batch: int | None) -> None:
+    """Check a batch that a user gave.
+
+    Raises:
+        SpecError: It is below 1.
+    """
     if batch is not None and batch < 1:
         raise SpecError("options", [Mistake(place="batch", found=str(batch), expected="a whole number from 1")])
 

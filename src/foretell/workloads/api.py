@@ -6,9 +6,10 @@ from dataclasses import replace
 from foretell.core.devices import Device
 from foretell.core.errors import MissingExtraError, Mistake, SpecError, WorkloadError
 from foretell.core.generation import Generation
+from foretell.core.memory import MemoryTrace
 from foretell.core.workload import Workload
 from foretell.workloads.scripts.script_facts import RecordedScript
-from foretell.workloads.step_options import InputSpec, StepOptions, resize
+from foretell.workloads.step_options import InputSpec, StepOptions, resize, set_length
 
 SCRIPT_TIMEOUT_S = 1800.0  # that a script may take until its first step has ended
 INPUTS_UNKNOWN = "the inputs of the model are unknown; pass them, for example --input 32,3,224,224"
@@ -40,9 +41,35 @@ def read_workload(
     loaded = load_model(source, arguments=arguments)
     given = resize(inputs or loaded.inputs, batch)
     if not given:
-        raise WorkloadError(
-            f"{source}: the inputs of the model are unknown; pass them, for example --input 32,3,224,224"
-        )
+        raise WorkloadError(f"{source}: {INPUTS_UNKNOWN}")
+    return capture(loaded.model, given, options=options, name=source)
+
+
+def read_memory(
+    source: str,
+    inputs: Sequence[InputSpec] = (),
+    *,
+    arguments: Mapping[str, object] | None = None,
+    options: StepOptions | None = None,
+    batch: int | None = None,
+    length: int | None = None,
+) -> MemoryTrace:
+    """The memory that a step of a model allocates and frees on a GPU; ``length`` replaces the tokens of its inputs.
+
+    Raises:
+        MissingExtraError, NotFoundError, WorkloadError: As :func:`read_workload`.
+        SpecError: A length is asked for, but no input has tokens.
+    """
+    require_torch()
+    from foretell.workloads.generation_memory import capture_generation_memory
+    from foretell.workloads.memory_capture import capture_memory
+    from foretell.workloads.model_loading import load_model
+
+    loaded = load_model(source, arguments=arguments)
+    given = set_length(resize(inputs or loaded.inputs, batch), length)
+    if not given:
+        raise WorkloadError(f"{source}: {INPUTS_UNKNOWN}")
+    capture = capture_generation_memory if options is not None and options.mode == "generate" else capture_memory
     return capture(loaded.model, given, options=options, name=source)
 
 

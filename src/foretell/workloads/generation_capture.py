@@ -29,10 +29,9 @@ def capture_generation(
         WorkloadError: The model does not map token ids to scores of the next token, or cannot be captured.
     """
     options = options or StepOptions(mode="generate")
-    ids = _find_ids(inputs)
-    given = ids.shape[1] if inputs and len(ids.shape) > 1 else PROMPT
-    prompt, new = options.prompt or given, options.new or NEW
-    _check_causal(model, name)
+    ids = find_ids(inputs)
+    prompt, new = find_lengths(ids, options)
+    check_causal(model, name)
     one = replace(options, mode="inference", prompt=None, new=None, compile=False)  # compiled below, after the cut
     settings = {**options.settings, "mode": "generate", "prompt": str(prompt), "new": str(new)}
     name = name or type(model).__name__
@@ -66,7 +65,12 @@ def _keep(workload: Workload) -> Workload:
     return workload
 
 
-def _find_ids(inputs: Sequence[InputSpec]) -> InputSpec:
+def find_lengths(ids: InputSpec, options: StepOptions) -> tuple[int, int]:
+    """Tokens of the prompt, and tokens to generate."""
+    return options.prompt or ids.shape[1], options.new or NEW
+
+
+def find_ids(inputs: Sequence[InputSpec]) -> InputSpec:
     """The input of token ids; others, such as labels, are not needed to generate."""
     for given in inputs:
         if given.dtype in ("int64", "int32") and len(given.shape) == 2:
@@ -77,7 +81,7 @@ def _find_ids(inputs: Sequence[InputSpec]) -> InputSpec:
     )
 
 
-def _check_causal(model: nn.Module, name: str) -> None:
+def check_causal(model: nn.Module, name: str) -> None:
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False):
         raise WorkloadError(f"{name}: mode generate is for causal language models; this is an encoder with a decoder")
@@ -98,31 +102,39 @@ class _Steps(nn.Module):
         super().__init__()
         self.model_ = model
         self.then = then
-        known = inspect.signature(model.forward).parameters
-        self.options = {
-            name: value for name, value in (("use_cache", True), ("logits_to_keep", 1)) if name in known
-        }  # as generate() of Hugging Face calls it
 
     def forward(self, *args: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
-        out = self.model_(*args, **named, **self.options)
-        token = _choose_token(out)
+        out = read_tokens(self.model_, *args, **named)
+        token = choose_token(out)
         if not self.then:
             return token
         (ids,) = [*args, *named.values()]
         word = ids[:, :1]
         again = dict.fromkeys(named, word)
-        cache = _find_cache(out)
-        return _choose_token(self.model_(*([] if named else [word]), **again, **self.options, past_key_values=cache))
+        cache = find_cache(out)
+        return choose_token(read_tokens(self.model_, *([] if named else [word]), **again, past_key_values=cache))
 
 
-def _find_cache(out: Any) -> Any:
+def read_tokens(model: nn.Module, *args: torch.Tensor, **named: Any) -> Any:
+    """What the model returns when ``generate()`` of Hugging Face calls it."""
+    known = inspect.signature(model.forward).parameters
+    options = {name: value for name, value in (("use_cache", True), ("logits_to_keep", 1)) if name in known}
+    return model(*args, **named, **options)
+
+
+def find_cache(out: Any) -> Any:
+    """The keys and values that the model returns.
+
+    Raises:
+        WorkloadError: It returns none.
+    """
     cache = out.get("past_key_values") if isinstance(out, Mapping) else getattr(out, "past_key_values", None)
     if cache is None:
         raise WorkloadError("the model takes 'past_key_values' but returns none; mode generate needs its cache")
     return cache
 
 
-def _choose_token(out: Any) -> torch.Tensor:
+def choose_token(out: Any) -> torch.Tensor:
     """The most probable next token, from the scores in single precision."""
     scores = out.get("logits") if isinstance(out, Mapping) else getattr(out, "logits", out)
     scores = scores[0] if isinstance(scores, (tuple, list)) else scores

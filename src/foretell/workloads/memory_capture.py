@@ -1,7 +1,7 @@
 """Captures the memory of two training steps, or two inferences, by running them on tensors without data."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from foretell.workloads.lightning_steps import USED, build_own_optimizers, is_li
 from foretell.workloads.memory_recorder import MemoryMode, MemoryRecorder
 from foretell.workloads.model_loading import explain
 from foretell.workloads.recorder import CallMode, Recorder
-from foretell.workloads.step_options import InputSpec, StepOptions
+from foretell.workloads.step_options import InputSpec, StepOptions, find_length
 from foretell.workloads.training_step import MIXED, PURE, build_optimizer, checkpointed, ignore_warnings
 
 _STEPS = 2  # the second is like all later ones
@@ -44,18 +44,24 @@ def capture_memory(
         batch=next((each.shape[0] for each in inputs if each.shape), 1),
         settings=options.settings,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
+        length=find_length(inputs),
         notes=step.tensors.notes,
     )
+
+
+def build_casts(options: StepOptions) -> Casts | None:
+    """What autocast does with these options."""
+    mixed = MIXED.get(options.precision)
+    return Casts(mixed) if mixed is not None else None
 
 
 class _Steps:
     """Runs steps as the usual training loop does: the loss and the results of a batch live until the next batch."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions) -> None:
-        mixed = MIXED.get(options.precision)
         self.tensors = HybridTensors()
         self._model, self._inputs, self._options = model, inputs, options
-        self._recorder = Recorder({}, Casts(mixed) if mixed is not None else None)
+        self._recorder = Recorder({}, build_casts(options))
         self.memory = MemoryRecorder(self._recorder)
         self._kept: Any = None  # the results and the loss of the last batch
         self._optimizers: list[torch.optim.Optimizer] = []
@@ -67,7 +73,7 @@ class _Steps:
         with ExitStack() as stack:
             stack.enter_context(layers_tracked(self._model, self._recorder))
             if self._options.checkpointing:
-                stack.enter_context(checkpointed(self._model, lambda name: record_again(name, self._recorder)))
+                stack.enter_context(checkpointed(self._model, self._recompute))
             for context in (ignore_warnings(), seeded(), self.tensors, CudaPaths(), MemoryMode(self.memory)):
                 stack.enter_context(context)
             try:
@@ -78,6 +84,12 @@ class _Steps:
                 raise
             except (Exception, SystemExit) as exc:
                 raise explain(exc, self._recorder) from exc
+
+    @contextmanager
+    def _recompute(self, layer: str) -> Iterator[None]:
+        """Compute a block again: modes of the forward phase are not active in the backward phase."""
+        with CudaPaths(), record_again(layer, self._recorder):
+            yield
 
     def _run_step(self) -> None:
         args, kwargs = arrange_inputs(self._inputs, self._build_input, self._model.forward)

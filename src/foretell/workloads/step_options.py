@@ -19,6 +19,7 @@ _INPUT = re.compile(
 )
 
 CONSTANT = "constant"
+_IDS = ("int64", "int32")
 _WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -158,6 +159,31 @@ def resize(inputs: Sequence[InputSpec], batch: int | None) -> tuple[InputSpec, .
     if batch is None:
         return tuple(inputs)
     return tuple(replace(given, shape=(batch, *given.shape[1:])) if given.shape else given for given in inputs)
+
+
+def find_length(inputs: Sequence[InputSpec]) -> int | None:
+    """Tokens of each example, if an input has token ids."""
+    return next((each.shape[1] for each in inputs if each.dtype in _IDS and len(each.shape) == 2), None)
+
+
+def set_length(inputs: Sequence[InputSpec], length: int | None) -> tuple[InputSpec, ...]:
+    """The inputs with another number of tokens: the second dimension of token ids, and of what is as long as they.
+
+    Raises:
+        SpecError: No input has tokens.
+    """
+    if length is None:
+        return tuple(inputs)
+    tokens = find_length(inputs)
+    if tokens is None:
+        expected = "an input of token ids with shape batch,tokens, such as ids=8,512:int64:32000"
+        raise SpecError("the step", [Mistake(place="input", found="none with tokens", expected=expected)])
+    return tuple(
+        replace(each, shape=(each.shape[0], *(length if size == tokens else size for size in each.shape[1:])))
+        if len(each.shape) > 1
+        else each
+        for each in inputs
+    )
 
 
 def _refuse(text: str, expected: str) -> SpecError:

@@ -1,6 +1,6 @@
 """What a captured step leaves open."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from foretell.core.generation import Generation
 from foretell.core.warning import PredictionWarning, build_warning
@@ -12,14 +12,15 @@ _SHOWN = 5
 
 def find_warnings(workload: Workload) -> tuple[PredictionWarning, ...]:
     """Warnings about what was assumed of unknown values, and about operators whose cost is not known."""
-    return (*_find_note_warnings(workload), *_find_cost_warnings(workload))
+    return (*find_note_warnings(workload.notes), *_find_cost_warnings(workload))
 
 
-def _find_note_warnings(workload: Workload) -> Iterator[PredictionWarning]:
-    for note in workload.notes:
+def find_note_warnings(notes: Sequence[str]) -> Iterator[PredictionWarning]:
+    """Warnings about what was assumed or used when a step was read."""
+    for note in notes:
         if OWN_STEP in note:
             yield build_warning("own-step", f"{note}.")
-    assumed = [note for note in workload.notes if OWN_STEP not in note]
+    assumed = [note for note in notes if OWN_STEP not in note]
     if assumed:
         more = f" And {len(assumed) - _SHOWN} others." if len(assumed) > _SHOWN else ""
         text = f"The step depends on values that are unknown without running it. {'; '.join(assumed[:_SHOWN])}.{more}"

@@ -1,0 +1,112 @@
+"""The command ``foretell memory``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from foretell.cli._click import Command
+from foretell.cli._options import (
+    PATH,
+    batch_option,
+    build_step_options,
+    json_option,
+    level_option,
+    mode_options,
+    model_options,
+    parse_option,
+    parse_settings,
+    read_devices,
+    rows_option,
+    training_options,
+)
+from foretell.cli._output import check_plot, note, open_console, show, show_json, write_plot
+
+
+@click.command(
+    "memory",
+    cls=Command,
+    examples=[
+        "foretell memory train.py:build_model --input 64,3,224,224 --optimizer adamw --precision bf16",
+        "foretell memory config.json --batch 8 --device A100-40,H100 --longest",
+        "foretell memory config.json --mode generate --prompt 4096 --new 512 --batch 8 --device L40S",
+    ],
+)
+@model_options
+@batch_option
+@training_options
+@mode_options
+@click.option(
+    "--device",
+    "device",
+    multiple=True,
+    metavar="NAME",
+    help="Whether it fits: one or several, as in H100,B200; all; or a FILE.toml with the figures of yours. "
+    "Default: some usual ones.",
+)
+@click.option(
+    "--device-figures",
+    metavar="FIGURES",
+    help="Your own device by its figures: bf16=400e12,bandwidth=2e12,memory=48GB,units=100.",
+)
+@click.option(
+    "--allocator",
+    default="",
+    metavar="SETTINGS",
+    help="As in PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True,max_split_size_mb:128.",
+)
+@click.option("--risk", default="5%", help="Chance that it does not fit, which you allow.")
+@click.option("--longest", is_flag=True, help="Also find the longest sequence that fits each device.")
+@level_option
+@rows_option(8, "Layers to show at the peak.")
+@click.option("--plot", type=PATH, metavar="FILE", help="Plot the memory over the step, as .png or .svg.")
+@json_option
+def memory(
+    source: str,
+    inputs: tuple[str, ...],
+    settings: tuple[str, ...],
+    batch: int | None,
+    device: tuple[str, ...],
+    device_figures: str | None,
+    allocator: str,
+    risk: str,
+    longest: bool,
+    level: str,
+    rows: int,
+    plot: Path | None,
+    as_json: bool,
+    **training: Any,
+) -> None:
+    """Predict the memory of a GPU that training or inference needs, what for, and where it fits."""
+    from foretell.core.units import parse_share
+    from foretell.memory import api
+    from foretell.memory.render import build_memory_record, render_memory
+
+    check_plot(plot)
+    given: dict[str, Any] = {
+        "devices": read_devices(device, device_figures, required=False),
+        "allocator": allocator,
+        "risk": parse_option("--risk", parse_share, risk),
+        "level": parse_option("--level", parse_share, level),
+    }
+    options = build_step_options(**training)
+    with open_console(stderr=True).status("Reading the model…"):
+        found = api.predict_memory(
+            source,
+            inputs or (),
+            arguments=parse_settings(settings),
+            options=options,
+            batch=batch,
+            longest=longest,
+            **given,
+        )
+    if plot is not None:
+        from foretell.memory.plots import draw_memory
+
+        write_plot(draw_memory(found), plot)
+    if as_json:
+        show_json(build_memory_record(found, rows=rows))
+    else:
+        show([render_memory(found, rows=rows)])
+    if plot is not None:
+        note(f"Wrote {plot}.")

@@ -1,0 +1,145 @@
+"""The GPU memory of a training step, an inference or generated text, from the code of a model."""
+
+from collections.abc import Mapping, Sequence
+
+from foretell.core.device_figures import open_device
+from foretell.core.devices import Device, check_precision, get_device, list_devices
+from foretell.core.errors import Mistake, SpecError
+from foretell.core.warning import PredictionWarning
+from foretell.memory.allocator_settings import AllocatorSettings
+from foretell.memory.fitting import find_largest
+from foretell.memory.forecast import forecast
+from foretell.memory.memory_results import DeviceFit, MemoryPrediction
+from foretell.memory.model_memory import ModelMemory
+from foretell.memory.remedies import find_remedies
+from foretell.memory.usage import MemoryUsage
+from foretell.steps.api import Input, check_batch, read_arguments, read_inputs
+from foretell.steps.step_results import LeftOutDevice
+from foretell.workloads.step_options import StepOptions
+from foretell.workloads.workload_warnings import find_note_warnings
+
+__all__ = ["predict_memory"]
+
+RISK = 0.05  # that a step does not fit, which is allowed
+USUAL = ("T4", "RTX4090", "A100-40", "L40S", "H100", "H200", "B200", "MI300X")  # devices, where none is named
+
+
+def predict_memory(
+    source: str,
+    inputs: Sequence[Input] = (),
+    *,
+    devices: Sequence[str | Device] | str = (),
+    arguments: Mapping[str, object] | None = None,
+    options: StepOptions | None = None,
+    batch: int | None = None,
+    allocator: str = "",
+    risk: float = RISK,
+    level: float = 0.9,
+    longest: bool = False,
+) -> MemoryPrediction:
+    """The memory of a GPU that a step of a model needs, on which devices it fits, and the largest batch on each.
+
+    ``devices`` are as for :func:`foretell.predict_workload`, by default some usual ones; ``allocator`` is a value of
+    ``PYTORCH_CUDA_ALLOC_CONF``; ``risk`` is the chance of not fitting that is allowed. With ``longest``, also the
+    longest sequence that fits. If a device is named on which the step does not fit, ``remedies`` would make it fit.
+
+    Raises:
+        NotFoundError: There is no such device, file, module or factory.
+        SpecError: A device has no memory or lacks the precision, or an option cannot be used.
+        MissingExtraError, WorkloadError: As :func:`foretell.read_workload`.
+    """
+    check_batch(batch)
+    options = options or StepOptions()
+    chosen, left_out = choose_devices(devices, options.precision)
+    model = ModelMemory(
+        source,
+        read_inputs(inputs),
+        arguments=read_arguments(arguments),
+        options=options,
+        batch=batch,
+        settings=AllocatorSettings.parse(allocator),
+    )
+    usage = model.measure()
+    general = forecast(usage, None, level=level)
+    fits, warnings = _fit_all(chosen, usage, model, risk=risk, level=level, longest=longest)
+    tight = next((device for device, fit in zip(chosen, fits, strict=True) if devices and not fit.fits), None)
+    return MemoryPrediction(
+        usage=usage,
+        needed=general.needed,
+        context_bytes=general.context_bytes,
+        risk_allowed=risk,
+        devices=tuple(fits),
+        left_out=left_out,
+        remedies=find_remedies(model, tight, risk=risk, level=level) if tight is not None else (),
+        warnings=(*find_note_warnings(usage.trace.notes), *warnings),
+    )
+
+
+def choose_devices(
+    devices: Sequence[str | Device] | str, precision: str
+) -> tuple[list[Device], tuple[LeftOutDevice, ...]]:
+    """The devices that were asked for, or the usual ones; of several, those without the precision are left out.
+
+    Raises:
+        NotFoundError: There is no such device.
+        SpecError: The only one lacks the precision, or one has no memory.
+    """
+    words = [devices] if isinstance(devices, str) else list(devices)
+    if not words:
+        return [each for each in map(get_device, USUAL) if _has(each, precision)], ()
+    if words == ["all"]:
+        return sorted((each for each in list_devices() if _has(each, precision)), key=_sort_key), ()
+    found = [each if isinstance(each, Device) else open_device(each) for each in words]
+    for device in found:
+        if device.memory_bytes <= 0:
+            expected = "a device with a memory, as in --device-figures memory=48GB,..."
+            raise SpecError("options", [Mistake(place="device", found=device.name, expected=expected)])
+    kept = [each for each in found if _has(each, precision)]
+    if not kept:
+        check_precision(found[0], precision)
+    lacking = [each for each in found if each not in kept]
+    return kept, tuple(LeftOutDevice(device=each.name, reason=f"has no {precision}") for each in lacking)
+
+
+def _has(device: Device, precision: str) -> bool:
+    try:
+        check_precision(device, precision)
+    except SpecError:
+        return False
+    return True
+
+
+def _sort_key(device: Device) -> tuple[int, str]:
+    return device.memory_bytes, device.name
+
+
+def _fit_all(
+    devices: Sequence[Device], usage: MemoryUsage, model: ModelMemory, *, risk: float, level: float, longest: bool
+) -> tuple[list[DeviceFit], list[PredictionWarning]]:
+    """Whether the step fits each device, and the largest batch that does."""
+    fits = []
+    for device in devices:
+
+        def find_risk(used: MemoryUsage, device: Device = device) -> float:
+            return forecast(used, device, level=level).find_risk(device.usable_memory_bytes)
+
+        batch = find_largest(lambda size: find_risk(model.measure_batch(size)), allowed=risk, start=usage.trace.batch)
+        length = None
+        if longest:
+            start = usage.trace.length or 1
+            length = find_largest(lambda size: find_risk(model.measure_length(size)), allowed=risk, start=start)
+        fits.append(_fit(device, usage, risk=risk, level=level, largest_batch=batch, longest_sequence=length))
+    return fits, []
+
+
+def _fit(device: Device, usage: MemoryUsage, *, risk: float, level: float, **sizes: int | None) -> DeviceFit:
+    found = forecast(usage, device, level=level)
+    chance = found.find_risk(device.usable_memory_bytes)
+    return DeviceFit(
+        device=device.name,
+        usable_bytes=device.usable_memory_bytes,
+        needed=found.needed,
+        risk=chance,
+        fits=chance <= risk,
+        **sizes,
+    )
