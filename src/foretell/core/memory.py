@@ -25,7 +25,7 @@ class MemoryKind(IntEnum):
     CASTS = 7  # of weights, made by autocast for one batch
     CACHE = 8  # keys and values of generated text
     WORKSPACE = 9  # of cuBLAS and cuDNN
-    COMMUNICATION = 10  # between GPUs
+    COMMUNICATION = 10  # buffers in which GPUs exchange gradients, weights and activations
 
     @property
     def title(self) -> str:
@@ -44,7 +44,7 @@ _TITLES = {
     MemoryKind.CASTS: "weights in half precision",
     MemoryKind.CACHE: "keys and values",
     MemoryKind.WORKSPACE: "library workspaces",
-    MemoryKind.COMMUNICATION: "communication",
+    MemoryKind.COMMUNICATION: "communication buffers",
 }
 
 
@@ -70,6 +70,7 @@ class MemoryTrace:
 
     An event n + 1 allocates block n, -(n + 1) frees it. Blocks without an allocation are there from the beginning. The
     first step also allocates what stays, such as the states of the optimizer; the second is like all later ones.
+    A weight, its gradient and its states of the optimizer have one owner: the name of the weight, and its layer.
     """
 
     name: str
@@ -85,6 +86,10 @@ class MemoryTrace:
     settings: Mapping[str, str] = field(default_factory=dict)
     parameters: int = 0
     length: int | None = None  # tokens of each example, where the inputs have some
+    repeated: tuple[str, ...] = ()  # names of the layers of which the model is a sequence
+    heads: tuple[int, ...] = ()  # numbers of heads of its attention, of queries and of keys
+    outside_bytes: int = 0  # that libraries allocate by themselves, beyond the blocks
+    host_bytes: int = 0  # that were moved to the host
     notes: tuple[str, ...] = ()
     convolutions: tuple[Convolution, ...] = ()
 

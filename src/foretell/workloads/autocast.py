@@ -4,7 +4,7 @@ The lists are those of https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-th
 that the code of a model calls.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,9 +43,9 @@ class Casts:
         self._cast_parameters: dict[int, torch.Tensor] = {}
 
     @property
-    def parameters(self) -> Collection[torch.Tensor]:
-        """The parameters that were cast in this batch."""
-        return self._cast_parameters.values()
+    def parameters(self) -> Mapping[int, torch.Tensor]:
+        """The parameters that were cast in this batch, by the identity of the originals."""
+        return self._cast_parameters
 
     def forget(self) -> None:
         """Forget the cast parameters at the end of a batch."""

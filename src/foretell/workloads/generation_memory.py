@@ -28,7 +28,7 @@ from foretell.workloads.memory_recorder import MemoryMode, MemoryRecorder
 from foretell.workloads.model_loading import explain
 from foretell.workloads.recorder import CallMode, Recorder
 from foretell.workloads.step_options import InputSpec, StepOptions
-from foretell.workloads.training_step import ignore_warnings
+from foretell.workloads.training_step import find_blocks, find_heads, ignore_warnings
 
 _DEPTH = 4  # of containers in which a cache keeps its tensors
 
@@ -49,8 +49,8 @@ def capture_generation_memory(
     recorder = Recorder({}, build_casts(options))
     memory = MemoryRecorder(recorder)
     with prepared(model, replace(options, mode="inference", prompt=None, new=None)):
-        memory.hold(model.parameters(), MemoryKind.WEIGHTS)
-        memory.hold(model.buffers(), MemoryKind.BUFFERS)
+        memory.hold(model.named_parameters(), MemoryKind.WEIGHTS)
+        memory.hold(model.named_buffers(), MemoryKind.BUFFERS)
         try:
             with layers_tracked(model, recorder), ignore_warnings(), seeded(), tensors, CudaPaths(), torch.no_grad():
                 _record(model, replace(ids, shape=(ids.shape[0], prompt)), prompt + new - 1, recorder, memory)
@@ -64,6 +64,8 @@ def capture_generation_memory(
         settings={**options.settings, "mode": "generate", "prompt": str(prompt), "new": str(new)},
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         length=prompt,
+        repeated=tuple(name for name, _layer in find_blocks(model)),
+        heads=find_heads(model),
         notes=tensors.notes,
     )
 

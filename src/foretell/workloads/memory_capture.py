@@ -21,7 +21,15 @@ from foretell.workloads.memory_recorder import MemoryMode, MemoryRecorder
 from foretell.workloads.model_loading import explain
 from foretell.workloads.recorder import CallMode, Recorder
 from foretell.workloads.step_options import InputSpec, StepOptions, find_length
-from foretell.workloads.training_step import MIXED, PURE, build_optimizer, checkpointed, ignore_warnings
+from foretell.workloads.training_step import (
+    MIXED,
+    PURE,
+    build_optimizer,
+    checkpointed,
+    find_blocks,
+    find_heads,
+    ignore_warnings,
+)
 
 _STEPS = 2  # the second is like all later ones
 
@@ -45,6 +53,8 @@ def capture_memory(
         settings=options.settings,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         length=find_length(inputs),
+        repeated=tuple(name for name, _block in find_blocks(model)),
+        heads=find_heads(model),
         notes=step.tensors.notes,
     )
 
@@ -63,13 +73,14 @@ class _Steps:
         self._model, self._inputs, self._options = model, inputs, options
         self._recorder = Recorder({}, build_casts(options))
         self.memory = MemoryRecorder(self._recorder)
+        self._paths = {id(parameter): path for path, parameter in model.named_parameters()}
         self._kept: Any = None  # the results and the loss of the last batch
         self._optimizers: list[torch.optim.Optimizer] = []
 
     def run(self) -> None:
         """Run all steps."""
-        self.memory.hold(self._model.parameters(), MemoryKind.WEIGHTS)
-        self.memory.hold(self._model.buffers(), MemoryKind.BUFFERS)
+        self.memory.hold(self._model.named_parameters(), MemoryKind.WEIGHTS)
+        self.memory.hold(self._model.named_buffers(), MemoryKind.BUFFERS)
         with ExitStack() as stack:
             stack.enter_context(layers_tracked(self._model, self._recorder))
             if self._options.checkpointing:
@@ -125,21 +136,27 @@ class _Steps:
                 scaled = scaled * torch.empty(())
         first = remove_data(torch.empty_like(scaled))
         if self._recorder.casts is not None:
-            self.memory.mark(self._recorder.casts.parameters, MemoryKind.CASTS)
+            casts = self._recorder.casts.parameters.items()
+            self.memory.assign(((self._paths.get(each, ""), cast) for each, cast in casts), MemoryKind.CASTS)
         self._recorder.begin_backward()
         self._begin(StepPhase.BACKWARD)
         torch.autograd.backward(scaled, grad_tensors=first)
         self._recorder.forget_graph()
-        gradients = [each.grad for each in self._model.parameters() if each.grad is not None]
-        self.memory.mark(gradients, MemoryKind.GRADIENTS)
+        learned = [(path, each.grad) for path, each in self._model.named_parameters() if each.grad is not None]
+        self.memory.assign(learned, MemoryKind.GRADIENTS)
 
     def _update(self) -> None:
         self._begin(StepPhase.UPDATE)
         self._optimizers = self._optimizers or self._build_optimizers()
         for optimizer in self._optimizers:
             optimizer.step()
-            states = [value for each in optimizer.state.values() for value in each.values()]
-            self.memory.mark([each for each in states if isinstance(each, torch.Tensor)], MemoryKind.OPTIMIZER)
+            self.memory.assign(self._find_states(optimizer), MemoryKind.OPTIMIZER)
+
+    def _find_states(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+        for parameter, states in optimizer.state.items():
+            for value in states.values():
+                if isinstance(value, torch.Tensor):
+                    yield self._paths.get(id(parameter), ""), value
 
     def _build_optimizers(self) -> list[torch.optim.Optimizer]:
         if is_lightning(self._model):

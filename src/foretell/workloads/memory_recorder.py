@@ -38,13 +38,14 @@ class MemoryRecorder:
         self._steps = 0
         self._convolutions: list[Convolution] = []
 
-    def hold(self, tensors: Iterable[torch.Tensor], kind: MemoryKind) -> None:
-        """Note blocks that are there already."""
-        for tensor in tensors:
+    def hold(self, tensors: Iterable[tuple[str, torch.Tensor]], kind: MemoryKind) -> None:
+        """Note weights and buffers, by their paths, which are there already."""
+        for path, tensor in tensors:
             number = self._find(tensor)
             if number is None:
                 number = self._add(tensor.untyped_storage())
             self._kinds[number] = kind
+            self._own(number, path)
 
     def allocate(self, tensor: torch.Tensor, kind: MemoryKind) -> None:
         """Note a block that the step allocates outside of PyTorch's calls, such as a batch that is copied."""
@@ -59,6 +60,14 @@ class MemoryRecorder:
             number = self._find(tensor)
             if number is not None:
                 self._kinds[number] = kind
+
+    def assign(self, tensors: Iterable[tuple[str, torch.Tensor]], kind: MemoryKind) -> None:
+        """Note what blocks hold that were recorded, and the path of the weight that they belong to."""
+        for path, tensor in tensors:
+            number = self._find(tensor)
+            if number is not None:
+                self._kinds[number] = kind
+                self._own(number, path)
 
     def note(self, func: Any, out: Any) -> None:
         """Note the new storages among the results of an ATen call."""
@@ -148,7 +157,13 @@ class MemoryRecorder:
 
     def _find_owner(self) -> int:
         operator, layer = self._recorder.find_running()
-        owner = operator or self._operator, layer
+        return self._number((operator or self._operator, layer))
+
+    def _own(self, number: int, path: str) -> None:
+        layer, _, name = path.rpartition(".")
+        self._owners[number] = self._number((name, layer))
+
+    def _number(self, owner: tuple[str, str]) -> int:
         return self._names.setdefault(owner, len(self._names))
 
 

@@ -176,6 +176,21 @@ def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return found or [(name, child) for name, child in model.named_children() if any(True for _ in child.parameters())]
 
 
+_HEADS = (("num_attention_heads", "num_heads", "n_head", "n_heads", "nhead"), ("num_key_value_heads", "n_kv_heads"))
+
+
+def find_heads(model: nn.Module) -> tuple[int, ...]:
+    """The numbers of heads of queries, and of keys if there are fewer; nothing if the model states none."""
+    holders = [*(module.config for module in model.modules() if hasattr(module, "config")), *model.modules()]
+    found = [
+        next(
+            (value for holder in holders for name in names if isinstance(value := getattr(holder, name, None), int)), 0
+        )
+        for names in _HEADS
+    ]
+    return tuple(each for each in found if each)
+
+
 def _collect_blocks(module: nn.Module, path: str, found: list[tuple[str, nn.Module]]) -> None:
     children = [(f"{path}.{name}".lstrip("."), child) for name, child in module.named_children()]
     if isinstance(module, (nn.ModuleList, nn.Sequential)):

@@ -1,0 +1,134 @@
+"""Tensor parallelism as in Megatron-LM (Shoeybi et al., https://arxiv.org/abs/1909.08053; with a divided sequence,
+Korthikanti et al., https://arxiv.org/abs/2205.05198): heads of attention, columns and then rows of products, and the
+vocabulary are divided; norms and the sums between the products are not.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretell.core.errors import Mistake, SpecError
+from foretell.core.memory import Integers, MemoryKind, MemoryTrace
+from foretell.core.workload import StepPhase
+from foretell.memory.trace_editor import TraceEditor, find_layers, find_lives, find_spans
+
+# By the names that models of Hugging Face, torchtitan, GPT-NeoX, timm and PyTorch give to their linear layers.
+_COLUMNS = re.compile(
+    r"(.*\.)?([qkv]_proj|qkv(_proj)?|query|key|value|[qkv]|w[qkv]|Wqkv|in_proj|query_key_value|gate_proj|up_proj"
+    r"|gate_up_proj|fc1|c_fc|w1|w3|lin1|linear1|dense_h_to_4h|wi(_\d)?|intermediate\.dense|c_attn|[qkv]_lin)"
+)
+_ROWS = re.compile(
+    r"(.*\.)?(o_proj|out_proj|c_proj|down_proj|fc2|w2|wo|lin2|linear2|dense_4h_to_h|output\.dense|o|proj|dense|out_lin)"
+)
+_VOCABULARY = re.compile(r"(.*\.)?(embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|shared|lm_head|embed_out)")
+_STATES = (MemoryKind.WEIGHTS, MemoryKind.GRADIENTS, MemoryKind.OPTIMIZER, MemoryKind.CASTS)
+
+
+def shard_tensors(trace: MemoryTrace, gpus: int, *, sequence: bool = False) -> MemoryTrace:
+    """The step of one of several GPUs.
+
+    Raises:
+        SpecError: The heads cannot be divided, or no layer is known to be divisible.
+    """
+    for heads in trace.heads[:1]:
+        if heads % gpus:
+            expected = f"a divisor of the {heads} heads of {trace.name}"
+            raise SpecError("the strategy", [Mistake(place="tp", found=str(gpus), expected=expected)])
+    layers = _find_divided(trace)
+    if not layers.columns:
+        expected = "a model with linear layers of known names, such as q_proj and o_proj, fc1 and fc2"
+        raise SpecError("the strategy", [Mistake(place="tp", found=trace.name, expected=expected)])
+    editor = TraceEditor(trace)
+    divided = _divide_states(trace, layers) | _divide_results(trace, layers, sequence=sequence)
+    keys = _find_keys(trace, gpus)
+    editor.sizes[divided] = -(-editor.sizes[divided] // gpus)
+    editor.sizes[keys & divided] = trace.sizes[keys & divided] // max(1, trace.heads[-1] if trace.heads else 1)
+    return editor.build(parameters=_count_parameters(trace, editor))
+
+
+@dataclass(frozen=True)
+class _Divided:
+    columns: frozenset[str]
+    rows: frozenset[str]
+    vocabulary: frozenset[str]
+    around: frozenset[str]  # modules between the products, whose results are divided
+
+
+def _find_divided(trace: MemoryTrace) -> _Divided:
+    owners = trace.owners[trace.kinds == MemoryKind.WEIGHTS]
+    weighted = {layer for _, layer in (trace.owner_names[owner] for owner in owners.tolist())}
+    inside = {layer for layer in weighted if any(layer.startswith(f"{each}.") for each in trace.repeated)}
+    columns = frozenset(layer for layer in inside if _COLUMNS.fullmatch(layer))
+    rows = frozenset(layer for layer in inside - columns if _ROWS.fullmatch(layer))
+    around = frozenset(layer.rpartition(".")[0] for layer in columns) - set(trace.repeated)
+    return _Divided(columns, rows, frozenset(filter(_VOCABULARY.fullmatch, weighted)), around)
+
+
+def _divide_states(trace: MemoryTrace, layers: _Divided) -> Integers:
+    """Which blocks are weights, gradients and states of divided layers. The bias of rows is whole."""
+    whole = np.array([_is_divided(name, layer, layers) for name, layer in trace.owner_names])
+    return np.asarray(np.isin(trace.kinds, _STATES) & whole[trace.owners])
+
+
+def _is_divided(name: str, layer: str, layers: _Divided) -> bool:
+    return layer in layers.columns or layer in layers.vocabulary or (layer in layers.rows and name != "bias")
+
+
+def _divide_results(trace: MemoryTrace, layers: _Divided, *, sequence: bool) -> Integers:
+    """Which other blocks are divided: what columns give, what rows take, and everything between."""
+    born, _ = find_lives(trace)
+    backward = np.zeros(len(trace.sizes), dtype=bool)
+    for span in find_spans(trace):
+        if span.phase is StepPhase.BACKWARD:
+            backward |= (born >= span.start) & (born < span.end)
+    weights = trace.kinds == MemoryKind.WEIGHTS
+    size_of = dict(zip(trace.owners[weights].tolist(), trace.sizes[weights].tolist(), strict=True))
+    sizes_in: dict[str, set[int]] = {}
+    for owner, size in size_of.items():
+        sizes_in.setdefault(trace.owner_names[owner][1], set()).update((size, size // 2))
+    repeated = find_layers(trace) >= 0
+    logits = _find_logits(trace, layers)
+    divided = np.zeros(len(trace.sizes), dtype=bool)
+    for block in np.flatnonzero(~np.isin(trace.kinds, (*_STATES, MemoryKind.INPUTS, MemoryKind.BUFFERS))):
+        owner, size = int(trace.owners[block]), int(trace.sizes[block])
+        operator, layer = trace.owner_names[owner]
+        like_weight = bool(backward[block]) and size in sizes_in.get(layer, ())
+        if layer in layers.columns:
+            divided[block] = like_weight or (not backward[block] and operator != "to") or sequence
+        elif layer in layers.rows:
+            divided[block] = like_weight or (bool(backward[block]) or operator == "to") or sequence
+        elif layer in layers.vocabulary or not layer:
+            divided[block] = like_weight or size in logits
+        elif repeated[owner]:
+            divided[block] = sequence or _is_between(layer, layers)
+    return divided
+
+
+def _is_between(layer: str, layers: _Divided) -> bool:
+    return layer in layers.around or layer.rpartition(".")[0] in layers.around
+
+
+def _find_logits(trace: MemoryTrace, layers: _Divided) -> set[int]:
+    """Sizes of the scores of all tokens of the vocabulary, in either precision."""
+    owners = {
+        place
+        for place, (operator, layer) in enumerate(trace.owner_names)
+        if layer in layers.vocabulary and operator == "linear"
+    }
+    sizes = trace.sizes[np.isin(trace.owners, list(owners)) & (trace.kinds == MemoryKind.ACTIVATIONS)]
+    found = {int(size) for size in sizes if size}
+    return found | {2 * size for size in found}
+
+
+def _find_keys(trace: MemoryTrace, gpus: int) -> Integers:
+    """Blocks of keys and values, of which several GPUs have copies if there are fewer heads than GPUs."""
+    if len(trace.heads) < 2 or trace.heads[1] >= gpus:
+        return np.zeros(len(trace.sizes), dtype=bool)
+    named = [layer.rpartition(".")[2] in ("k_proj", "v_proj", "key", "value") for _, layer in trace.owner_names]
+    return np.asarray(np.array(named)[trace.owners])
+
+
+def _count_parameters(trace: MemoryTrace, editor: TraceEditor) -> int:
+    weights = trace.kinds == MemoryKind.WEIGHTS
+    return round(trace.parameters * int(editor.sizes[weights].sum()) / max(1, int(trace.sizes[weights].sum())))
