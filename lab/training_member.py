@@ -27,9 +27,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from foretell.workloads.device_measurements import build_input
 from foretell.workloads.model_loading import load_model
+from foretell.workloads.optimizers import build_optimizer
 from foretell.workloads.random_networks import sample_network
 from foretell.workloads.step_options import InputSpec, StepOptions, parse_input, resize
-from foretell.workloads.training_step import RealStep, build_optimizer
+from foretell.workloads.training_step import RealStep
 
 GROUP_TIMEOUT = timedelta(seconds=60)
 WARM_UP = 4  # iterations; DDP rebuilds its buckets after the first

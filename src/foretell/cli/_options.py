@@ -136,7 +136,9 @@ training_options = combine(
     click.option(
         "--loss", default="auto", help="cross_entropy, mse, sum, own, or auto: the model's own loss if it has one."
     ),
-    click.option("--optimizer", default="sgd", help="sgd (with momentum), adam or adamw."),
+    click.option(
+        "--optimizer", default="sgd", help="sgd (with momentum), adam, adamw, adamw8bit, adagrad, rmsprop or adafactor."
+    ),
     click.option(
         "--optimizer-implementation",
         "--implementation",
@@ -154,6 +156,8 @@ training_options = combine(
     click.option("--compile", is_flag=True, help="As compiled by torch.compile: element-wise operators are fused."),
     click.option("--accumulation", type=click.IntRange(min=1), default=1, help="Batches before each update."),
     click.option("--checkpointing", is_flag=True, help="Recompute activations in the backward phase."),
+    click.option("--lora", metavar="r=RANK", help="Train low-rank adapters only: r=16 or r=16,targets=all-linear."),
+    click.option("--freeze", "frozen", multiple=True, metavar="NAME", help="A layer or parameter that is not trained."),
 )
 mode_options = combine(
     click.option(
@@ -170,7 +174,7 @@ timeout_option = click.option(
 )
 _OF_MODELS = (  # parameters that a script sets itself
     "inputs", "settings", "batch", "loss", "optimizer", "implementation", "precision", "channels_last", "compile",
-    "accumulation", "checkpointing", "mode", "prompt", "new",
+    "accumulation", "checkpointing", "lora", "frozen", "mode", "prompt", "new",
 )  # fmt: skip
 
 
@@ -229,8 +233,10 @@ def read_devices(words: Iterable[str], figures: str | None, *, required: bool = 
 def build_step_options(**training: Any) -> "StepOptions":
     """How a model is trained, from the values of :func:`training_options`."""
     from foretell.steps import api
+    from foretell.workloads.lora_options import parse_lora
 
-    return api.StepOptions(**training)
+    lora = training.pop("lora", None)
+    return api.StepOptions(lora=parse_lora(lora) if lora else None, **training)
 
 
 def build_submission(

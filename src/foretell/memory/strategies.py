@@ -11,6 +11,7 @@ from foretell.memory.gradient_buckets import add_buckets
 from foretell.memory.pipeline_stages import split_stages
 from foretell.memory.tensor_shards import shard_tensors
 from foretell.memory.zero_shards import shard_states
+from foretell.workloads.step_options import StepOptions
 
 DATA_PARALLEL = ("ddp", "zero1", "zero2", "zero3", "fsdp")
 OFFLOADS = ("optimizer", "parameters")
@@ -131,6 +132,13 @@ def parse_strategy(text: str, *, gpus: int | None = None, offload: str = "") -> 
         sequence_parallel="sp" in words,
         offload=offload,
     )
+
+
+def adapt_options(options: StepOptions, strategy: Strategy) -> StepOptions:
+    """The options with which one GPU runs a step: ZeRO trains in half precision, a pipeline in several batches."""
+    half = strategy.trains_in_half and options.precision in ("bf16", "fp16")
+    batches = max(options.accumulation, strategy.accumulated) if options.mode == "training" else options.accumulation
+    return replace(options, precision=f"pure-{options.precision}" if half else options.precision, accumulation=batches)
 
 
 def apply_strategy(trace: MemoryTrace, strategy: Strategy) -> MemoryTrace:

@@ -18,14 +18,15 @@ from foretell.workloads.known_tensors import move_to_meta, remove_data, replace_
 from foretell.workloads.lightning_steps import USED, build_own_optimizers, compute_step_loss, is_lightning
 from foretell.workloads.model_loading import explain
 from foretell.workloads.operator_records import Record, build_gradients, build_sources, insert_fused_updates
+from foretell.workloads.optimizers import build_optimizer
 from foretell.workloads.recorder import CallMode, KernelMode, Recorder
 from foretell.workloads.step_options import InputSpec, StepOptions
 from foretell.workloads.step_passes import apply_options
+from foretell.workloads.trained_parts import choose_trained_parts
 from foretell.workloads.training_step import (
     MIXED,
     PURE,
     build_fused_updates,
-    build_optimizer,
     checkpointed,
     compute_loss,
     ignore_warnings,
@@ -91,6 +92,7 @@ def prepared(model: nn.Module, options: StepOptions) -> Iterator[None]:
     if options.precision in PURE:
         move_to_meta(model)
         model.to(PURE[options.precision])
+    restore = choose_trained_parts(model, options)
     replace_tensors(model, remove_data)
     model.zero_grad(set_to_none=True)
     with suppress(NotImplementedError):  # a saved program keeps the mode it was saved in
@@ -100,6 +102,7 @@ def prepared(model: nn.Module, options: StepOptions) -> Iterator[None]:
     finally:
         model.zero_grad(set_to_none=True)
         move_to_meta(model)
+        restore()
 
 
 @contextmanager

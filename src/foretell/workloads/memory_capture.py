@@ -19,12 +19,12 @@ from foretell.workloads.known_tensors import remove_data
 from foretell.workloads.lightning_steps import USED, build_own_optimizers, is_lightning
 from foretell.workloads.memory_recorder import MemoryMode, MemoryRecorder
 from foretell.workloads.model_loading import explain
+from foretell.workloads.optimizers import build_optimizer
 from foretell.workloads.recorder import CallMode, Recorder
 from foretell.workloads.step_options import InputSpec, StepOptions, find_length
 from foretell.workloads.training_step import (
     MIXED,
     PURE,
-    build_optimizer,
     checkpointed,
     find_blocks,
     find_heads,

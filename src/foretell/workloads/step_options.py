@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.precisions import parse_precision
+from foretell.workloads.lora_options import LoraOptions
 
 LOSSES = ("auto", "cross_entropy", "mse", "sum", "own")
-OPTIMIZERS = ("sgd", "adam", "adamw")
+FUSED = ("sgd", "adam", "adamw")  # optimizers of which PyTorch has an implementation in one kernel
+EIGHT_BITS = "adamw8bit"  # of bitsandbytes
+OPTIMIZERS = (*FUSED, "adagrad", "rmsprop", "adafactor", EIGHT_BITS)
 IMPLEMENTATIONS = ("for-loop", "foreach", "fused")
 MODES = ("training", "inference", "generate")
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
@@ -64,6 +67,8 @@ class StepOptions:
     mode: str = "training"
     prompt: int | None = None  # tokens that are read before the first is generated
     new: int | None = None  # tokens to generate
+    frozen: tuple[str, ...] = ()  # parameters or layers that are not trained, by name or pattern, as in model.layers.*
+    lora: LoraOptions | None = None  # adapters that are trained instead of all parameters
 
     def __post_init__(self) -> None:
         mistakes = [*self._normalize_precision(), *self._find_unknown_words(), *self._find_wrong_numbers()]
@@ -99,6 +104,12 @@ class StepOptions:
                 yield Mistake(place=place, found=str(tokens), expected="1 or more tokens")
             if self.mode != "generate":
                 yield Mistake(place=place, found=str(tokens), expected="mode 'generate' with a number of tokens")
+        if self.implementation == "fused" and self.optimizer not in FUSED:
+            expected = f"'for-loop' or 'foreach' with optimizer {self.optimizer!r}"
+            yield Mistake(place="implementation", found="'fused'", expected=expected)
+        if self.frozen and self.lora is not None:
+            expected = "one of them: adapters freeze everything else"
+            yield Mistake(place="frozen", found=f"{', '.join(self.frozen)} with adapters", expected=expected)
         if self.mode != "training":
             yield from self._find_training_only()
 
@@ -108,6 +119,8 @@ class StepOptions:
             yield Mistake(place="accumulation", found=str(self.accumulation), expected=f"1 in mode {self.mode!r}")
         if self.checkpointing:
             yield Mistake(place="checkpointing", found="yes", expected=f"none in mode {self.mode!r}")
+        if self.frozen:
+            yield Mistake(place="frozen", found=", ".join(self.frozen), expected=f"none in mode {self.mode!r}")
 
     @property
     def settings(self) -> dict[str, str]:
@@ -117,6 +130,7 @@ class StepOptions:
             "precision": self.precision,
             "channels_last": "yes" if self.channels_last else "no",
             "compile": "yes" if self.compile else "no",
+            **({"lora": str(self.lora)} if self.lora is not None else {}),
         }
         if self.mode != "training":
             return common
@@ -126,6 +140,7 @@ class StepOptions:
             "implementation": self.implementation,
             "accumulation": str(self.accumulation),
             "checkpointing": "yes" if self.checkpointing else "no",
+            **({"frozen": ",".join(self.frozen)} if self.frozen else {}),
             **common,
         }
 

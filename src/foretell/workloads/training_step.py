@@ -15,27 +15,17 @@ from foretell.core.errors import Mistake, SpecError
 from foretell.core.workload import Operator, Shape, StepPhase
 from foretell.workloads.example_inputs import arrange_inputs, draw_integers
 from foretell.workloads.operator_costs import cost
+from foretell.workloads.optimizers import build_optimizer
 from foretell.workloads.step_options import CONSTANT, InputSpec, StepOptions
 from foretell.workloads.step_passes import UPDATES
+from foretell.workloads.trained_parts import choose_trained_parts
 
 MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}  # with float32
 PURE = {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}
-MOMENTUM = 0.9
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 
 
 # Optimizer
-
-
-def build_optimizer(
-    parameters: Sequence[nn.Parameter], options: StepOptions, *, learning_rate: float = 0.001
-) -> torch.optim.Optimizer:
-    """The optimizer of these parameters."""
-    foreach, fused = options.implementation == "foreach", options.implementation == "fused"
-    if options.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=learning_rate, momentum=MOMENTUM, foreach=foreach, fused=fused)
-    family = torch.optim.Adam if options.optimizer == "adam" else torch.optim.AdamW
-    return family(parameters, lr=learning_rate, foreach=foreach, fused=fused)
 
 
 def build_fused_updates(model: nn.Module, options: StepOptions) -> Iterator[Operator]:
@@ -245,6 +235,7 @@ class RealStep:
         self._random = torch.Generator(device="cpu").manual_seed(seed)
         self._learns = options.mode == "training"
         self.model = model.to(device, self._pure).train(self._learns)
+        choose_trained_parts(self.model, options)
         self._args, self._kwargs = self._build_inputs(inputs)
         trained = [each for each in self.model.parameters() if each.requires_grad]
         self._optimizer = build_optimizer(trained, options, learning_rate=1e-6) if self._learns else None
