@@ -42,10 +42,9 @@ class Job:
 
     def load(self, name: str) -> RecordedScript:
         """The recorded step."""
-        result = self.events / script_events.RESULT
         outcome = CommandOutcome(
             code=0,
-            result=result.read_text(encoding="utf-8") if result.exists() else None,
+            result=script_events.read_result(self.events),
             events=script_events.read_events(self.events),
             output=tuple(self.output.splitlines()),
         )

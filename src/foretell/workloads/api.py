@@ -108,10 +108,12 @@ def read_script(
     timeout_s: float = SCRIPT_TIMEOUT_S,
     on_progress: Callable[[str], None] | None = None,
     device: Device | None = None,
+    memory: bool = False,
 ) -> RecordedScript:
     """The first training step of a command, which runs in this folder until that step has ended.
 
-    The script finds this device as its GPU, by default an H100.
+    The script finds this device as its GPU, by default an H100. With ``memory``, it takes a second step, and what it
+    allocates on the GPU is recorded from its start to the end of that step.
 
     Raises:
         NotFoundError: Its program, its script or a file that it needs does not exist.
@@ -121,7 +123,7 @@ def read_script(
     from foretell.workloads.scripts.script_command import run_command
     from foretell.workloads.scripts.script_results import build_recorded
 
-    outcome = run_command(command, timeout_s=timeout_s, on_progress=on_progress, device=device)
+    outcome = run_command(command, timeout_s=timeout_s, on_progress=on_progress, device=device, memory=memory)
     return build_recorded(command, outcome, timeout_s=timeout_s)
 
 

@@ -62,15 +62,17 @@ class Casts:
             return args, kwargs
 
         same: dict[int, Any] = {}  # a tensor that is query and key remains one tensor
+        changed = tuple(self._change_all(value, dtype, cast, same) for value in args)
+        return changed, {name: self._change_all(value, dtype, cast, same) for name, value in kwargs.items()}
 
-        def change(value: Any) -> Any:
-            if isinstance(value, (list, tuple)):
-                return type(value)(change(each) for each in value)
-            if id(value) not in same:
-                same[id(value)] = self._change(value, dtype, cast)
-            return same[id(value)]
-
-        return tuple(change(value) for value in args), {name: change(value) for name, value in kwargs.items()}
+    def _change_all(  # a function in :meth:`apply` would call itself and so keep its tensors until the next collection
+        self, value: Any, dtype: torch.dtype, cast: Callable[..., torch.Tensor], same: dict[int, Any]
+    ) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._change_all(each, dtype, cast, same) for each in value)
+        if id(value) not in same:
+            same[id(value)] = self._change(value, dtype, cast)
+        return same[id(value)]
 
     def _change(self, value: Any, dtype: torch.dtype, cast: Callable[..., torch.Tensor]) -> Any:
         if (

@@ -15,7 +15,7 @@ class CudaPaths(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a call."""
-        rule = _RULES.get(func)
+        rule = CUDA_RULES.get(func)
         return rule(func, *args, **(kwargs or {})) if rule is not None else func(*args, **(kwargs or {}))
 
 
@@ -31,11 +31,13 @@ def _drop_values(func: Callable[..., Any], given: torch.Tensor, p: float, train:
     return _drop(lambda *args: func(*args[:3]), given, p, train)
 
 
-def _attend(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return attend(*args, **kwargs)
+def _attend(func: Callable[..., Any], query: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if query.dim() != 4:  # without heads: products and a softmax
+        return func(query, *args, **kwargs)
+    return attend(query, *args, **kwargs)
 
 
-_RULES: Mapping[Any, Callable[..., Any]] = {
+CUDA_RULES: Mapping[Any, Callable[..., Any]] = {
     functional.dropout: _drop,
     torch.dropout: _drop_values,
     functional.scaled_dot_product_attention: _attend,

@@ -6,7 +6,7 @@ goes: the same moments at which PyTorch asks its allocator on a GPU.
 
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from foretell.core.memory import Convolution, MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
 from foretell.workloads.known_tensors import DEVICE
-from foretell.workloads.recorder import Recorder
+
+
+class Running(Protocol):
+    """Knows which call runs: a recorder of calls."""
+
+    def find_running(self) -> tuple[str, str]:
+        """The kind and the layer of the call that runs now, or whose backward does."""
 
 _aten = torch.ops.aten
 
@@ -23,7 +29,7 @@ _aten = torch.ops.aten
 class MemoryRecorder:
     """The blocks and events so far. Who runs is asked of the recorder of calls."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Running) -> None:
         self._recorder = recorder
         self._sizes: list[int] = []
         self._owners: list[int] = []
@@ -143,9 +149,7 @@ class MemoryRecorder:
         return number
 
     def _add(self, storage: torch.UntypedStorage) -> int:
-        number, key = len(self._sizes), storage._cdata
-        self._sizes.append(storage.nbytes())
-        self._owners.append(self._find_owner())
+        number, key = self._number_block(storage.nbytes()), storage._cdata
 
         def free(_reference: Any) -> None:
             self._blocks.pop(key, None)
@@ -154,6 +158,11 @@ class MemoryRecorder:
 
         self._blocks[key] = number, weakref.ref(storage, free)
         return number
+
+    def _number_block(self, size: int) -> int:
+        self._sizes.append(size)
+        self._owners.append(self._find_owner())
+        return len(self._sizes) - 1
 
     def _find_owner(self) -> int:
         operator, layer = self._recorder.find_running()

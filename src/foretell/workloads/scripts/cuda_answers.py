@@ -7,7 +7,7 @@ asked of a GPU that the machine may have.
 import contextlib
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -19,6 +19,28 @@ CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 _MARK = "_foretell_on_gpu"
 _PLACES = ("device", "map_location")
+
+
+class GpuMemory(Protocol):
+    """Hears of every tensor that is placed on the GPU, and gives those that move a storage of their own."""
+
+    def see(self, tensor: torch.Tensor) -> None:
+        """A tensor is on the GPU."""
+
+    def copy_to_gpu(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor for the GPU, from one of the CPU."""
+
+    def copy_to_cpu(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor for the CPU, from one of the GPU."""
+
+
+_gpu_memory: GpuMemory | None = None
+
+
+def use_gpu_memory(memory: GpuMemory | None) -> None:
+    """Tell this of all tensors on the GPU. Without it, a tensor and its copy on the GPU share their storage."""
+    global _gpu_memory  # noqa: PLW0603  # as PyTorch, whose answers these are, is one for each process
+    _gpu_memory = memory
 
 
 def is_cuda(value: object) -> bool:
@@ -44,6 +66,8 @@ def mark(value: Any) -> Any:
     """Note that tensors are on the GPU."""
     if isinstance(value, torch.Tensor):
         setattr(value, _MARK, True)
+        if _gpu_memory is not None:
+            _gpu_memory.see(value)
     elif isinstance(value, (list, tuple)):
         for each in value:
             mark(each)
@@ -101,7 +125,10 @@ _IS_CPU = torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
 def take_to_gpu(tensor: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
     """A tensor that is on the GPU; modules move their parameters where they are."""
     leaf = isinstance(tensor, nn.Parameter) or (tensor.is_leaf and tensor.requires_grad)
-    taken: torch.Tensor = mark(tensor if leaf or is_on_gpu(tensor) else tensor.view_as(tensor))
+    taken = tensor if leaf or is_on_gpu(tensor) else tensor.view_as(tensor)
+    if taken is not tensor and _gpu_memory is not None:
+        taken = _gpu_memory.copy_to_gpu(taken)
+    mark(taken)
     return taken
 
 
@@ -112,7 +139,7 @@ def take_to_cpu(tensor: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tens
     copy = tensor.view_as(tensor)
     if is_on_gpu(copy):
         delattr(copy, _MARK)
-    return copy
+    return copy if _gpu_memory is None else _gpu_memory.copy_to_cpu(copy)
 
 
 def _same(tensor: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:

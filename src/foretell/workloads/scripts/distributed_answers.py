@@ -13,6 +13,7 @@ from torch import nn
 from foretell.workloads.scripts import script_events
 from foretell.workloads.scripts.cuda_answers import replace
 from foretell.workloads.scripts.import_callbacks import call_after_import
+from foretell.workloads.scripts.script_memory import ScriptMemory
 from foretell.workloads.scripts.step_watch import StepWatch
 
 REFUSED = 70  # the exit code of a process that was asked to be one of several
@@ -80,11 +81,32 @@ def _replace_sharding(watch: StepWatch) -> None:
     _replace_wrappers(watch, fsdp.FullyShardedDataParallel, inner="_fsdp_wrapped_module")
 
 
+def _add_buckets(
+    memory: ScriptMemory,
+    module: nn.Module,
+    *,
+    bucket_cap_mb: float | None = None,
+    gradient_as_bucket_view: bool = False,
+    **_others: Any,
+) -> None:
+    """Copies of the gradients, in which they are exchanged; gradients that are views of them have no block."""
+    learned = [each for each in module.parameters() if each.requires_grad]
+    numbers = memory.add_buckets(learned, **({"limit_bytes": int(bucket_cap_mb * 2**20)} if bucket_cap_mb else {}))
+    if not gradient_as_bucket_view:
+        return
+    for parameter in learned:
+        parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+            lambda each: memory.move_to_bucket(each.grad, numbers[0]) if each.grad is not None else None
+        )
+
+
 def _replace_wrappers(watch: StepWatch, *kinds: Any, inner: str = "module") -> None:
     """Wrappers only pass calls on to their model."""
 
-    def init(self: Any, module: nn.Module, device_ids: Any = None, *_args: Any, **_kwargs: Any) -> None:
+    def init(self: Any, module: nn.Module, device_ids: Any = None, *_args: Any, **kwargs: Any) -> None:
         nn.Module.__init__(self)
+        if watch.memory is not None and isinstance(self, nn.parallel.DistributedDataParallel):
+            _add_buckets(watch.memory, module, **kwargs)
         watch.wrappers[type(self).__name__] = None
         setattr(self, inner, module)
         self.device_ids = device_ids

@@ -48,8 +48,9 @@ def run_command(
     timeout_s: float,
     on_progress: Callable[[str], None] | None = None,
     device: Device | None = None,
+    memory: bool = False,
 ) -> CommandOutcome:
-    """Run a command until its first training step has ended, in this folder and environment.
+    """Run a command until its first training step has ended, in this folder and environment; with memory, the second.
 
     PyTorch answers as on a machine with this device, by default an H100.
     No process of it is left when this returns, or raises.
@@ -61,6 +62,8 @@ def run_command(
     check_command(command)
     with _raising_signals(), tempfile.TemporaryDirectory(prefix="foretell-script-") as folder:
         save_answered(build_answered(device), Path(folder))
+        if memory:
+            script_events.ask_for_memory(Path(folder))
         return _Run(command, Path(folder), timeout_s=timeout_s, on_progress=on_progress or (lambda _: None)).wait()
 
 
@@ -105,8 +108,7 @@ class _Run:
         outcome.events = script_events.read_events(self._folder)
         remove_temporary(outcome.events)
         outcome.output = tuple(self._lines)
-        with contextlib.suppress(OSError):
-            outcome.result = (self._folder / script_events.RESULT).read_text(encoding="utf-8", errors="replace")
+        outcome.result = script_events.read_result(self._folder)
         return outcome
 
     def _close(self) -> None:

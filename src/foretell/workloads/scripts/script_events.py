@@ -16,6 +16,8 @@ from typing import Any
 
 FOLDER = "FORETELL_SCRIPT_FOLDER"  # the variable that names the folder
 EVENTS, RESULT, GPU = "events.jsonl", "result.json", "gpu.json"
+PARTIAL_RESULT = "partial-result.json"  # where memory is recorded: what is known if the script takes no further step
+MEMORY = "memory"  # this file asks for the memory, which takes two steps, or three
 LENGTH = 500  # of a message
 STACK_SIGNAL = signal.SIGRTMAX - 2  # asks a process of the script where it is
 
@@ -27,6 +29,17 @@ def find_folder() -> Path | None:
     """The folder of this command; None outside of a recording."""
     named = os.environ.get(FOLDER)
     return Path(named) if named else None
+
+
+def ask_for_memory(folder: Path) -> None:
+    """Let the processes of a command record their memory."""
+    (folder / MEMORY).touch()
+
+
+def is_memory_asked() -> bool:
+    """Whether this command records its memory."""
+    folder = find_folder()
+    return folder is not None and (folder / MEMORY).exists()
 
 
 def report(kind: str, **facts: object) -> None:
@@ -64,18 +77,40 @@ def _parse(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 def write_once(name: str, record: Mapping[str, Any]) -> bool:
     """Write a file of the folder as a whole, if no process has written it before."""
-    folder = find_folder()
-    if folder is None:
+    part = _write_part(name, record)
+    if part is None:
         return False
-    part = folder / f"{name}.{os.getpid()}"
-    part.write_text(json.dumps(record), encoding="utf-8")
     try:
-        os.link(part, folder / name)
+        os.link(part, part.with_name(name))
     except FileExistsError:
         return False
     finally:
         part.unlink()
     return True
+
+
+def write_again(name: str, record: Mapping[str, Any]) -> None:
+    """Write a file of the folder as a whole."""
+    part = _write_part(name, record)
+    if part is not None:
+        part.replace(part.with_name(name))
+
+
+def _write_part(name: str, record: Mapping[str, Any]) -> Path | None:
+    folder = find_folder()
+    if folder is None:
+        return None
+    part = folder / f"{name}.{os.getpid()}"
+    part.write_text(json.dumps(record), encoding="utf-8")
+    return part
+
+
+def read_result(folder: Path) -> str | None:
+    """What was written of the steps of a command; of the first one, if a second was asked for and did not come."""
+    for name in (RESULT, PARTIAL_RESULT):
+        with contextlib.suppress(OSError):
+            return (folder / name).read_text(encoding="utf-8", errors="replace")
+    return None
 
 
 def find_error_place(trace: TracebackType | None) -> str:

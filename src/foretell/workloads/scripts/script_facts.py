@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from foretell.core.memory import MemoryTrace
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import Workload
 
@@ -36,6 +37,7 @@ class RecordedScript:
     created: tuple[str, ...] = ()  # files and folders that the script made before the step ended
     changed: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()  # optimizers that did not update their parameters in this step
+    memory: MemoryTrace | None = None  # from the start of the process on; None where it was not asked for
 
     @property
     def warnings(self) -> tuple[PredictionWarning, ...]:

@@ -8,6 +8,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from foretell.workloads.cuda_paths import CUDA_RULES, CudaPaths
 from foretell.workloads.scripts import cuda_answers
 from foretell.workloads.scripts.cuda_answers import CPU, is_on_gpu, mark
 from foretell.workloads.scripts.large_tensors import list_tensors, run_kernel
@@ -53,7 +54,7 @@ def _mark_result(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: An
         return cuda_answers.take_to_cpu(out)
     if placed and args and out is args[0]:
         return cuda_answers.take_to_gpu(out)
-    if placed or any(map(is_on_gpu, list_tensors((args, kwargs)))):
+    if placed or _runs_on_gpu(func, args, kwargs):
         if func == torch.Tensor.data.__set__:  # type: ignore[attr-defined]
             mark(args[0])
         mark(out)
@@ -63,6 +64,36 @@ def _mark_result(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: An
 def _names_cpu(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     given = (*args[1:], *kwargs.values())
     return any(each == "cpu" or (isinstance(each, torch.device) and each.type == "cpu") for each in given)
+
+
+class ScriptPathMode(CudaPaths):
+    """Calls what a GPU would run in the steps that are recorded for their memory only: costs are those of the CPU's."""
+
+    def __init__(self, watch: StepWatch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a call."""
+        if self._watch.costing:
+            self._watch.other_on_gpu |= func in CUDA_RULES and torch.is_grad_enabled()
+            return func(*args, **(kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def build_call_modes(watch: StepWatch) -> list[TorchFunctionMode]:
+    """The modes to enter: calls go to the watch and then, where memory is recorded, to what a GPU would run."""
+    return [*([ScriptPathMode(watch)] if watch.memory is not None else []), ScriptCallMode(watch)]
+
+
+def _runs_on_gpu(func: Any, args: Sequence[Any], kwargs: Any) -> bool:
+    """Whether the results of a call are on the GPU; a copy is where it is written to."""
+    if func in _COPIES:
+        return is_on_gpu(args[0])
+    return any(map(is_on_gpu, list_tensors((args, kwargs))))
+
+
+_COPIES = frozenset({torch.Tensor.copy_, torch.ops.aten.copy_.default})
 
 
 class ScriptKernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -82,7 +113,10 @@ class ScriptKernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             out = run_kernel(func, args, kwargs)
-            if any(map(is_on_gpu, list_tensors((args, kwargs)))):
+            on_gpu = _runs_on_gpu(func, args, kwargs)
+            if watch.memory is not None:
+                watch.memory.note_call(func, (args, kwargs), out, on_gpu=on_gpu)
+            if on_gpu:
                 mark(out)
             if watch.recorder is not None:
                 watch.recorder.add(func, args, kwargs, out)

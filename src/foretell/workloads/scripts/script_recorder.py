@@ -1,6 +1,6 @@
 """Records the operators of a step of a script, whose tensors are on the CPU, as those of a GPU."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class ScriptRecorder(Recorder):
     def __init__(self, names: Mapping[int, str]) -> None:
         super().__init__(names)
         self.on_gpu_only = False
+        self.costing = True  # False: only which call runs is of interest
         self._all_casts: dict[tuple[torch.dtype, bool], Casts] = {}  # with and without gradients
 
     @property
@@ -47,6 +48,12 @@ class ScriptRecorder(Recorder):
             self.casts = None
         else:
             self.casts = self._all_casts.setdefault((dtype, torch.is_grad_enabled()), Casts(dtype))
+
+    @property
+    def cast_parameters(self) -> Iterator[torch.Tensor]:
+        """The parameters that were cast in this batch."""
+        for casts in self._all_casts.values():
+            yield from casts.parameters
 
     def forget_casts(self) -> None:
         """Forget cast parameters at the end of a phase."""
@@ -85,6 +92,8 @@ class ScriptRecorder(Recorder):
 
     def add(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """Record an ATen call. Compiled code makes calls that are part of no recorded function."""
+        if not self.costing:
+            return
         if self.phase is StepPhase.FORWARD and self._call is None:
             self._add_single(func, args, kwargs, out)
         elif func is _ONES and self.phase is StepPhase.BACKWARD and torch._C._current_autograd_node() is None:

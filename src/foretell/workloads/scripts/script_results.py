@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from foretell.core.errors import MissingExtraError, NotFoundError, WorkloadError
+from foretell.core.memory import MemoryTrace
 from foretell.core.workload import Workload
 from foretell.workloads.measurement_files import workload_from_record
+from foretell.workloads.memory_records import trace_from_record
 from foretell.workloads.scripts.command_checks import EXAMPLE, refuse_processes
 from foretell.workloads.scripts.script_command import CommandOutcome
 from foretell.workloads.scripts.script_facts import RecordedScript, facts_from_record
@@ -39,6 +41,7 @@ def build_recorded(command: Sequence[str], outcome: CommandOutcome, *, timeout_s
             facts=facts_from_record(record["facts"]),
             command=tuple(command),
             waiting=tuple(map(str, record["waiting"])),
+            memory=_read_memory(record, command),
             **files,
         )
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as exc:
@@ -62,6 +65,12 @@ def _read_workload(record: Mapping[str, Any]) -> Workload:
     if any(not 0 <= each.ready < count for each in workload.gradients):
         raise ValueError("a gradient is not ready in the step")
     return replace(workload, sources=sources)
+
+
+def _read_memory(record: Mapping[str, Any], command: Sequence[str]) -> MemoryTrace | None:
+    if record.get("memory") is None:
+        return None
+    return replace(trace_from_record(record["memory"]), name=describe_command(command))
 
 
 def describe_command(command: Sequence[str]) -> str:

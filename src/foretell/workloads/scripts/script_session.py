@@ -19,18 +19,23 @@ from foretell.workloads.scripts import cuda_answers, script_events
 from foretell.workloads.scripts.answered_gpu import load_answered
 from foretell.workloads.scripts.cuda_answers import replace
 from foretell.workloads.scripts.distributed_answers import install_distributed
-from foretell.workloads.scripts.script_modes import ScriptCallMode, ScriptKernelMode
-from foretell.workloads.scripts.step_records import build_result
+from foretell.workloads.scripts.script_memory import ScriptMemory
+from foretell.workloads.scripts.script_modes import ScriptKernelMode, build_call_modes
+from foretell.workloads.scripts.step_records import add_memory, build_result
 from foretell.workloads.scripts.step_watch import StepWatch
 from foretell.workloads.scripts.written_files import WRITTEN
 
+_MEMORY_STEPS = 2  # the second is like all later ones
 EXIT_S = 5.0  # that the exit handlers of the script may take
 
 
 def begin() -> None:
-    """Record the first training step of this process, and end the process after it."""
+    """Record the first training step of this process, and end the process after it; with memory, after more."""
     watch = StepWatch(_finish)
-    os.register_at_fork(after_in_child=lambda: setattr(watch, "active", False))
+    if script_events.is_memory_asked():
+        watch.memory = ScriptMemory(watch)
+        cuda_answers.use_gpu_memory(watch.memory)
+    os.register_at_fork(after_in_child=lambda: _forget(watch))
     replace(torch.backends.mkldnn, "enabled", False)  # its recurrent layers are one call without known cost
     cuda_answers.install(load_answered())
     install_distributed(watch)
@@ -41,16 +46,31 @@ def begin() -> None:
     _watch_checkpoints(watch)
     _replace_compile(watch)
     _watch_saves()
-    for mode in (ScriptCallMode(watch), ScriptKernelMode(watch)):
-        mode.__enter__()  # type: ignore[no-untyped-call]
+    modes: list[Any] = [*build_call_modes(watch), ScriptKernelMode(watch)]
+    for mode in modes:
+        mode.__enter__()
     script_events.report("torch", version=torch.__version__)
+
+
+def _forget(watch: StepWatch) -> None:
+    """Record nothing in a forked process, such as the worker of a loader."""
+    watch.active = False
+    cuda_answers.use_gpu_memory(None)
 
 
 def _finish(watch: StepWatch) -> None:
     """Write the recorded step and end the process: nothing of the script runs after this but its exit handlers."""
     frame = sys._getframe()
     try:
-        written = script_events.write_once(script_events.RESULT, build_result(watch, frame))
+        result = watch.result = watch.result or build_result(watch, frame)
+        if watch.memory is not None:
+            watch.steps += 1
+            result = add_memory(result, watch)
+            if watch.steps < _MEMORY_STEPS:
+                script_events.write_again(script_events.PARTIAL_RESULT, result)
+                watch.begin_next_step()
+                return
+        written = script_events.write_once(script_events.RESULT, result)
         script_events.report("step", first=written)
     except Exception as exc:
         script_events.report("failure", message=f"{type(exc).__name__}: {exc}"[: script_events.LENGTH])
@@ -198,7 +218,9 @@ class _Recomputed:
         depth = len(self._watch.recorder.layers) if self._watch.recorder else 0
         self._watch.begin_recomputing(self._layer)
         try:
-            with ScriptCallMode(self._watch):
+            with contextlib.ExitStack() as stack:
+                for mode in build_call_modes(self._watch):
+                    stack.enter_context(mode)
                 yield
         finally:  # PyTorch leaves a block early once it has what it needs
             self._watch.end_recomputing(depth)

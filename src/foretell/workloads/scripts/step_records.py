@@ -1,6 +1,6 @@
 """The recorded step as plain values, built in the process of the script."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -10,6 +10,7 @@ from foretell.core.workload import Workload
 from foretell.workloads.capture import build_operators
 from foretell.workloads.fused_chains import fuse_chains
 from foretell.workloads.measurement_files import workload_to_record
+from foretell.workloads.memory_records import trace_to_record
 from foretell.workloads.operator_records import Record, build_gradients, build_sources
 from foretell.workloads.scripts.loop_counts import find_epochs
 from foretell.workloads.scripts.script_facts import ScriptFacts, facts_to_record
@@ -32,6 +33,34 @@ def build_result(watch: StepWatch, frame: FrameType | None) -> dict[str, Any]:
         "facts": facts_to_record(_find_facts(watch, frame)),
         "waiting": sorted({type(each).__name__ for each in watch.find_waiting()}),
     }
+
+
+def add_memory(result: Mapping[str, Any], watch: StepWatch) -> dict[str, Any]:
+    """The step with the memory that was recorded so far."""
+    assert watch.memory is not None
+    workload = result["workload"]
+    trace = watch.memory.finish(
+        watch.paths,
+        steps=watch.steps,
+        name=workload["name"],
+        batch=workload["batch"],
+        settings=workload["settings"],
+        parameters=workload["parameters"],
+        notes=list(_list_memory_notes(watch)),
+    )
+    return {**result, "memory": trace_to_record(trace)}
+
+
+def _list_memory_notes(watch: StepWatch) -> Iterator[str]:
+    if watch.steps == 1:
+        yield "the script took one step only; the later ones, which start with its states, are not known"
+    if watch.other_on_gpu:
+        yield "the script took no further step in which dropout and attention ran as on a GPU; they ran as on a CPU"
+    if watch.compiled:
+        yield "torch.compile: recorded as the code is written; compiled code fuses operators and keeps fewer tensors"
+    for name in watch.wrappers:
+        if name in ("FullyShardedDataParallel", "fully_shard"):
+            yield f"{name}: recorded in one process, which holds all weights, gradients and states"
 
 
 def _select(recorder: ScriptRecorder, watch: StepWatch) -> list[Record]:

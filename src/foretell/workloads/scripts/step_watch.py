@@ -1,7 +1,8 @@
 """Finds the first training step in what a script does: from the first forward call to the end of the update."""
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from foretell.workloads.operator_records import Record
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
 from foretell.workloads.scripts.large_tensors import list_tensors
 from foretell.workloads.scripts.module_paths import ModulePaths
+from foretell.workloads.scripts.script_memory import ScriptMemory, list_parameters
 from foretell.workloads.scripts.script_recorder import ScriptRecorder
 
 
@@ -22,12 +24,19 @@ class StepWatch:
     a module in training has run: so that evaluations before the training are no part of it.
     **Batches.** Each backward phase ends a batch; the next call of a module begins another one.
     **End.** The step ends when every optimizer has updated its parameters, or one of them is about to do so again.
+    **Memory.** Where memory is recorded, a second step follows, with as many updates as the first one; it is not
+    costed. If a GPU would run other kernels than those that are costed, the memory is that of two further steps.
     """
 
     def __init__(self, on_end: Callable[["StepWatch"], None]) -> None:
         self.active = True  # False in forked processes, such as the workers of a loader
         self.paused = 0  # while data is loaded
         self.recorder: ScriptRecorder | None = None
+        self.memory: ScriptMemory | None = None
+        self.result: dict[str, Any] = {}  # the costed step, while further ones run
+        self.steps = 0  # that have ended and of which the memory is known
+        self.costing = True
+        self.other_on_gpu = False  # whether the costed step ran kernels that a GPU does not run
         self.paths = ModulePaths()
         self.first: int | None = None  # number of the first record of a module in training
         self.kept: int | None = None  # records up to the end of the last update
@@ -54,6 +63,8 @@ class StepWatch:
         self._was_new = False
         self._repeating = False
         self._forward_since = False  # the last backward phase
+        self._updates_left = 0  # of a step that is not costed
+        self._created: list[torch.optim.Optimizer] = []  # that had no state before the step
 
     @property
     def recording(self) -> bool:
@@ -99,9 +110,11 @@ class StepWatch:
 
     def _enter_root(self, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         recorder = self.recorder or self._start()
-        recorder.phase = StepPhase.FORWARD
+        self._begin_phase(recorder, StepPhase.FORWARD)
         self._forward_since = True
         parameters = self.paths.add(module, self._note_gradient)
+        if self.memory is not None:
+            self.memory.enter_model(module, (args, dict(kwargs)))
         if any(map(is_on_gpu, parameters)):
             recorder.on_gpu_only = self.gpu = True
         learns = torch.is_grad_enabled() and module.training and any(each.requires_grad for each in parameters)
@@ -115,7 +128,19 @@ class StepWatch:
     def _start(self) -> ScriptRecorder:
         self.recorder = ScriptRecorder(self.paths.names)
         self.recorder.layers.extend([""] * self._depth)
+        if self.memory is not None:
+            self.memory.begin_recording()
+            self.memory.begin_phase(StepPhase.FORWARD)
         return self.recorder
+
+    def _begin_phase(self, recorder: ScriptRecorder, phase: StepPhase) -> None:
+        if recorder.phase is not phase and self.memory is not None:
+            self.memory.begin_phase(phase)
+        recorder.phase = phase
+
+    def find_running(self) -> tuple[str, str]:
+        """The kind and the layer of the call that runs now; none where nothing is recorded."""
+        return self.recorder.find_running() if self.recorder is not None else ("", "")
 
     def _note_gradient(self, parameter: torch.Tensor) -> None:
         if self.recorder is not None and self.recorder.phase is StepPhase.BACKWARD:
@@ -141,6 +166,9 @@ class StepWatch:
             if whole:
                 self.rounds += self._forward_since
                 self._forward_since = False
+            if self.memory is not None:
+                self.memory.mark_casts(self.recorder.cast_parameters)
+                self.memory.begin_phase(StepPhase.BACKWARD)
             self.recorder.begin_backward()
 
     def end_backward(self, *, whole: bool = True) -> None:
@@ -148,7 +176,9 @@ class StepWatch:
         self._in_backward -= 1
         if self.recorder is not None and not self._in_backward:
             self.recorder.forget_graph()
-            self.recorder.phase = StepPhase.UPDATE if whole else StepPhase.FORWARD
+            if self.memory is not None:
+                self.memory.mark_gradients(self._list_learned())
+            self._begin_phase(self.recorder, StepPhase.UPDATE if whole else StepPhase.FORWARD)
 
     def begin_recomputing(self, layer: str) -> None:
         """A checkpointed part is computed again."""
@@ -169,10 +199,10 @@ class StepWatch:
         self._in_update += 1
         if self._repeating or self._in_update > 1 or self.recorder is None:
             return
-        if self.kept is not None and any(each is optimizer for each in self.stepped):
+        if self.costing and self.kept is not None and any(each is optimizer for each in self.stepped):
             self.end()
         if not self._in_backward:
-            self.recorder.phase = StepPhase.UPDATE
+            self._begin_phase(self.recorder, StepPhase.UPDATE)
         self._update_begin = len(self.recorder.records)
         self._was_new = not optimizer.state
 
@@ -181,8 +211,16 @@ class StepWatch:
         self._in_update -= 1
         if self._repeating or self._in_update or self.recorder is None or not self.backwards:
             return
-        self.recorder.phase = StepPhase.UPDATE
+        self._begin_phase(self.recorder, StepPhase.UPDATE)
+        if self.memory is not None:
+            self.memory.end_update(optimizer)
+        if not self.costing:
+            self._updates_left -= 1
+            if not self._updates_left:
+                self.end()
+            return
         if self._was_new:
+            self._created.append(optimizer)
             self._repeat(optimizer, self.recorder)
         self.stepped.append(optimizer)
         self.kept = len(self.recorder.records)
@@ -199,7 +237,8 @@ class StepWatch:
         del records[begin:]
         self._repeating = True
         try:
-            optimizer.step()
+            with self.memory.suspended(optimizer) if self.memory is not None else nullcontext():
+                optimizer.step()
         except Exception:  # it needs its closure: its first step is what is known
             del records[begin:]
             records.extend(first)
@@ -208,17 +247,47 @@ class StepWatch:
 
     def find_waiting(self) -> list[torch.optim.Optimizer]:
         """Optimizers with parameters that no optimizer has updated yet."""
-        updated = {id(each) for optimizer in self.stepped for each in _list_parameters(optimizer)}
+        updated = {id(each) for optimizer in self.stepped for each in list_parameters(optimizer)}
         return [
             optimizer
             for optimizer in self.optimizers
-            if any(each.requires_grad and id(each) not in updated for each in _list_parameters(optimizer))
+            if any(each.requires_grad and id(each) not in updated for each in list_parameters(optimizer))
         ]
 
     def end(self) -> None:
         """The step has ended."""
         self.active = False
         self._on_end(self)
+
+    def begin_next_step(self) -> None:
+        """Go on recording memory until the script has taken another step."""
+        assert self.recorder is not None
+        assert self.memory is not None
+        self._updates_left = len(self.stepped)
+        self.costing = self.recorder.costing = False
+        self.memory.begin_step()
+        if self.other_on_gpu:
+            self.other_on_gpu = False
+            self.steps = 0
+            self._forget_step(self.memory)
+        if not self._in_update:
+            self._begin_phase(self.recorder, StepPhase.FORWARD)
+        self.active = True
+
+    def _forget_step(self, memory: ScriptMemory) -> None:
+        """Let the next step be the first one, in which gradients and states are created."""
+        for optimizer in self._created:
+            optimizer.state.clear()
+        if not self._in_update:
+            for parameter in self._list_learned():
+                parameter.grad = None
+        memory.forget_step()
+
+    def _list_learned(self) -> Iterator[torch.Tensor]:
+        for root in self.paths.roots:
+            yield from root.parameters()
+        for optimizer in self.optimizers:
+            yield from list_parameters(optimizer)
 
     def count_batches(self) -> int:
         """Batches of the step. With several models, a batch may have several backward phases."""
@@ -254,7 +323,3 @@ def _learns_from(args: Sequence[Any]) -> bool:
     return any(
         isinstance(each, torch.Tensor) and each.requires_grad and not isinstance(each, nn.Parameter) for each in args
     )
-
-
-def _list_parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [each for group in optimizer.param_groups for each in group["params"]]
