@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,18 +52,26 @@ class Job:
         return build_recorded(["python", f"{name}.py"], outcome, timeout_s=1)
 
 
-def run_scripts(how: str, folder: Path) -> dict[str, Job]:
-    """Run all scripts: ``record`` or ``count``."""
-    jobs = {name: Job(folder / how / name / "folder", folder / how / name / "events") for name in NAMES}
+def find_scripts() -> dict[str, str]:
+    """The word for each of the scripts: a path, or a module."""
+    return {name: name if name == PACKAGE else str(FOLDER / f"{name}.py") for name in NAMES}
+
+
+def run_scripts(how: str, folder: Path, scripts: Mapping[str, str] | None = None) -> dict[str, Job]:
+    """Run scripts, by default all: ``record``, ``memory`` or ``count``."""
+    scripts = scripts or find_scripts()
+    jobs = {name: Job(folder / how / name / "folder", folder / how / name / "events") for name in scripts}
     for job in jobs.values():
         job.folder.mkdir(parents=True)
         job.events.mkdir()
+        if how == "memory":
+            script_events.ask_for_memory(job.events)
     words = [
         {
             "folder": str(job.folder),
             "events": str(job.events),
             "path": str(FOLDER),
-            "words": [name if name == PACKAGE else str(FOLDER / f"{name}.py")],
+            "words": [scripts[name]],
         }
         for name, job in jobs.items()
     ]

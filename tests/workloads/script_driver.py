@@ -1,6 +1,6 @@
 """Runs many scripts in one process with PyTorch imported: each in a fork, recorded, or counted by PyTorch itself.
 
-    python script_driver.py record|count JOBS.json
+    python script_driver.py record|memory|count JOBS.json
 
 A job is a folder to run in, a folder for its events, and the words of the script.
 """
@@ -42,7 +42,7 @@ def run(how: str, job: dict[str, Any]) -> None:
     os.dup2(output.fileno(), 2)
     code = 1
     try:
-        if how == "record":
+        if how in ("record", "memory"):
             from foretell.workloads.scripts import script_entry, script_session
 
             script_entry.enter()

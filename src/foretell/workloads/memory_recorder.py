@@ -23,6 +23,7 @@ class Running(Protocol):
     def find_running(self) -> tuple[str, str]:
         """The kind and the layer of the call that runs now, or whose backward does."""
 
+
 _aten = torch.ops.aten
 
 
@@ -176,7 +177,7 @@ class MemoryRecorder:
         return self._names.setdefault(owner, len(self._names))
 
 
-_CONVOLUTIONS = frozenset({_aten.convolution.default, _aten.convolution_backward.default})
+CONVOLUTIONS = frozenset({_aten.convolution.default, _aten.convolution_backward.default})
 
 
 class MemoryMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -193,7 +194,7 @@ class MemoryMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is DEVICE:
             return args[0].device
         out = func(*args, **(kwargs or {}))
-        if func in _CONVOLUTIONS:
+        if func in CONVOLUTIONS:
             self._memory.note_convolution(func, args, out)
         self._memory.note(func, out)
         return out

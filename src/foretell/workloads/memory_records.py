@@ -1,14 +1,16 @@
 """Recorded memory as plain values, checked when it is read: the process that wrote it is the user's."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from foretell.core.memory import Integers, MemoryKind, MemoryTrace
+from foretell.core.memory import Convolution, Integers, MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
 
 _ARRAYS = ("sizes", "kinds", "owners", "events", "places")
+_SHAPES = ("images", "filters", "results", "stride", "dilation")
 _MOST_BYTES = 2**50  # of a block
 
 
@@ -24,6 +26,7 @@ def trace_to_record(trace: MemoryTrace) -> dict[str, Any]:
         "settings": dict(trace.settings),
         "parameters": trace.parameters,
         "notes": list(trace.notes),
+        "convolutions": [asdict(each) for each in trace.convolutions],
     }
 
 
@@ -44,9 +47,26 @@ def trace_from_record(record: Mapping[str, Any]) -> MemoryTrace:
         settings={str(name): str(value) for name, value in record["settings"].items()},
         parameters=_read_count(record["parameters"]),
         notes=tuple(map(str, record["notes"])),
+        convolutions=tuple(map(_read_convolution, record["convolutions"])),
     )
     _check(trace)
     return trace
+
+
+def _read_convolution(record: Mapping[str, Any]) -> Convolution:
+    images, filters, results, stride, dilation = (tuple(map(_read_count, record[name])) for name in _SHAPES)
+    return Convolution(
+        event=_read_count(record["event"]),
+        backward=record["backward"] is True,
+        images=images,
+        filters=filters,
+        results=results,
+        stride=stride,
+        dilation=dilation,
+        groups=_read_count(record["groups"]),
+        transposed=record["transposed"] is True,
+        itemsize=_read_count(record["itemsize"]),
+    )
 
 
 def _check(trace: MemoryTrace) -> None:
@@ -59,8 +79,11 @@ def _check(trace: MemoryTrace) -> None:
     _check_range(trace.places, 0, owners - 1)
     _check_range(np.abs(trace.events), 1, blocks)
     marks = [event for event, _ in trace.phases]
-    if marks != sorted(marks) or any(each > events for each in (*marks, trace.second)):
+    places = [each.event for each in trace.convolutions]
+    if marks != sorted(marks) or any(each > events for each in (*marks, *places, trace.second)):
         raise ValueError("phases or steps that are not in the order of the events")
+    if any(len(each.images) != len(each.filters) or not each.groups for each in trace.convolutions):
+        raise ValueError("shapes that are not those of a convolution")
     _check_lives(trace)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from foretell.core.memory import MemoryKind
 from foretell.workloads.scripts import script_events
 from foretell.workloads.scripts.cuda_answers import replace
 from foretell.workloads.scripts.import_callbacks import call_after_import
@@ -91,7 +92,8 @@ def _add_buckets(
 ) -> None:
     """Copies of the gradients, in which they are exchanged; gradients that are views of them have no block."""
     learned = [each for each in module.parameters() if each.requires_grad]
-    numbers = memory.add_buckets(learned, **({"limit_bytes": int(bucket_cap_mb * 2**20)} if bucket_cap_mb else {}))
+    kind = MemoryKind.GRADIENTS if gradient_as_bucket_view else MemoryKind.COMMUNICATION
+    numbers = memory.add_buckets(learned, kind=kind, limit_mib=bucket_cap_mb)
     if not gradient_as_bucket_view:
         return
     for parameter in learned:

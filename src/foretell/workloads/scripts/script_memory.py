@@ -19,12 +19,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.core.memory import MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
-from foretell.workloads.memory_recorder import MemoryRecorder, Running
+from foretell.workloads.memory_recorder import CONVOLUTIONS, MemoryRecorder, Running
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
 from foretell.workloads.scripts.large_tensors import list_tensors, run_kernel
 from foretell.workloads.scripts.module_paths import ModulePaths
 
-_FIRST_BUCKET_BYTES, _BUCKET_BYTES = 2**20, 25 * 2**20  # of DistributedDataParallel
+_FIRST_BUCKET_BYTES, _BUCKET_MIB = 2**20, 25  # of DistributedDataParallel
 
 
 class ScriptMemory(MemoryRecorder):
@@ -79,10 +79,12 @@ class ScriptMemory(MemoryRecorder):
             vars(copy).update(vars(tensor))
         return copy
 
-    def note_call(self, func: Any, given: Any, out: Any, *, on_gpu: bool) -> None:
+    def note_call(self, func: Any, args: Sequence[Any], kwargs: Any, out: Any, *, on_gpu: bool) -> None:
         """Note the results of an ATen call. What autograd has saved carries no mark, but its storage is known."""
-        if self._suspended or (self._on_gpu and not on_gpu and not any(map(self._knows, list_tensors(given)))):
+        if self._suspended or (self._on_gpu and not on_gpu and not any(map(self._knows, list_tensors((args, kwargs))))):
             return
+        if func in CONVOLUTIONS:
+            self.note_convolution(func, tuple(args), out)
         self._operator = func.overloadpacket.__name__ if isinstance(func, torch._ops.OpOverload) else str(func)
         for tensor in list_tensors(out):
             self._keep(tensor)
@@ -91,7 +93,7 @@ class ScriptMemory(MemoryRecorder):
         """From the first tensor on a GPU on, only such tensors count."""
         if not self._on_gpu:
             self._on_gpu = True
-            for each in (self._sizes, self._owners, self._events, self._places, self._phases):
+            for each in (self._sizes, self._owners, self._events, self._places, self._phases, self._convolutions):
                 each.clear()
             for known in (self._names, self._kinds, self._blocks):
                 known.clear()
@@ -163,15 +165,18 @@ class ScriptMemory(MemoryRecorder):
 
     # Buckets of DistributedDataParallel
 
-    def add_buckets(self, parameters: Sequence[nn.Parameter], *, limit_bytes: int = _BUCKET_BYTES) -> list[int]:
+    def add_buckets(
+        self, parameters: Sequence[nn.Parameter], *, kind: MemoryKind, limit_mib: float | None
+    ) -> list[int]:
         """Allocate the buckets in which gradients are exchanged; returns the numbers of their blocks."""
+        limit_bytes = int((limit_mib or _BUCKET_MIB) * 2**20)
         self._operator = "DistributedDataParallel"
         numbers = []
         for size in find_bucket_sizes(parameters, limit_bytes):
             number = self._number_block(size)
             self._events.append(number + 1)
             self._places.append(self._owners[number])
-            self._kinds[number] = MemoryKind.GRADIENTS
+            self._kinds[number] = kind
             numbers.append(number)
         return numbers
 
@@ -190,6 +195,7 @@ class ScriptMemory(MemoryRecorder):
 
     def begin_recording(self) -> None:
         """The first step begins here, as far as is known."""
+        self._steps = 1
         self._first_step = self._step = len(self._events)
 
     def begin_step(self) -> None:
@@ -207,6 +213,12 @@ class ScriptMemory(MemoryRecorder):
         self._events[:] = compress(self._events, kept)
         self._places[:] = compress(self._places, kept)
         self._phases[:] = [(places[event], phase) for event, phase in self._phases if event >= self._update_end]
+        self._convolutions[:] = [
+            replace(each, event=places[each.event])
+            for each in self._convolutions
+            if not self._first_step <= each.event < self._update_end
+        ]
+        self._steps = 1
         self._first_step = self._step = self._update_end = places[self._update_end]
 
     def begin_phase(self, phase: StepPhase) -> None:

@@ -115,7 +115,7 @@ class ScriptKernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = run_kernel(func, args, kwargs)
             on_gpu = _runs_on_gpu(func, args, kwargs)
             if watch.memory is not None:
-                watch.memory.note_call(func, (args, kwargs), out, on_gpu=on_gpu)
+                watch.memory.note_call(func, args, kwargs, out, on_gpu=on_gpu)
             if on_gpu:
                 mark(out)
             if watch.recorder is not None:

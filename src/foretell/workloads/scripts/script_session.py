@@ -37,6 +37,7 @@ def begin() -> None:
         cuda_answers.use_gpu_memory(watch.memory)
     os.register_at_fork(after_in_child=lambda: _forget(watch))
     replace(torch.backends.mkldnn, "enabled", False)  # its recurrent layers are one call without known cost
+    torch.backends.nnpack.set_flags(False)  # type: ignore[no-untyped-call]  # lays out gradients otherwise, for some batches
     cuda_answers.install(load_answered())
     install_distributed(watch)
     _watch_modules(watch)
