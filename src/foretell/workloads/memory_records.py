@@ -10,6 +10,7 @@ from foretell.core.memory import Convolution, Integers, MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
 
 _ARRAYS = ("sizes", "kinds", "owners", "events", "places")
+_COUNTS = ("parameters", "outside_bytes", "host_bytes")
 _SHAPES = ("images", "filters", "results", "stride", "dilation")
 _MOST_BYTES = 2**50  # of a block
 
@@ -24,7 +25,10 @@ def trace_to_record(trace: MemoryTrace) -> dict[str, Any]:
         "phases": [[event, phase.value] for event, phase in trace.phases],
         "second": trace.second,
         "settings": dict(trace.settings),
-        "parameters": trace.parameters,
+        **{name: getattr(trace, name) for name in _COUNTS},
+        "length": trace.length,
+        "repeated": list(trace.repeated),
+        "heads": list(trace.heads),
         "notes": list(trace.notes),
         "convolutions": [asdict(each) for each in trace.convolutions],
     }
@@ -36,16 +40,26 @@ def trace_from_record(record: Mapping[str, Any]) -> MemoryTrace:
     Raises:
         AttributeError, KeyError, TypeError, ValueError, OverflowError: The values are not a trace.
     """
-    arrays = {name: _read_integers(record[name]) for name in _ARRAYS}
+    sizes, kinds, owners, events, places = (_read_integers(record[name]) for name in _ARRAYS)
+    parameters, outside_bytes, host_bytes = (_read_count(record[name]) for name in _COUNTS)
     trace = MemoryTrace(
         name=str(record["name"]),
         batch=_read_count(record["batch"]),
-        **arrays,
+        sizes=sizes,
+        kinds=kinds,
+        owners=owners,
+        events=events,
+        places=places,
         owner_names=tuple((str(operator), str(layer)) for operator, layer in record["owner_names"]),
         phases=tuple((_read_count(event), StepPhase(phase)) for event, phase in record["phases"]),
         second=_read_count(record["second"]),
         settings={str(name): str(value) for name, value in record["settings"].items()},
-        parameters=_read_count(record["parameters"]),
+        parameters=parameters,
+        length=None if record["length"] is None else _read_count(record["length"]),
+        repeated=tuple(map(str, record["repeated"])),
+        heads=tuple(map(_read_count, record["heads"])),
+        outside_bytes=outside_bytes,
+        host_bytes=host_bytes,
         notes=tuple(map(str, record["notes"])),
         convolutions=tuple(map(_read_convolution, record["convolutions"])),
     )

@@ -46,6 +46,12 @@ class ModulePaths:
             return inner
         return f"{self._name(int(number))}.{inner}".rstrip(".")
 
+    def split(self, path: str) -> tuple[str, str]:
+        """The name of a parameter, and the path of its module."""
+        number, mark, inner = path.rpartition(_MARK)
+        layer, _, name = inner.rpartition(".")
+        return name, f"{number}{mark}{layer}"
+
     def _name(self, number: int) -> str:
         name = type(self.roots[number]).__name__
         same = [place for place, root in enumerate(self.roots) if type(root).__name__ == name]

@@ -23,6 +23,7 @@ from foretell.workloads.memory_recorder import CONVOLUTIONS, MemoryRecorder, Run
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
 from foretell.workloads.scripts.large_tensors import list_tensors, run_kernel
 from foretell.workloads.scripts.module_paths import ModulePaths
+from foretell.workloads.training_step import find_blocks, find_heads
 
 _FIRST_BUCKET_BYTES, _BUCKET_MIB = 2**20, 25  # of DistributedDataParallel
 
@@ -30,8 +31,10 @@ _FIRST_BUCKET_BYTES, _BUCKET_MIB = 2**20, 25  # of DistributedDataParallel
 class ScriptMemory(MemoryRecorder):
     """The blocks of a script's GPU."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, paths: ModulePaths) -> None:
         super().__init__(running)
+        self._paths = paths
+        self._length: int | None = None  # tokens of an example
         self._on_gpu = False
         self._suspended = False
         self._first_step = 0  # events before it
@@ -125,29 +128,37 @@ class ScriptMemory(MemoryRecorder):
                 number = None if tensor.requires_grad or tensor.layout is not torch.strided else self._find(tensor)
                 if number is not None:
                     self._kinds.setdefault(number, MemoryKind.INPUTS)
+                if self._length is None and tensor.dim() == 2 and tensor.dtype in (torch.int64, torch.int32):
+                    self._length = tensor.shape[1]
 
     def _mark_model(self, model: nn.Module) -> None:
-        self._hold(model.parameters(), MemoryKind.WEIGHTS)
-        self._hold(model.buffers(), MemoryKind.BUFFERS)
+        self._hold(((id(each), each) for each in model.parameters()), MemoryKind.WEIGHTS)
+        self._hold(((id(each), each) for each in model.buffers()), MemoryKind.BUFFERS)
 
-    def _hold(self, tensors: Iterable[torch.Tensor], kind: MemoryKind) -> None:
-        """Note what tensors hold; new are those that the calls of PyTorch do not show, such as read from a file."""
-        for tensor in tensors:
+    def _hold(self, tensors: Iterable[tuple[int, torch.Tensor]], kind: MemoryKind) -> None:
+        """Note what tensors hold, and the identity of the parameter that they belong to.
+
+        New ones are those that the calls of PyTorch do not show, such as read from a file.
+        """
+        for owner, tensor in tensors:
             number = self._keep(tensor) if is_on_gpu(tensor) or not self._on_gpu else None
             if number is not None:
                 self._kinds[number] = kind
+                if owner in self._paths.names:
+                    self._owners[number] = self._number(self._paths.split(self._paths.names[owner]))
 
-    def mark_casts(self, tensors: Iterable[torch.Tensor]) -> None:
+    def mark_casts(self, tensors: Iterable[tuple[int, torch.Tensor]]) -> None:
         """Note the weights that autocast has cast for this batch."""
         self._hold(tensors, MemoryKind.CASTS)
 
     def mark_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
         """Note the gradients after a backward phase."""
-        self._hold((each.grad for each in parameters if each.grad is not None), MemoryKind.GRADIENTS)
+        self._hold(((id(each), each.grad) for each in parameters if each.grad is not None), MemoryKind.GRADIENTS)
 
     def end_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Note the states of an optimizer that has updated its parameters, and buffers that were replaced."""
-        self._hold(list_tensors(list(optimizer.state.values())), MemoryKind.OPTIMIZER)
+        for parameter, state in optimizer.state.items():
+            self._hold(((id(parameter), each) for each in list_tensors(state)), MemoryKind.OPTIMIZER)
         for model in self._models:
             self._mark_model(model)
         self._update_end = len(self._events)
@@ -160,7 +171,7 @@ class ScriptMemory(MemoryRecorder):
             yield
         finally:
             self._suspended = False
-            self._hold(list_parameters(optimizer), MemoryKind.WEIGHTS)
+            self._hold(((id(each), each) for each in list_parameters(optimizer)), MemoryKind.WEIGHTS)
             self.end_update(optimizer)
 
     # Buckets of DistributedDataParallel
@@ -228,12 +239,19 @@ class ScriptMemory(MemoryRecorder):
         self._expects_inputs = phase is StepPhase.FORWARD
         super().begin_phase(phase)
 
-    def finish(self, paths: ModulePaths, *, steps: int, notes: Sequence[str], **facts: Any) -> MemoryTrace:
+    def finish(self, *, steps: int, notes: Sequence[str], **facts: Any) -> MemoryTrace:
         """What was recorded. Models that the script keeps without calling them, such as averages, are weights."""
         for each in gc.get_objects():
             if issubclass(type(each), nn.Module) and each not in self._models and "_parameters" in vars(each):
                 self._mark_model(each)
-        trace = self.build(notes=(*notes, *([] if self._on_gpu else [_NO_GPU])), **facts)
+        model = self._paths.roots[0] if len(self._paths.roots) == 1 else nn.Module()
+        trace = self.build(
+            length=self._length,
+            repeated=tuple(name for name, _block in find_blocks(model)),
+            heads=find_heads(model),
+            notes=(*notes, *([] if self._on_gpu else [_NO_GPU])),
+            **facts,
+        )
         kept = np.array([number not in self._gone for number in range(len(trace.sizes))], dtype=bool)
         numbers = np.cumsum(kept)
         return replace(
@@ -242,7 +260,7 @@ class ScriptMemory(MemoryRecorder):
             kinds=trace.kinds[kept],
             owners=trace.owners[kept],
             events=np.sign(trace.events) * numbers[np.abs(trace.events) - 1],
-            owner_names=tuple((operator, paths.describe(layer)) for operator, layer in trace.owner_names),
+            owner_names=tuple((operator, self._paths.describe(layer)) for operator, layer in trace.owner_names),
             second=trace.second if steps > 1 else len(trace.events),
         )
 

@@ -50,10 +50,10 @@ class ScriptRecorder(Recorder):
             self.casts = self._all_casts.setdefault((dtype, torch.is_grad_enabled()), Casts(dtype))
 
     @property
-    def cast_parameters(self) -> Iterator[torch.Tensor]:
-        """The parameters that were cast in this batch."""
+    def cast_parameters(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """The parameters that were cast in this batch, with the identity of the original."""
         for casts in self._all_casts.values():
-            yield from casts.parameters
+            yield from casts.parameters.items()
 
     def forget_casts(self) -> None:
         """Forget cast parameters at the end of a phase."""

@@ -33,7 +33,7 @@ def begin() -> None:
     """Record the first training step of this process, and end the process after it; with memory, after more."""
     watch = StepWatch(_finish)
     if script_events.is_memory_asked():
-        watch.memory = ScriptMemory(watch)
+        watch.memory = ScriptMemory(watch, watch.paths)
         cuda_answers.use_gpu_memory(watch.memory)
     os.register_at_fork(after_in_child=lambda: _forget(watch))
     replace(torch.backends.mkldnn, "enabled", False)  # its recurrent layers are one call without known cost

@@ -40,7 +40,6 @@ def add_memory(result: Mapping[str, Any], watch: StepWatch) -> dict[str, Any]:
     assert watch.memory is not None
     workload = result["workload"]
     trace = watch.memory.finish(
-        watch.paths,
         steps=watch.steps,
         name=workload["name"],
         batch=workload["batch"],
