@@ -91,6 +91,33 @@ def test_checkpointing_keeps_less() -> None:
     assert again < 0.8 * kept
 
 
+def build_llama() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=100,
+    )
+    model: nn.Module = transformers.LlamaForCausalLM(config)
+    return model
+
+
+TOKENS = [InputSpec(shape=(8, 256), dtype="int64", high=100, name=name) for name in ("input_ids", "labels")]
+
+
+def test_less_is_recomputed_as_asked() -> None:
+    def measure(**options: Any) -> int:
+        return find_peak(capture_memory(build_llama(), TOKENS, options=StepOptions(**options)))
+
+    every, second = measure(checkpointing=True), measure(checkpointing=True, recompute="every=2")
+    cheap, none = measure(checkpointing=True, recompute="cheap"), measure()
+    assert every < second < none
+    assert every < cheap < none
+
+
 def test_dropout_keeps_a_mask_of_truth_values_as_on_a_gpu() -> None:
     def measure(*layers: nn.Module) -> int:
         net = nn.Sequential(nn.Linear(256, 4096), *layers, nn.Linear(4096, 8))
@@ -160,22 +187,12 @@ def test_the_same_blocks_come_at_every_batch(build: Callable[[], nn.Module], giv
 
 
 def test_generated_text_needs_its_cache() -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.LlamaConfig(
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=100,
-    )
     options = StepOptions(mode="generate", prompt=48, new=17)
     ids = [InputSpec(shape=(4, 8), dtype="int64", high=100)]
-    trace = capture_generation_memory(transformers.LlamaForCausalLM(config), ids, options=options)
+    trace = capture_generation_memory(build_llama(), ids, options=options)
     second = trace.events[trace.second :]
     made = second[second > 0] - 1
     before = made[: int(np.argmax(trace.kinds[made] != MemoryKind.CACHE))]  # the cache with which the last step begins
-    assert (
-        trace.sizes[before].sum() == 2 * 2 * 4 * 64 * 2 * 16 * 4
-    )  # layers, k and v, batch, tokens, heads, size, bytes
+    layers, kinds, batch, tokens, heads, size = 4, 2, 4, 48 + 17 - 2, 2, 16
+    assert trace.sizes[before].sum() == layers * kinds * batch * tokens * heads * size * 4
     assert trace.length == 48

@@ -156,6 +156,11 @@ training_options = combine(
     click.option("--compile", is_flag=True, help="As compiled by torch.compile: element-wise operators are fused."),
     click.option("--accumulation", type=click.IntRange(min=1), default=1, help="Batches before each update."),
     click.option("--checkpointing", is_flag=True, help="Recompute activations in the backward phase."),
+    click.option(
+        "--recompute",
+        default="all",
+        help="With --checkpointing: all, every=N (of every N-th block), or cheap (all but products and attention).",
+    ),
     click.option("--lora", metavar="r=RANK", help="Train low-rank adapters only: r=16 or r=16,targets=all-linear."),
     click.option("--freeze", "frozen", multiple=True, metavar="NAME", help="A layer or parameter that is not trained."),
 )
@@ -174,7 +179,7 @@ timeout_option = click.option(
 )
 _OF_MODELS = (  # parameters that a script sets itself
     "inputs", "settings", "batch", "loss", "optimizer", "implementation", "precision", "channels_last", "compile",
-    "accumulation", "checkpointing", "lora", "frozen", "mode", "prompt", "new",
+    "accumulation", "checkpointing", "recompute", "lora", "frozen", "mode", "prompt", "new",
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from foretell.cli._output import check_plot, note, open_console, show, show_json
     examples=[
         "foretell memory train.py:build_model --input 64,3,224,224 --optimizer adamw --precision bf16",
         "foretell memory config.json --batch 8 --device A100-40,H100 --longest",
+        "foretell memory config.json --optimizer adamw --precision bf16 --gpus 64 --strategy fsdp --device H100",
         "foretell memory config.json --mode generate --prompt 4096 --new 512 --batch 8 --device L40S",
     ],
 )
@@ -36,6 +37,13 @@ from foretell.cli._output import check_plot, note, open_console, show, show_json
 @batch_option
 @training_options
 @mode_options
+@click.option("--gpus", type=click.IntRange(min=1), help="GPUs that share the step; default: as in --strategy, or 1.")
+@click.option(
+    "--strategy",
+    default="",
+    help="How they share it: ddp, zero1, zero2, zero3, fsdp, tp=N, pp=N, joined by commas as in tp=4,pp=2,zero1.",
+)
+@click.option("--offload", default="", help="What the host keeps: optimizer (with ZeRO) or parameters (zero3, fsdp).")
 @click.option(
     "--device",
     "device",
@@ -66,6 +74,9 @@ def memory(
     inputs: tuple[str, ...],
     settings: tuple[str, ...],
     batch: int | None,
+    gpus: int | None,
+    strategy: str,
+    offload: str,
     device: tuple[str, ...],
     device_figures: str | None,
     allocator: str,
@@ -97,6 +108,9 @@ def memory(
             arguments=parse_settings(settings),
             options=options,
             batch=batch,
+            gpus=gpus,
+            strategy=strategy,
+            offload=offload,
             longest=longest,
             **given,
         )

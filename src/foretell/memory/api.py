@@ -12,6 +12,7 @@ from foretell.memory.forecast import forecast
 from foretell.memory.memory_results import DeviceFit, MemoryPrediction
 from foretell.memory.model_memory import ModelMemory
 from foretell.memory.remedies import find_remedies
+from foretell.memory.strategies import parse_strategy
 from foretell.memory.usage import MemoryUsage
 from foretell.steps.api import Input, check_batch, read_arguments, read_inputs
 from foretell.steps.step_results import LeftOutDevice
@@ -32,6 +33,9 @@ def predict_memory(
     arguments: Mapping[str, object] | None = None,
     options: StepOptions | None = None,
     batch: int | None = None,
+    gpus: int | None = None,
+    strategy: str = "",
+    offload: str = "",
     allocator: str = "",
     risk: float = RISK,
     level: float = 0.9,
@@ -39,7 +43,9 @@ def predict_memory(
 ) -> MemoryPrediction:
     """The memory of a GPU that a step of a model needs, on which devices it fits, and the largest batch on each.
 
-    ``devices`` are as for :func:`foretell.predict_workload`, by default some usual ones; ``allocator`` is a value of
+    ``devices`` are as for :func:`foretell.predict_workload`, by default some usual ones. ``gpus`` share the step by a
+    ``strategy`` such as ``fsdp`` or ``tp=4,pp=2``, each with the batch; ``offload`` is ``optimizer`` or ``parameters``,
+    which the host then keeps. ``allocator`` is a value of
     ``PYTORCH_CUDA_ALLOC_CONF``; ``risk`` is the chance of not fitting that is allowed. With ``longest``, also the
     longest sequence that fits. If a device is named on which the step does not fit, ``remedies`` would make it fit.
 
@@ -58,6 +64,7 @@ def predict_memory(
         options=options,
         batch=batch,
         settings=AllocatorSettings.parse(allocator),
+        strategy=parse_strategy(strategy, gpus=gpus, offload=offload),
     )
     usage = model.measure()
     general = forecast(usage, None, level=level)
@@ -70,6 +77,7 @@ def predict_memory(
         risk_allowed=risk,
         devices=tuple(fits),
         left_out=left_out,
+        host_bytes=usage.trace.host_bytes or None,
         remedies=find_remedies(model, tight, risk=risk, level=level) if tight is not None else (),
         warnings=(*find_note_warnings(usage.trace.notes), *warnings),
     )

@@ -27,7 +27,7 @@ _SPREAD = 0.1
 
 def forecast(usage: MemoryUsage, device: Device | None, *, level: float) -> MemoryForecast:
     """The need of a step on a device; on a usual one if none is named."""
-    value = float(usage.reserved_bytes + _CONTEXT)
+    value = float(usage.reserved_bytes + usage.trace.outside_bytes + _CONTEXT)
     quantiles = tuple(value * (1 + _SPREAD * (each / 50 - 1)) for each in range(101))
     low, high = quantiles[5], quantiles[95]
     return MemoryForecast(

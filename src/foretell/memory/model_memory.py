@@ -1,6 +1,6 @@
 """The memory of a model's step with any batch and length: read from its code a few times, derived in between."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from foretell.core.devices import Device
@@ -8,19 +8,15 @@ from foretell.core.memory import MemoryTrace
 from foretell.memory.allocator_settings import AllocatorSettings
 from foretell.memory.batch_sizes import BatchTraces, NotAffineError
 from foretell.memory.length_sizes import LengthTraces, extrapolate
+from foretell.memory.strategies import Strategy, apply_strategy
 from foretell.memory.usage import STEPS, MemoryUsage, measure_usage
 from foretell.steps.prediction_api import predict_workload
 from foretell.workloads.api import read_memory
 from foretell.workloads.step_options import InputSpec, StepOptions
 
-Transform = Callable[[MemoryTrace], MemoryTrace]
-
 
 class ModelMemory:
-    """The memory of a step of one model with one set of options.
-
-    ``change`` is applied to each step that was read, such as a strategy of several GPUs.
-    """
+    """The memory of a step of one model with one set of options, on one GPU or shared by several."""
 
     def __init__(
         self,
@@ -31,11 +27,11 @@ class ModelMemory:
         options: StepOptions,
         batch: int | None,
         settings: AllocatorSettings,
-        change: Transform | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
         self._source, self._inputs, self._arguments = source, inputs, arguments
         self._settings = settings
-        self._change = change
+        self.strategy = strategy or Strategy()
         self._batch = batch
         self._traces: dict[tuple[int | None, int | None], MemoryTrace] = {}
         self._usages: dict[MemoryTrace, MemoryUsage] = {}  # of steps that were read
@@ -66,6 +62,14 @@ class ModelMemory:
         found._traces, found._settings = self._traces, settings
         return found
 
+    def with_strategy(self, strategy: Strategy) -> "ModelMemory":
+        """The same model on other GPUs."""
+        found = self.with_options()
+        found.strategy = strategy
+        if _adapt(self.options, strategy) == _adapt(self.options, self.strategy):
+            found._traces = self._traces
+        return found
+
     def with_options(self, **options: object) -> "ModelMemory":
         """The same model with other options."""
         return ModelMemory(
@@ -75,7 +79,7 @@ class ModelMemory:
             options=replace(self.options, **options),  # type: ignore[arg-type]
             batch=self._batch,
             settings=self._settings,
-            change=self._change,
+            strategy=self.strategy,
         )
 
     def read(self, batch: int | None = None, length: int | None = None) -> MemoryTrace:
@@ -86,7 +90,7 @@ class ModelMemory:
                 self._source,
                 self._inputs,
                 arguments=self._arguments,
-                options=self.options,
+                options=_adapt(self.options, self.strategy),
                 batch=key[0],
                 length=length,
             )
@@ -98,9 +102,8 @@ class ModelMemory:
         known = self._usages.get(trace)
         if known is not None:
             return known
-        changed = self._change(trace) if self._change is not None else trace
         steps = 2 if self.options.mode == "generate" else STEPS
-        usage = measure_usage(changed, settings=self._settings, steps=steps)
+        usage = measure_usage(apply_strategy(trace, self.strategy), settings=self._settings, steps=steps)
         if trace in self._traces.values():
             self._usages[trace] = usage
         return usage
@@ -139,3 +142,12 @@ class ModelMemory:
                 usage = extrapolate(length, {each.length or 0: self.measure(each) for each in (first, *shorter)})
             self._of_lengths[length] = usage
         return self._of_lengths[length]
+
+
+def _adapt(options: StepOptions, strategy: Strategy) -> StepOptions:
+    """The options of what each GPU runs."""
+    precision = options.precision
+    if strategy.trains_in_half and precision in ("bf16", "fp16"):
+        precision = f"pure-{precision}"
+    accumulation = max(options.accumulation, strategy.accumulated) if options.mode == "training" else 1
+    return replace(options, precision=precision, accumulation=accumulation)

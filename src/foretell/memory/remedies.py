@@ -1,7 +1,8 @@
 """Changes of a training step that need less memory, with what each frees and what time it costs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from foretell.core.devices import Device, list_precisions
 from foretell.core.errors import ForetellError
@@ -10,9 +11,12 @@ from foretell.memory.fitting import find_largest
 from foretell.memory.forecast import MemoryForecast, forecast
 from foretell.memory.memory_results import Remedy
 from foretell.memory.model_memory import ModelMemory
+from foretell.memory.strategies import Strategy
 from foretell.memory.usage import MemoryUsage
+from foretell.workloads.step_options import OPTIMIZERS
 
 _LEAST_FREED = 0.01  # of the need, below which a change is not worth to be named
+_GPUS = (2, 4, 8, 16, 32, 64)
 EXPANDABLE = "expandable_segments:True"
 
 
@@ -21,6 +25,16 @@ def find_remedies(model: ModelMemory, device: Device, *, risk: float, level: flo
     judge = _Judge(model, device, risk=risk, level=level)
     found = [each for each in judge.list_remedies() if each.freed_bytes > _LEAST_FREED * judge.before.needed.value]
     return tuple(sorted(found, key=lambda each: (not each.fits, each.time_ratio or 1.0, each.needed.value)))
+
+
+def _take_until_it_fits(remedies: Iterable[Remedy]) -> Iterator[Remedy]:
+    """The first that fits; without one, the last."""
+    last = None
+    for last in remedies:
+        if last.fits:
+            break
+    if last is not None:
+        yield last
 
 
 class _Judge:
@@ -39,41 +53,76 @@ class _Judge:
         if options.mode != "training":
             yield from self._list_smaller_batch(self._model)
             return
-        if options.implementation == "foreach":
-            yield self._change("fused optimizer", "--optimizer-implementation fused", implementation="fused")
-        if not options.checkpointing:
-            yield self._change("activation checkpointing", "--checkpointing", checkpointing=True)
-        if options.precision in ("fp32", "tf32"):
-            kind = "bf16" if "bf16" in list_precisions(self._device) else "fp16"
-            if kind in list_precisions(self._device):
-                yield self._change(f"mixed precision ({kind})", f"--precision {kind}", precision=kind)
+        yield from self._list_changes()
         yield from self._list_smaller_batch(self._model)
+        yield from self._list_strategies()
+
+    def _list_changes(self) -> Iterator[Remedy]:
+        """Other options of the training; all of those that recompute or compute in half precision, also together."""
+        options = self._model.options
+        if options.implementation == "foreach":
+            yield from self._change("fused optimizer", "--optimizer-implementation fused", implementation="fused")
+        half = self._find_half()
+        if half:
+            yield from self._change(f"mixed precision ({half})", f"--precision {half}", precision=half)
+        if options.optimizer in ("adam", "adamw") and "adamw8bit" in OPTIMIZERS:
+            yield from self._change("optimizer states of 8 bits", "--optimizer adamw8bit", optimizer="adamw8bit")
+        if options.checkpointing:
+            return
+        words = "--checkpointing --recompute cheap"
+        yield from self._change("selective checkpointing", words, checkpointing=True, recompute="cheap")
+        yield from self._change("activation checkpointing", "--checkpointing", checkpointing=True)
+        if half:
+            words = f"--precision {half} --checkpointing"
+            yield from self._change("half precision and checkpointing", words, checkpointing=True, precision=half)
+
+    def _find_half(self) -> str:
+        """A type with which the device computes in half precision, if the step has none."""
+        if self._model.options.precision not in ("fp32", "tf32"):
+            return ""
+        return next((each for each in ("bf16", "fp16") if each in list_precisions(self._device)), "")
+
+    def _list_strategies(self) -> Iterator[Remedy]:
+        """More ways to share the states among the GPUs, or FSDP on as few GPUs as it takes."""
+        own = self._model.strategy
+        if own.data_parallel == "ddp":
+            for kind in ("zero1", "zero2", "fsdp"):
+                yield self._share(replace(own, data_parallel=kind))
+        elif own.gpus == 1:
+            shared = (self._share(Strategy(gpus=count, data_parallel="fsdp")) for count in _GPUS)
+            yield from _take_until_it_fits(shared)
+
+    def _share(self, strategy: Strategy) -> Remedy:
+        name = f"{strategy} on {strategy.gpus} GPUs"
+        words = f"--gpus {strategy.gpus} --strategy {strategy}"
+        return self._build(name, words, self._model.with_strategy(strategy).measure(), None)
 
     def _list_smaller_batch(self, model: ModelMemory) -> Iterator[Remedy]:
         """The largest batch that fits; in training, with as many batches before an update as make up for it."""
+        learns = model.options.mode == "training"
+        smaller = model.with_options(accumulation=2 * model.options.accumulation) if learns else model
 
         def find_risk(size: int) -> float:
-            return self._forecast(model.measure_batch(size)).find_risk(self._device.usable_memory_bytes)
+            return self._forecast(smaller.measure_batch(size)).find_risk(self._device.usable_memory_bytes)
 
         fitting = find_largest(find_risk, allowed=self._risk, start=max(1, self._batch // 2))
         if not 0 < fitting < self._batch:
             return
-        if model.options.mode != "training":
-            seconds = self._predict_time(model, fitting)
-            usage = model.measure_batch(fitting)
-            yield self._build("smaller batch", f"--batch {fitting}", usage, self._compare(seconds))
+        if not learns:
+            ratio = self._compare(self._predict_time(smaller, fitting))
+            yield self._build("smaller batch", f"--batch {fitting}", smaller.measure_batch(fitting), ratio)
             return
-        batches = next(count for count in range(2, self._batch + 1) if -(-self._batch // count) <= fitting)
-        size = -(-self._batch // batches)
-        smaller = model.with_options(accumulation=batches * model.options.accumulation)
-        usage = smaller.measure_batch(size)
-        ratio = self._compare(self._predict_time(smaller, size))
-        words = f"--batch {size} --accumulation {batches * model.options.accumulation}"
-        yield self._build("smaller batch, with accumulation", words, usage, ratio)
+        parts = -(-self._batch // fitting)
+        size, batches = -(-self._batch // parts), parts * model.options.accumulation
+        ratio = self._compare(self._predict_time(model.with_options(accumulation=batches), size))
+        words = f"--batch {size} --accumulation {batches}"
+        yield self._build("smaller batch, with accumulation", words, smaller.measure_batch(size), ratio)
 
-    def _change(self, name: str, words: str, **options: object) -> Remedy:
-        changed = self._model.with_options(**options)
-        return self._build(name, words, changed.measure(), self._compare(self._predict_time(changed, self._batch)))
+    def _change(self, name: str, words: str, **options: object) -> Iterator[Remedy]:
+        """The step with other options, if the model can run with them."""
+        with suppress(ForetellError):
+            changed = self._model.with_options(**options)
+            yield self._build(name, words, changed.measure(), self._compare(self._predict_time(changed, self._batch)))
 
     def _build(self, name: str, words: str, usage: MemoryUsage, ratio: float | None) -> Remedy:
         after = self._forecast(usage)

@@ -69,6 +69,7 @@ def _describe(prediction: MemoryPrediction) -> str:
         settings.get("optimizer", ""),
         f"{settings['prompt']} + {settings['new']} tokens" if "prompt" in settings else "",
         "checkpointing" if settings.get("checkpointing") == "yes" else "",
+        f"{settings['strategy']} on {settings['gpus']} GPUs" if settings.get("gpus", "1") != "1" else "",
     ]
     return f"{clean_line(trace.name)}: {', '.join(filter(None, words))}"
 
@@ -91,10 +92,12 @@ def _list_facts(prediction: MemoryPrediction) -> list[tuple[str, str]]:
 def list_parts(prediction: MemoryPrediction) -> list[tuple[str, int]]:
     """What the memory of the GPU is for, in bytes; the parts add up to the whole."""
     usage = prediction.usage
+    outside = prediction.trace.outside_bytes
     parts = [(kind.title, usage.parts[kind]) for kind in MemoryKind if usage.parts.get(kind)]
     return [
         *parts,
         ("reserved, not in use at the peak", usage.unused_bytes),
+        *([("communication, outside of the allocator", outside)] if outside else []),
         ("CUDA context and libraries", prediction.context_bytes),
     ]
 

@@ -76,7 +76,9 @@ def _record(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions)
     tensors = HybridTensors()
     with layers_tracked(model, recorder), _gradients_tracked(model, recorder), ExitStack() as stack:
         if options.checkpointing:
-            stack.enter_context(checkpointed(model, lambda name: record_again(name, recorder)))
+            stack.enter_context(
+                checkpointed(model, lambda name: record_again(name, recorder), recompute=options.recompute)
+            )
         try:
             _run_step(model, inputs, options, recorder, tensors)
         except ForetellError:

@@ -53,7 +53,7 @@ def capture_generation_memory(
         memory.hold(model.named_buffers(), MemoryKind.BUFFERS)
         try:
             with layers_tracked(model, recorder), ignore_warnings(), seeded(), tensors, CudaPaths(), torch.no_grad():
-                _record(model, replace(ids, shape=(ids.shape[0], prompt)), prompt + new - 1, recorder, memory)
+                _record(model, replace(ids, shape=(ids.shape[0], prompt)), max(1, prompt + new - 2), recorder, memory)
         except ForetellError:
             raise
         except (Exception, SystemExit) as exc:

@@ -84,7 +84,7 @@ class _Steps:
         with ExitStack() as stack:
             stack.enter_context(layers_tracked(self._model, self._recorder))
             if self._options.checkpointing:
-                stack.enter_context(checkpointed(self._model, self._recompute))
+                stack.enter_context(checkpointed(self._model, self._recompute, recompute=self._options.recompute))
             for context in (ignore_warnings(), seeded(), self.tensors, CudaPaths(), MemoryMode(self.memory)):
                 stack.enter_context(context)
             try:
@@ -99,8 +99,18 @@ class _Steps:
     @contextmanager
     def _recompute(self, layer: str) -> Iterator[None]:
         """Compute a block again: modes of the forward phase are not active in the backward phase."""
-        with CudaPaths(), record_again(layer, self._recorder):
-            yield
+        try:
+            with CudaPaths(), record_again(layer, self._recorder):
+                yield
+        finally:
+            self._forget_casts()
+
+    def _forget_casts(self) -> None:
+        """Autocast keeps the weights that it casts until its context ends: that of the forward phase, or of a block."""
+        if self._recorder.casts is not None:
+            casts = self._recorder.casts.parameters.items()
+            self.memory.assign(((self._paths.get(each, ""), cast) for each, cast in casts), MemoryKind.CASTS)
+        self._recorder.forget_casts()
 
     def _run_step(self) -> None:
         args, kwargs = arrange_inputs(self._inputs, self._build_input, self._model.forward)
@@ -135,9 +145,7 @@ class _Steps:
             if self._options.precision == "fp16":  # loss scaling keeps small gradients from underflow
                 scaled = scaled * torch.empty(())
         first = remove_data(torch.empty_like(scaled))
-        if self._recorder.casts is not None:
-            casts = self._recorder.casts.parameters.items()
-            self.memory.assign(((self._paths.get(each, ""), cast) for each, cast in casts), MemoryKind.CASTS)
+        self._forget_casts()
         self._recorder.begin_backward()
         self._begin(StepPhase.BACKWARD)
         torch.autograd.backward(scaled, grad_tensors=first)

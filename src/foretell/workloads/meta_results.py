@@ -31,8 +31,13 @@ def attend(
     is_causal: bool = False,
     **_others: Any,
 ) -> torch.Tensor:
-    """Attention by the flash kernel, or by the one that takes a mask."""
-    if attn_mask is None and query.dtype in (torch.float16, torch.bfloat16):
+    """Attention by the flash kernel, or by the one that takes a mask, or step by step where neither can."""
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    if query.shape[-3] != key.shape[-3] and not (half and attn_mask is None):  # only flash shares keys among heads
+        found = torch.ops.aten._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, enable_gqa=True
+        )
+    elif attn_mask is None and half:
         found = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal)
     else:
         mask = None

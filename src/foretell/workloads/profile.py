@@ -72,7 +72,7 @@ def profile(
     step = RealStep(model, inputs, options, device=device, seed=seed)
     with ignore_warnings(), ExitStack() as stack:
         if options.checkpointing:
-            stack.enter_context(checkpointed(step.model, lambda _name: _Calls()))
+            stack.enter_context(checkpointed(step.model, lambda _name: _Calls(), recompute=options.recompute))
         first = _warm_up(step, longest_s)
         before = _run_plain(step, _count(first, seconds / 2, STEPS))
         timings = _run_profiled(step, workload, _count(first, seconds * PROFILED_SHARE, PROFILED))

@@ -62,6 +62,7 @@ class StepOptions:
     precision: str = "fp32"  # any usual name is understood, such as float32 or half
     accumulation: int = 1  # batches before an update
     checkpointing: bool = False  # activations are computed again in the backward phase
+    recompute: str = "all"  # of which: all, every=2 (of every second block), or cheap (all but products and attention)
     channels_last: bool = False  # images and filters have their channels last in memory
     compile: bool = False  # chains of element-wise operators are fused, as by torch.compile
     mode: str = "training"
@@ -110,6 +111,11 @@ class StepOptions:
         if self.frozen and self.lora is not None:
             expected = "one of them: adapters freeze everything else"
             yield Mistake(place="frozen", found=f"{', '.join(self.frozen)} with adapters", expected=expected)
+        if find_every(self.recompute) is None:
+            expected = "all, every=N (every N-th block), or cheap (all but the results of products and attention)"
+            yield Mistake(place="recompute", found=repr(self.recompute), expected=expected)
+        elif self.recompute != "all" and not self.checkpointing:
+            yield Mistake(place="recompute", found=repr(self.recompute), expected="checkpointing as well")
         if self.mode != "training":
             yield from self._find_training_only()
 
@@ -141,8 +147,17 @@ class StepOptions:
             "accumulation": str(self.accumulation),
             "checkpointing": "yes" if self.checkpointing else "no",
             **({"frozen": ",".join(self.frozen)} if self.frozen else {}),
+            **({"recompute": self.recompute} if self.recompute != "all" else {}),
             **common,
         }
+
+
+def find_every(recompute: str) -> int | None:
+    """Of how many blocks one is computed again; None if these are not the words for it."""
+    if recompute in ("all", "cheap"):
+        return 1
+    match = re.fullmatch(r"every=([1-9]\d{0,3})", recompute)
+    return int(match[1]) if match else None
 
 
 def parse_input(text: str) -> InputSpec:

@@ -4,24 +4,35 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.workload import Operator, Shape, StepPhase
 from foretell.workloads.example_inputs import arrange_inputs, draw_integers
 from foretell.workloads.operator_costs import cost
 from foretell.workloads.optimizers import build_optimizer
-from foretell.workloads.step_options import CONSTANT, InputSpec, StepOptions
+from foretell.workloads.step_options import CONSTANT, InputSpec, StepOptions, find_every
 from foretell.workloads.step_passes import UPDATES
 from foretell.workloads.trained_parts import choose_trained_parts
 
 MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}  # with float32
 PURE = {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}
+_aten = torch.ops.aten
+_KEPT = (  # by selective checkpointing: what costs most to compute again
+    _aten.mm.default,
+    _aten.addmm.default,
+    _aten.bmm.default,
+    _aten.baddbmm.default,
+    _aten.convolution.default,
+    _aten._scaled_dot_product_flash_attention.default,
+    _aten._scaled_dot_product_efficient_attention.default,
+)
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 
 
@@ -122,14 +133,23 @@ def _find_result(out: Any) -> torch.Tensor | None:
 
 
 @contextmanager
-def checkpointed(model: nn.Module, on_recompute: Callable[[str], AbstractContextManager[Any]]) -> Iterator[None]:
-    """Compute each repeated block again in the backward phase, within ``on_recompute(name of the block)``."""
-    blocks = find_blocks(model)
+def checkpointed(
+    model: nn.Module, on_recompute: Callable[[str], AbstractContextManager[Any]], *, recompute: str = "all"
+) -> Iterator[None]:
+    """Compute repeated blocks again in the backward phase, within ``on_recompute(name of the block)``.
+
+    ``recompute`` is that of the options of a step.
+    """
+    blocks = find_blocks(model)[:: find_every(recompute)]
+    contexts = (
+        {"context_fn": partial(create_selective_checkpoint_contexts, list(_KEPT))} if recompute == "cheap" else {}
+    )
     own = [vars(block).get("forward") for _, block in blocks]
     for name, block in blocks:
-        block.forward = _Checkpoint(block.forward, name, on_recompute)
+        block.forward = _Checkpoint(block.forward, name, on_recompute, contexts)
     try:
-        yield
+        with _without_cache(model):
+            yield
     finally:
         for (_, block), forward in zip(blocks, own, strict=True):
             del block.forward
@@ -137,11 +157,30 @@ def checkpointed(model: nn.Module, on_recompute: Callable[[str], AbstractContext
                 block.forward = forward
 
 
+@contextmanager
+def _without_cache(model: nn.Module) -> Iterator[None]:
+    """Without keys and values that a block would keep a second time; so do Hugging Face's models while they learn."""
+    config: Any = getattr(model, "config", None)
+    cached = getattr(config, "use_cache", None)
+    if cached:
+        config.use_cache = False
+    try:
+        yield
+    finally:
+        if cached:
+            config.use_cache = cached
+
+
 class _Checkpoint:
     def __init__(
-        self, forward: Callable[..., Any], name: str, on_recompute: Callable[[str], AbstractContextManager[Any]]
+        self,
+        forward: Callable[..., Any],
+        name: str,
+        on_recompute: Callable[[str], AbstractContextManager[Any]],
+        contexts: Mapping[str, Any],
     ) -> None:
         self._forward = forward
+        self._contexts = contexts
         self._name = name
         self._on_recompute = on_recompute
 
@@ -156,7 +195,15 @@ class _Checkpoint:
             with self._on_recompute(self._name):
                 return self._forward(*given, **named)
 
-        return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False, determinism_check="none", **kwargs)
+        return checkpoint(
+            run,
+            *args,
+            use_reentrant=False,
+            preserve_rng_state=False,
+            determinism_check="none",
+            **self._contexts,
+            **kwargs,
+        )
 
 
 def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
