@@ -96,3 +96,37 @@ def test_the_lists_are_those_of_the_installed_pytorch() -> None:
     assert lower <= autocast._LOWER_PRECISION
     assert single <= autocast._FLOAT32
     assert named["PROMOTE"] - {"grid_sampler"} <= autocast._PROMOTED
+
+
+class Norm(nn.Module):
+    """A norm that stays in half precision where autocast is on, as those of timm do if they are asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        with torch.autocast(device_type=x.device.type, enabled=False):
+            x = functional.layer_norm(x, (16,))
+        return self.last(x)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), ("fp16", "float16"), ("fp32", "float32")])
+def test_nothing_is_cast_where_the_code_switches_autocast_off(precision: str, dtype: str) -> None:
+    options = StepOptions(precision=precision, mode="inference")
+    operators = list(capture(Norm(), [parse_input("4,16")], options=options).operators)
+    assert find(operators, "layer_norm").dtype == dtype
+    casts = [each for each in operators if each.kind == "to"]
+    assert len(casts) == (0 if precision == "fp32" else 5)  # the input and the parameters of both layers
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_autocast_for_a_gpu_that_is_not_there_leaves_the_casts_on() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", torch.float16, False), torch.autocast(device_type="cuda", enabled=True):
+            return x @ x.T
+
+    assert find(read(call), "matmul").dtype == "bfloat16"

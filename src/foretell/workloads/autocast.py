@@ -4,7 +4,8 @@ The lists are those of https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-th
 that the code of a model calls.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ class Casts:
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
+        self._enabled = [True]  # by the contexts of the model's code, the innermost last
         self._cast_parameters: dict[int, torch.Tensor] = {}
 
     @property
@@ -51,10 +53,45 @@ class Casts:
         """Forget the cast parameters at the end of a batch."""
         self._cast_parameters.clear()
 
+    @property
+    def enabled(self) -> bool:
+        """Whether calls are cast: not within ``torch.autocast(..., enabled=False)`` of the model's code."""
+        return self._enabled[-1]
+
+    @contextmanager
+    def follow_contexts(self) -> Iterator[None]:
+        """Let contexts of the model's code switch the casts off and on, and its questions have their answers."""
+
+        def create(context: torch.autocast, *given: Any, enabled: bool = True, **_named: Any) -> None:
+            # As the code asks for it: PyTorch switches it off on a machine without the device.
+            context._enabled = given[2] if len(given) > 2 else enabled
+
+        def enter(context: torch.autocast) -> torch.autocast:
+            self._enabled.append(context._enabled)
+            return context
+
+        def leave(*_exception: object) -> None:
+            self._enabled.pop()
+
+        replaced: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+            (torch.autocast, "__init__", create),
+            (torch.autocast, "__enter__", enter),
+            (torch.autocast, "__exit__", leave),
+            (torch, "is_autocast_enabled", lambda *_device: self.enabled),
+            (torch, "get_autocast_dtype", lambda *_device: self._dtype),
+        )
+        with ExitStack() as stack:
+            for owner, name, function in replaced:
+                stack.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, function)
+            yield
+
     def apply(
         self, kind: str, args: Sequence[Any], kwargs: Mapping[str, Any], cast: Callable[..., torch.Tensor]
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The arguments of a call, cast where autocast casts them."""
+        if not self.enabled:
+            return args, kwargs
         if kind in _FLOAT32_BY_ARGUMENT and _is_half(args) and kwargs.get("dtype") is None:
             return args, {**kwargs, "dtype": torch.float32}
         dtype = self._find_dtype(kind, args, kwargs)
@@ -107,7 +144,7 @@ def give_single_precision(
     casts: Casts | None, kind: str, func: Callable[..., Any], args: Sequence[Any]
 ) -> Callable[..., Any]:
     """The call with a result in single precision, where autocast asks for it; its cast belongs to the call."""
-    if casts is None or kind not in _FLOAT32_RESULT or not _is_half(args):
+    if casts is None or not casts.enabled or kind not in _FLOAT32_RESULT or not _is_half(args):
         return func
     return lambda first, *others, **named: func(first.to(torch.float32), *others, **named)
 

@@ -75,6 +75,8 @@ def _record(model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions)
     recorder = Recorder(names, Casts(mixed) if mixed is not None else None)
     tensors = HybridTensors()
     with layers_tracked(model, recorder), _gradients_tracked(model, recorder), ExitStack() as stack:
+        if recorder.casts is not None:
+            stack.enter_context(recorder.casts.follow_contexts())
         if options.checkpointing:
             stack.enter_context(
                 checkpointed(model, lambda name: record_again(name, recorder), recompute=options.recompute)

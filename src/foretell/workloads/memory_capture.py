@@ -83,6 +83,8 @@ class _Steps:
         self.memory.hold(self._model.named_buffers(), MemoryKind.BUFFERS)
         with ExitStack() as stack:
             stack.enter_context(layers_tracked(self._model, self._recorder))
+            if self._recorder.casts is not None:
+                stack.enter_context(self._recorder.casts.follow_contexts())
             if self._options.checkpointing:
                 stack.enter_context(checkpointed(self._model, self._recompute, recompute=self._options.recompute))
             for context in (ignore_warnings(), seeded(), self.tensors, CudaPaths(), MemoryMode(self.memory)):
