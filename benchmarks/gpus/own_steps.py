@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from benchmarks.gpus.models import read_timm, read_torchvision
@@ -20,13 +22,16 @@ def read_labels(path: Path) -> Iterator[StepLabel]:
     """The steps of a file.
 
     Raises:
-        ValueError: It lacks a column.
+        ValueError: It lacks a column, or a batch or a time is no positive number.
         NotFoundError: It has an unknown device.
+        SpecError: A precision or a mode is unknown.
     """
-    rows = pd.read_csv(path)
+    rows = pd.read_csv(path, skipinitialspace=True)
     missing = [name for name in COLUMNS if name not in rows.columns]
     if missing:
         raise ValueError(f"{path}: no column {missing[0]!r}; it needs {', '.join(COLUMNS)}")
+    for name in ("batch", "seconds"):
+        _check_positive(path, rows[name])
     for row in rows.itertuples():
         options = StepOptions(precision=str(row.precision), mode=str(row.mode))
         yield StepLabel(
@@ -36,10 +41,18 @@ def read_labels(path: Path) -> Iterator[StepLabel]:
             device=get_device(str(row.device)).name,
             mode=options.mode,
             precision=options.precision,
-            batch=int(str(row.batch)),
+            batch=int(float(str(row.batch))),
             seconds=float(str(row.seconds)),
-            read=partial(_read, str(row.model), str(row.input), int(str(row.batch)), options),
+            read=partial(_read, str(row.model), str(row.input), int(float(str(row.batch))), options),
         )
+
+
+def _check_positive(path: Path, column: "pd.Series[Any]") -> None:
+    numbers = pd.to_numeric(column, errors="coerce")
+    wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers > 0)))
+    if len(wrong):
+        found = column.iloc[wrong[0]]
+        raise ValueError(f"{path}, row {wrong[0] + 1}: {column.name} is {found!r}, which is no positive number")
 
 
 def _read(model: str, given: str, batch: int, options: StepOptions) -> Workload | None:

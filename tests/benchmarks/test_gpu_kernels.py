@@ -1,16 +1,20 @@
 """Tables of measured kernels become rows of devices in the catalogue, each from one source."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from benchmarks.gpus import own_steps
 from benchmarks.gpus.command import PARTS, choose_parts
 from benchmarks.gpus.product_fits import build_products, choose_sources, find_chip
 from benchmarks.gpus.product_rows import COLUMNS, find_layer_products, read_labels, thin_rows
 from benchmarks.gpus.products import choose_kernels
 from benchmarks.gpus.progress import follow, show
 from benchmarks.gpus.results import judge
+
+from foretell.core.errors import ForetellError
 
 
 def write_table(path: Path, text: str) -> Path:
@@ -33,6 +37,26 @@ def test_a_table_of_ones_own_gives_products_of_known_devices(tmp_path: Path) -> 
 def test_other_tables_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"mine\.csv"):
         read_labels(write_table(tmp_path / "mine.csv", text))
+
+
+STEPS = "device,model,input,precision,mode,batch,seconds\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('device,model,input,precision,mode,seconds\nH100,timm:resnet18,"8,3,32,32",bf16,training,1\n', "'batch'"),
+        (STEPS + 'H100,timm:resnet18,"8,3,32,32",bf16,training,8,-0.1\n', "row 1: seconds is"),
+        (STEPS + 'H100,timm:resnet18,"8,3,32,32",bf16,training,8,fast\n', "row 1: seconds is 'fast'"),
+        (STEPS + 'H100,timm:resnet18,"8,3,32,32",bf16,training,0,0.1\n', "row 1: batch is"),
+        (STEPS + 'Abacus,timm:resnet18,"8,3,32,32",bf16,training,8,0.1\n', "Abacus"),
+        (STEPS + 'H100,timm:resnet18,"8,3,32,32",int7,training,8,0.1\n', "int7"),
+        (STEPS + 'H100,timm:resnet18,"8,3,32,32",bf16,dreaming,8,0.1\n', "dreaming"),
+    ],
+)
+def test_steps_that_cannot_be_measurements_are_refused(tmp_path: Path, text: str, error: str) -> None:
+    with pytest.raises((ValueError, ForetellError), match=re.escape(error)):
+        list(own_steps.read_labels(write_table(tmp_path / "mine.csv", text)))
 
 
 def build_rows(source: str, precision: str, count: int) -> pd.DataFrame:
