@@ -90,6 +90,7 @@ from foretell.history.api import report_waste as report_waste
 from foretell.measure.machine_benchmark import bench_machine as bench_machine
 from foretell.measure.machine_benchmark import describe_machine as describe_machine
 from foretell.memory.api import predict_memory as predict_memory
+from foretell.memory.api import predict_script_memory as predict_script_memory
 from foretell.memory.memory_results import MemoryPrediction as MemoryPrediction
 from foretell.observations.api import observe as observe
 from foretell.runtimes.api import build as build

@@ -1,5 +1,6 @@
 """Memory from the command line: what it prints, as JSON and as a plot, and errors."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -77,6 +78,35 @@ def test_the_longest_sequence(run: Run) -> None:
     words = ("net.py:Words", "--input", "8,128:int64:1000", "--device", "T4", "--longest", "--json")
     found = run("memory", *words).record["devices"][0]
     assert found["longest_sequence"] == pytest.approx(128 * found["largest_batch"] / 8, rel=0.02)
+
+
+SCRIPT = """
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 8)).cuda()
+optimizer = torch.optim.AdamW(net.parameters())
+for step in range(100):
+    optimizer.zero_grad()
+    net(torch.randn(256, 512, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_as_it_is(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    outcome = run("memory", "--device", "T4", "--json", "--", sys.executable, str(tmp_path / "train.py"))
+    assert outcome.code == 0, outcome.err
+    record = outcome.record
+    weights = 4 * (512 * 2048 + 2048 + 2048 * 8 + 8)
+    assert record["parts"]["weights"] == pytest.approx(weights, abs=4 * 512)
+    assert record["parts"]["optimizer states"] == pytest.approx(2 * weights, abs=16 * 512)
+    assert record["devices"][0]["fits"]
+
+
+def test_a_script_takes_no_options_of_a_model(run: Run) -> None:
+    outcome = run("memory", "--batch", "8", "--", sys.executable, "train.py")
+    assert "the script sets it" in outcome.err
 
 
 def test_a_plot(run: Run) -> None:

@@ -1,39 +1,46 @@
 """The command ``foretell memory``."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from foretell.cli._click import Command
+from foretell.cli._click import LeadingCommand
 from foretell.cli._options import (
     PATH,
     batch_option,
     build_step_options,
+    get_source,
     json_option,
     level_option,
     mode_options,
-    model_options,
+    model_or_command_options,
     parse_option,
     parse_settings,
     read_devices,
+    read_timeout,
     rows_option,
+    timeout_option,
     training_options,
 )
 from foretell.cli._output import check_plot, note, open_console, show, show_json, write_plot
 
+if TYPE_CHECKING:
+    from foretell.memory.memory_results import MemoryPrediction
+
 
 @click.command(
     "memory",
-    cls=Command,
+    cls=LeadingCommand,
     examples=[
         "foretell memory train.py:build_model --input 64,3,224,224 --optimizer adamw --precision bf16",
         "foretell memory config.json --batch 8 --device A100-40,H100 --longest",
         "foretell memory config.json --optimizer adamw --precision bf16 --gpus 64 --strategy fsdp --device H100",
         "foretell memory config.json --mode generate --prompt 4096 --new 512 --batch 8 --device L40S",
+        "foretell memory --device H100 -- python train.py --batch-size 64",
     ],
 )
-@model_options
+@model_or_command_options
 @batch_option
 @training_options
 @mode_options
@@ -68,9 +75,11 @@ from foretell.cli._output import check_plot, note, open_console, show, show_json
 @level_option
 @rows_option(8, "Layers to show at the peak.")
 @click.option("--plot", type=PATH, metavar="FILE", help="Plot the memory over the step, as .png or .svg.")
+@timeout_option
 @json_option
 def memory(
-    source: str,
+    source: str | None,
+    command: tuple[str, ...],
     inputs: tuple[str, ...],
     settings: tuple[str, ...],
     batch: int | None,
@@ -85,13 +94,16 @@ def memory(
     level: str,
     rows: int,
     plot: Path | None,
+    timeout: str,
     as_json: bool,
     **training: Any,
 ) -> None:
-    """Predict the memory of a GPU that training or inference needs, what for, and where it fits."""
+    """Predict the memory of a GPU that training or inference needs, what for, and where it fits.
+
+    After --, the command that starts your training script: its first two steps are recorded here, without a GPU.
+    """
     from foretell.core.units import parse_share
     from foretell.memory import api
-    from foretell.memory.render import build_memory_record, render_memory
 
     check_plot(plot)
     given: dict[str, Any] = {
@@ -100,10 +112,16 @@ def memory(
         "risk": parse_option("--risk", parse_share, risk),
         "level": parse_option("--level", parse_share, level),
     }
+    if command:
+        timeout_s = read_timeout(source, timeout)
+        with open_console(stderr=True).status("Starting the script…") as status:
+            found = api.predict_script_memory(command, timeout_s=timeout_s, on_progress=status.update, **given)
+        _show(found, rows=rows, plot=plot, as_json=as_json)
+        return
     options = build_step_options(**training)
     with open_console(stderr=True).status("Reading the model…"):
         found = api.predict_memory(
-            source,
+            get_source(source),
             inputs or (),
             arguments=parse_settings(settings),
             options=options,
@@ -114,6 +132,12 @@ def memory(
             longest=longest,
             **given,
         )
+    _show(found, rows=rows, plot=plot, as_json=as_json)
+
+
+def _show(found: "MemoryPrediction", *, rows: int, plot: Path | None, as_json: bool) -> None:
+    from foretell.memory.render import build_memory_record, render_memory
+
     if plot is not None:
         from foretell.memory.plots import draw_memory
 

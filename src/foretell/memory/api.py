@@ -1,6 +1,6 @@
-"""The GPU memory of a training step, an inference or generated text, from the code of a model."""
+"""The GPU memory of a training step, an inference or generated text: from the code of a model, or from a script."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from foretell.core.device_figures import open_device
 from foretell.core.devices import Device, check_precision, get_device, list_devices
@@ -13,13 +13,14 @@ from foretell.memory.memory_results import DeviceFit, MemoryPrediction
 from foretell.memory.model_memory import ModelMemory
 from foretell.memory.remedies import find_remedies
 from foretell.memory.strategies import parse_strategy
-from foretell.memory.usage import MemoryUsage
+from foretell.memory.usage import MemoryUsage, measure_usage
 from foretell.steps.api import Input, check_batch, read_arguments, read_inputs
 from foretell.steps.step_results import LeftOutDevice
+from foretell.workloads.api import SCRIPT_TIMEOUT_S, read_script
 from foretell.workloads.step_options import StepOptions
 from foretell.workloads.workload_warnings import find_note_warnings
 
-__all__ = ["predict_memory"]
+__all__ = ["predict_memory", "predict_script_memory"]
 
 RISK = 0.05  # that a step does not fit, which is allowed
 USUAL = ("T4", "RTX4090", "A100-40", "L40S", "H100", "H200", "B200", "MI300X")  # devices, where none is named
@@ -80,6 +81,43 @@ def predict_memory(
         host_bytes=usage.trace.host_bytes or None,
         remedies=find_remedies(model, tight, risk=risk, level=level) if tight is not None else (),
         warnings=(*find_note_warnings(usage.trace.notes), *warnings),
+    )
+
+
+def predict_script_memory(
+    command: Sequence[str],
+    *,
+    devices: Sequence[str | Device] | str = (),
+    allocator: str = "",
+    risk: float = RISK,
+    level: float = 0.9,
+    timeout_s: float = SCRIPT_TIMEOUT_S,
+    on_progress: Callable[[str], None] | None = None,
+) -> MemoryPrediction:
+    """The memory of a GPU that the steps of a script need, as ``["python", "train.py", "--batch-size", "64"]``.
+
+    The command starts in this folder and ends after its second training step. It needs no GPU. Everything else is as
+    for :func:`predict_memory`.
+
+    Raises:
+        NotFoundError, SpecError: As :func:`predict_memory`.
+        MissingExtraError, NotFoundError, WorkloadError: As :func:`foretell.read_script`.
+    """
+    settings = AllocatorSettings.parse(allocator)
+    chosen, left_out = choose_devices(devices, "fp32")
+    only = chosen[0] if devices and len(chosen) == 1 else None
+    script = read_script(command, timeout_s=timeout_s, on_progress=on_progress, device=only, memory=True)
+    assert script.memory is not None
+    usage = measure_usage(script.memory, settings=settings)
+    general = forecast(usage, only, level=level)
+    return MemoryPrediction(
+        usage=usage,
+        needed=general.needed,
+        context_bytes=general.context_bytes,
+        risk_allowed=risk,
+        devices=tuple(_fit(device, usage, risk=risk, level=level) for device in chosen),
+        left_out=left_out,
+        warnings=(*find_note_warnings(usage.trace.notes), *script.warnings),
     )
 
 

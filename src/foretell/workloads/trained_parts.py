@@ -1,6 +1,6 @@
 """Trains a part of a model: some parameters are frozen, or low-rank adapters are trained instead of all of them.
 
-Adapters are computed as by the library peft: in single precision, also beside weights in half precision.
+Adapters are computed as by the library peft: in single precision, also where the weights are in half precision.
 """
 
 from collections.abc import Callable, Iterator

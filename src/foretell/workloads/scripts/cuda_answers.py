@@ -38,7 +38,7 @@ _gpu_memory: GpuMemory | None = None
 
 
 def use_gpu_memory(memory: GpuMemory | None) -> None:
-    """Tell this of all tensors on the GPU. Without it, a tensor and its copy on the GPU share their storage."""
+    """Distinguish this of all tensors on the GPU. Without it, a tensor and its copy on the GPU share their storage."""
     global _gpu_memory  # as PyTorch, whose answers these are, is one for each process
     _gpu_memory = memory
 

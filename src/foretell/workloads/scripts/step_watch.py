@@ -260,7 +260,7 @@ class StepWatch:
         self._on_end(self)
 
     def begin_next_step(self) -> None:
-        """Go on recording memory until the script has taken another step."""
+        """Continue to record memory until the script has taken another step."""
         assert self.recorder is not None
         assert self.memory is not None
         self._updates_left = len(self.stepped)
