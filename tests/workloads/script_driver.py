@@ -43,10 +43,9 @@ def run(how: str, job: dict[str, Any]) -> None:
     code = 1
     try:
         if how in ("record", "memory"):
-            from foretell.workloads.scripts import script_entry, script_session
+            from foretell.workloads.scripts import script_entry
 
-            script_entry.enter()
-            script_session.begin()
+            script_entry.enter()  # PyTorch is imported: the recording begins
         else:
             count(Path(job["events"], "flops"))
         if job["words"][0].endswith(".py"):
@@ -85,13 +84,13 @@ class _Answers:
 
 def count(path: Path) -> None:
     """Write the FLOPs of the first step, as PyTorch counts them on real tensors, and end the process."""
-    from foretell.workloads.scripts import cuda_answers
+    from foretell.workloads.scripts import cuda_answers, cuda_functions
     from foretell.workloads.scripts.answered_gpu import AnsweredGpu
     from foretell.workloads.scripts.distributed_answers import install_distributed
     from foretell.workloads.scripts.script_modes import ScriptCallMode
     from foretell.workloads.scripts.step_watch import StepWatch
 
-    cuda_answers.install(AnsweredGpu())
+    cuda_functions.install(AnsweredGpu())
     install_distributed(StepWatch(lambda _: None))
     cuda_answers.replace(torch, "compile", lambda model=None, **_: (lambda given: given) if model is None else model)
     cuda_answers.replace(torch.nn.Module, "compile", lambda self, **_: None)

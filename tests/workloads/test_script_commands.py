@@ -106,6 +106,12 @@ class TestCommands:
         with pytest.raises(WorkloadError, match=r"train.py:3 'torch.nn.Linear.*shapes cannot be multiplied"):
             read_script(["torchrun", "--nproc_per_node=1", "train.py"], timeout_s=TIMEOUT_S)
 
+    def test_shell_does_not_continue_after_the_step(self, folder: Path) -> None:
+        write(folder, LOOP + STEP)
+        recorded = read_script(["sh", "-c", f"{PYTHON} train.py; touch next.txt"], timeout_s=TIMEOUT_S)
+        assert recorded.workload.parameters == 10
+        assert [path.name for path in folder.iterdir()] == ["train.py"]
+
     def test_accelerate_launch(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HF_HOME", str(folder / "home"))
         script = str(FOLDER / "accelerate_loop.py")
@@ -232,7 +238,9 @@ class TestRefusals:
 
     def test_early_exit(self, folder: Path) -> None:
         write(folder, "import sys\nprint('usage: give --data')\nopen('half.txt', 'w')\nsys.exit(3)\n")
-        with pytest.raises(WorkloadError, match=r"exit code 3 .*wrote .*half.txt.*\n  usage: give --data"):
+        with pytest.raises(
+            WorkloadError, match=r"exit code 3 at train.py:4 'sys.exit.3.' .*wrote .*half.txt.*\n  usage: give --data"
+        ):
             read_script([PYTHON, "train.py"], timeout_s=TIMEOUT_S)
 
     def test_missing_file(self, folder: Path) -> None:

@@ -161,7 +161,7 @@ def _fill(_args: Sequence[Any], _kwargs: Mapping[str, Any], out: Any) -> KernelC
 def _for_each(args: Sequence[Any], kwargs: Mapping[str, Any], _out: Any) -> KernelCost:
     """One kernel for many tensors, which writes as much as the first list holds."""
     _, moved = _sizes(args, kwargs, ())
-    first = list(_tensors(args[:1]))
+    first = next(filter(None, (list(_tensors((each,))) for each in args)))  # after a number, as a base of powers
     elements = sum(_elements(tensor) for tensor in first)
     return KernelCost(elements, moved + elements * max(tensor.element_size() for tensor in first), 1)
 

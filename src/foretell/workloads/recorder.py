@@ -398,6 +398,11 @@ def count_nodes() -> int:
     return int(torch._C._autograd._get_sequence_nr())
 
 
+def computes(func: Any) -> bool:
+    """Whether a call of the model's code is an operator, and no question about a tensor."""
+    return _find_kind(func) is not None
+
+
 _kinds: dict[Any, str | None] = {}
 _NOT_RECORDED = frozenset(
     {"__get__", "__set__", "dim", "size", "numel", "stride", "is_contiguous", "requires_grad_", "is_floating_point"}

@@ -42,6 +42,7 @@ class AnsweredGpu:
     minor: int = 0
     memory_bytes: int = 80 * 2**30
     units: int = 132
+    l2_bytes: int = 50 * 2**20
 
 
 def build_answered(device: Device | None) -> AnsweredGpu:
@@ -50,7 +51,10 @@ def build_answered(device: Device | None) -> AnsweredGpu:
         return AnsweredGpu()
     major, minor = _find_capability(device)
     name = next((each for each in list_other_names(device) if each.startswith(_DRIVERS)), device.name)
-    return AnsweredGpu(name=name, major=major, minor=minor, memory_bytes=device.memory_bytes, units=device.units)
+    return AnsweredGpu(
+        name=name, major=major, minor=minor,
+        memory_bytes=device.memory_bytes, units=device.units, l2_bytes=device.l2_bytes,
+    )  # fmt: skip
 
 
 def _find_capability(device: Device) -> tuple[int, int]:

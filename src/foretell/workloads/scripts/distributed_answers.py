@@ -4,7 +4,7 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from foretell.workloads.scripts import script_events
 from foretell.workloads.scripts.cuda_answers import replace
 from foretell.workloads.scripts.import_callbacks import call_after_import
 from foretell.workloads.scripts.script_memory import ScriptMemory
+from foretell.workloads.scripts.sharded_models import replace_fully_shard, wrap_shards
 from foretell.workloads.scripts.step_watch import StepWatch
 
 REFUSED = 70  # the exit code of a process that was asked to be one of several
@@ -68,18 +69,14 @@ def _replace_parallel(watch: StepWatch) -> None:
 
 def _replace_sharding(watch: StepWatch) -> None:
     """A model that is divided over several GPUs runs as a whole."""
-    fsdp = sys.modules["torch.distributed.fsdp"]
-
-    def shard(module: Any, *_args: Any, **_kwargs: Any) -> Any:
-        watch.wrappers["fully_shard"] = None
-        return module
+    replace_fully_shard(watch)
+    wrapper = sys.modules["torch.distributed.fsdp"].FullyShardedDataParallel
 
     def clip(self: Any, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         return nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
 
-    replace(fsdp, "fully_shard", shard)
-    replace(fsdp.FullyShardedDataParallel, "clip_grad_norm_", clip)
-    _replace_wrappers(watch, fsdp.FullyShardedDataParallel, inner="_fsdp_wrapped_module")
+    replace(wrapper, "clip_grad_norm_", clip)
+    _replace_wrappers(watch, wrapper, inner="_fsdp_wrapped_module", prepare=wrap_shards)
 
 
 def _add_buckets(
@@ -102,7 +99,12 @@ def _add_buckets(
         )
 
 
-def _replace_wrappers(watch: StepWatch, *kinds: Any, inner: str = "module") -> None:
+def _replace_wrappers(
+    watch: StepWatch,
+    *kinds: Any,
+    inner: str = "module",
+    prepare: Callable[[StepWatch, nn.Module, dict[str, Any]], None] = lambda *_: None,
+) -> None:
     """Wrappers only pass calls on to their model."""
 
     def init(self: Any, module: nn.Module, device_ids: Any = None, *_args: Any, **kwargs: Any) -> None:
@@ -110,6 +112,7 @@ def _replace_wrappers(watch: StepWatch, *kinds: Any, inner: str = "module") -> N
         if watch.memory is not None and isinstance(self, nn.parallel.DistributedDataParallel):
             _add_buckets(watch.memory, module, **kwargs)
         watch.wrappers[type(self).__name__] = None
+        prepare(watch, module, kwargs)
         setattr(self, inner, module)
         self.device_ids = device_ids
         self.require_backward_grad_sync = True

@@ -9,7 +9,10 @@ from typing import Any
 
 
 def call_after_import(name: str, callback: Callable[[], None]) -> None:
-    """Call a function once a module has been imported."""
+    """Call a function once a module has been imported; at once if it is."""
+    if name in sys.modules:
+        callback()
+        return
     sys.meta_path.insert(0, _ModuleFinder(name, callback))
 
 

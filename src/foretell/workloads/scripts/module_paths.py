@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 _MARK = "\0"  # between the number of a model and the path in it
 
@@ -28,7 +29,7 @@ class ModulePaths:
             for path, parameter in module.named_parameters():
                 self.names.setdefault(id(parameter), f"{number}{_MARK}{path}")
         for parameter in parameters:
-            if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._hooked:
+            if id(parameter) not in self._hooked and _takes_gradients(parameter):
                 self._hooked.add(id(parameter))
                 parameter.register_post_accumulate_grad_hook(on_gradient)  # type: ignore[no-untyped-call]
         return parameters
@@ -61,3 +62,8 @@ class ModulePaths:
         """Elements of all parameters of the models."""
         known = {id(each): each.numel() for root in self.roots for each in root.parameters()}
         return sum(known.values())
+
+
+def _takes_gradients(parameter: Any) -> bool:
+    """Whether a parameter is trained, and has the shape that the first call of a lazy module gives it."""
+    return bool(parameter.requires_grad and parameter.is_leaf and not is_lazy(parameter))

@@ -24,9 +24,9 @@ from foretell.workloads.scripts.command_checks import check_command
 from foretell.workloads.scripts.written_files import remove_temporary
 
 POLL_S = 0.05
-END_S = 8.0  # that a process may take to end after the step
 KILL_S = 3.0  # that a process may take to end when it is asked to
 LINES = 200  # of the output that are kept
+_LAST = frozenset({"end", "failure", "processes"})  # events after which nothing of the command is of use
 _BOOTSTRAP = Path(__file__).parent / "bootstrap"
 
 
@@ -76,6 +76,8 @@ class _Run:
         self._on_progress = on_progress
         self._lines: deque[str] = deque(maxlen=LINES)
         self._children: dict[int, psutil.Process] = {}
+        self._kinds: set[str] = set()
+        self._size = 0  # of the events that these kinds are of
         self._process = self._start(command)
         self._reader = threading.Thread(target=_keep_lines, args=(self._process.stdout, self._lines), daemon=True)
         self._reader.start()
@@ -126,7 +128,9 @@ class _Run:
             now = time.monotonic()
             if recorded is None and (self._folder / script_events.RESULT).exists():
                 recorded = now
-            if recorded is not None and now - recorded > END_S:
+            if recorded is not None and now - recorded > script_events.END_S:
+                return None
+            if self._find_kinds() & _LAST:
                 return None
             if recorded is None and now - begin > self._timeout_s:
                 outcome.place = self._ask_place()
@@ -137,9 +141,19 @@ class _Run:
                 self._on_progress(self._describe(now - begin))
             time.sleep(POLL_S)
 
+    def _find_kinds(self) -> set[str]:
+        """The kinds of the events so far."""
+        try:
+            size = (self._folder / script_events.EVENTS).stat().st_size
+        except OSError:
+            return self._kinds
+        if size != self._size:
+            self._size = size
+            self._kinds = {event["kind"] for event in script_events.read_events(self._folder)}
+        return self._kinds
+
     def _describe(self, seconds: float) -> str:
-        kinds = {event["kind"] for event in script_events.read_events(self._folder)}
-        state = "waiting for its first training step" if "torch" in kinds else "waiting for PyTorch"
+        state = "waiting for its first training step" if "torch" in self._find_kinds() else "waiting for PyTorch"
         return f"The script has run for {seconds:.0f} s; {state}…"
 
     def _ask_place(self) -> str:
@@ -170,9 +184,13 @@ class _Run:
         """End the command and every process that it started, first with a request."""
         self._note_children()
         left = self._find_left()
+        ended = {event["pid"] for event in script_events.read_events(self._folder) if event["kind"] == "end"}
         for process in left:
             with contextlib.suppress(psutil.Error):
-                process.terminate()
+                if process.pid in ended:  # it only waits; a handler of the script's own must not run
+                    process.kill()
+                else:
+                    process.terminate()
         _, alive = psutil.wait_procs(left, timeout=KILL_S)
         for process in {each.pid: each for each in (*alive, *self._find_left())}.values():
             with contextlib.suppress(psutil.Error):
@@ -182,9 +200,10 @@ class _Run:
 
     def _find_left(self) -> list[psutil.Process]:
         """Processes of the command that are alive: its descendants, and those that carry its variable."""
-        found = {pid: each for pid, each in self._children.items() if _is_alive(each)}
+        found: dict[int, psutil.Process] = {}
         with contextlib.suppress(psutil.Error):
-            found[self._process.pid] = psutil.Process(self._process.pid)
+            found[self._process.pid] = psutil.Process(self._process.pid)  # first, as it starts others
+        found |= {pid: each for pid, each in self._children.items() if _is_alive(each)}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if process.uids().real == os.getuid() and self._is_marked(process):
@@ -225,6 +244,7 @@ def build_environment(own: Mapping[str, str], folder: Path) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         script_events.FOLDER: str(folder),
+        script_events.PARENT: str(os.getpid()),
     }
 
 

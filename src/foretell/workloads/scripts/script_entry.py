@@ -4,6 +4,7 @@ import faulthandler
 import os
 import sys
 from types import TracebackType
+from typing import Any, NoReturn
 
 from foretell.workloads.scripts import script_events
 from foretell.workloads.scripts.import_callbacks import call_after_import
@@ -21,8 +22,20 @@ def enter() -> None:
         previous(kind, exc, trace)
 
     sys.excepthook = explain
+    _watch_exit()
     _install_stack_signal()
     call_after_import("torch", _begin)
+
+
+def _watch_exit() -> None:
+    """Note where the script ends itself: an exit has no traceback."""
+    leave = sys.exit
+
+    def note(status: Any = None, /) -> NoReturn:
+        script_events.report("exit", place=script_events.find_place(sys._getframe(1)))
+        leave(status)
+
+    sys.exit = note
 
 
 def _report_error(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:

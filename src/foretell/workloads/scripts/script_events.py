@@ -9,12 +9,15 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 FOLDER = "FORETELL_SCRIPT_FOLDER"  # the variable that names the folder
+PARENT = "FORETELL_SCRIPT_PARENT"  # the variable with the number of the process that ends the command
+END_S = 8.0  # that a process may take to end after the step
 EVENTS, RESULT, GPU = "events.jsonl", "result.json", "gpu.json"
 PARTIAL_RESULT = "partial-result.json"  # where memory is recorded: what is known if the script takes no further step
 MEMORY = "memory"  # this file asks for the memory, which takes two steps, or three
@@ -111,6 +114,20 @@ def read_result(folder: Path) -> str | None:
         with contextlib.suppress(OSError):
             return (folder / name).read_text(encoding="utf-8", errors="replace")
     return None
+
+
+def wait_for_end() -> None:
+    """Wait until Foretell ends the command: a shell that started this process must not continue with its next line."""
+    parent = os.environ.get(PARENT, "")
+    end = time.monotonic() + END_S
+    while parent.isdigit() and time.monotonic() < end:
+        try:
+            os.kill(int(parent), 0)
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            pass
+        time.sleep(0.05)
 
 
 def find_error_place(trace: TracebackType | None) -> str:

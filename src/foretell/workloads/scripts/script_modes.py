@@ -49,6 +49,10 @@ def _takes_default_device(func: Any, kwargs: dict[str, Any]) -> bool:
     return func in _device._device_constructors()
 
 
+# The second result of these, the batches of the time steps, stays on the CPU.
+_PACKING = (torch._VF._pack_padded_sequence, torch.ops.aten._pack_padded_sequence.default)
+
+
 def _mark_result(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, *, placed: bool) -> Any:
     if func is torch.Tensor.to and args and is_on_gpu(args[0]) and not placed and _names_cpu(args, kwargs):
         return cuda_answers.take_to_cpu(out)
@@ -57,7 +61,7 @@ def _mark_result(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: An
     if placed or _runs_on_gpu(func, args, kwargs):
         if func == torch.Tensor.data.__set__:  # type: ignore[attr-defined]
             mark(args[0])
-        mark(out)
+        mark(out[0] if func in _PACKING else out)
     return out
 
 
@@ -109,7 +113,7 @@ class ScriptKernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run and record the call."""
         kwargs = kwargs or {}
         watch = self._watch
-        if not watch.active or watch.paused:
+        if not watch.active or watch.loading:
             return func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             out = run_kernel(func, args, kwargs)
@@ -117,7 +121,7 @@ class ScriptKernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if watch.memory is not None:
                 watch.memory.note_call(func, args, kwargs, out, on_gpu=on_gpu)
             if on_gpu:
-                mark(out)
-            if watch.recorder is not None:
+                mark(out[0] if func in _PACKING else out)
+            if watch.recorder is not None and watch.watching:
                 watch.recorder.add(func, args, kwargs, out)
         return out

@@ -161,13 +161,16 @@ def _explain_error(
 def _explain_end(name: str, kinds: set[str], outcome: CommandOutcome) -> WorkloadError:
     said = "".join(f"\n  {line}" for line in [line for line in outcome.output if line.strip()][-_LINES:])
     last = f" Its last lines:{said}" if said else ""
+    places = [str(event["place"]) for event in outcome.events if event["kind"] == "exit" and event.get("place")]
+    where = f" at {places[-1]}" if places else ""
     if "python" not in kinds:
         return WorkloadError(
             f"{name} ended (exit code {outcome.code}) without starting Python. Expected for example: {EXAMPLE}.{last}"
         )
     if outcome.code:
         return WorkloadError(
-            f"{name} ended with exit code {outcome.code} before its first training step.{_show_files(outcome)}{last}"
+            f"{name} ended with exit code {outcome.code}{where} before its first training step."
+            f"{_show_files(outcome)}{last}"
         )
     found = (
         "a step ends when an optimizer of torch.optim, or a class of it, has run after backward()"
@@ -175,7 +178,7 @@ def _explain_end(name: str, kinds: set[str], outcome: CommandOutcome) -> Workloa
         else "it never imports PyTorch"
     )
     return WorkloadError(
-        f"{name} ended without a training step: {found}. Does it only evaluate, or need an argument to train?"
+        f"{name} ended{where} without a training step: {found}. Does it only evaluate, or need an argument to train?"
         f"{_show_files(outcome)}{last}"
     )
 

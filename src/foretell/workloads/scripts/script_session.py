@@ -3,8 +3,11 @@
 import atexit
 import contextlib
 import functools
+import gc
+import io
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,10 +18,11 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from foretell.workloads.scripts import cuda_answers, script_events
+from foretell.workloads.scripts import cuda_answers, cuda_functions, script_events
 from foretell.workloads.scripts.answered_gpu import load_answered
 from foretell.workloads.scripts.cuda_answers import replace
 from foretell.workloads.scripts.distributed_answers import install_distributed
+from foretell.workloads.scripts.large_tensors import list_tensors
 from foretell.workloads.scripts.script_memory import ScriptMemory
 from foretell.workloads.scripts.script_modes import ScriptKernelMode, build_call_modes
 from foretell.workloads.scripts.step_records import add_memory, build_result
@@ -38,7 +42,7 @@ def begin() -> None:
     os.register_at_fork(after_in_child=lambda: _forget(watch))
     replace(torch.backends.mkldnn, "enabled", False)  # its recurrent layers are one call without known cost
     torch.backends.nnpack.set_flags(False)  # type: ignore[no-untyped-call]  # lays out gradients otherwise, for some batches
-    cuda_answers.install(load_answered())
+    cuda_functions.install(load_answered())
     install_distributed(watch)
     _watch_modules(watch)
     _watch_backward(watch)
@@ -47,10 +51,14 @@ def begin() -> None:
     _watch_checkpoints(watch)
     _replace_compile(watch)
     _watch_saves()
-    modes: list[Any] = [*build_call_modes(watch), ScriptKernelMode(watch)]
-    for mode in modes:
+    _watch_threads(watch)
+    for mode in _build_modes(watch):
         mode.__enter__()
     script_events.report("torch", version=torch.__version__)
+
+
+def _build_modes(watch: StepWatch) -> list[Any]:
+    return [*build_call_modes(watch), ScriptKernelMode(watch)]
 
 
 def _forget(watch: StepWatch) -> None:
@@ -80,9 +88,11 @@ def _finish(watch: StepWatch) -> None:
 
 def _exit(watch: StepWatch) -> None:
     """End this process: exit handlers have a few seconds, child processes are ended."""
-    timer = threading.Timer(EXIT_S, os._exit, [0])
+    timer = threading.Timer(EXIT_S, _wait)
     timer.daemon = True
     timer.start()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for iterator in list(watch.iterators):
         with contextlib.suppress(BaseException):
             iterator._shutdown_workers()
@@ -91,11 +101,24 @@ def _exit(watch: StepWatch) -> None:
             child.terminate()
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BaseException):
-            stream.flush()
+    with contextlib.suppress(BaseException):
+        _flush_files()
+    _wait()
+
+
+def _wait() -> None:
+    """Let Foretell end the command, then this process."""
     script_events.report("end")
+    script_events.wait_for_end()
     os._exit(0)
+
+
+def _flush_files() -> None:
+    """Write what files hold back, so that a log does not end in the middle of a line."""
+    for each in gc.get_objects():
+        if type(each) in (io.TextIOWrapper, io.BufferedWriter):  # not isinstance, which asks the object
+            with contextlib.suppress(OSError, ValueError):
+                each.flush()
 
 
 # What the watch hears of
@@ -128,7 +151,7 @@ def _during_backward(watch: StepWatch, run: Callable[..., Any], *, whole: bool) 
     def backward(*args: Any, **kwargs: Any) -> Any:
         if not watch.recording:
             return run(*args, **kwargs)
-        watch.begin_backward(whole=whole)
+        watch.begin_backward(list(list_tensors((args[:1], kwargs.get("tensors"), kwargs.get("outputs")))), whole=whole)
         try:
             return run(*args, **kwargs)
         finally:
@@ -143,11 +166,11 @@ def _watch_optimizers(watch: StepWatch) -> None:
     @functools.wraps(make)
     def init(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
-        watch.optimizers.add(self)
+        watch.add_optimizer(self)
 
     replace(torch.optim.Optimizer, "__init__", init)
-    register_optimizer_step_pre_hook(lambda optimizer, *_: watch.begin_update(optimizer) if watch.active else None)
-    register_optimizer_step_post_hook(lambda optimizer, *_: watch.end_update(optimizer) if watch.active else None)
+    register_optimizer_step_pre_hook(lambda optimizer, *_: watch.begin_update(optimizer) if watch.watching else None)
+    register_optimizer_step_post_hook(lambda optimizer, *_: watch.end_update(optimizer) if watch.watching else None)
     for module in (torch.utils._foreach_utils, sys.modules["torch.optim.optimizer"]):
         replace(module, "_get_foreach_kernels_supported_devices", lambda: ["cuda", "cpu"])
     replace(torch.amp.GradScaler, "_maybe_opt_step", _always_step)
@@ -160,7 +183,11 @@ def _always_step(_scaler: Any, optimizer: torch.optim.Optimizer, _state: Any, *a
 
 def _watch_loaders(watch: StepWatch) -> None:
     base = dataloader._BaseDataLoaderIter
-    fetch, make = base.__next__, dataloader.DataLoader.__iter__
+    prepare, fetch, make = base.__init__, base.__next__, dataloader.DataLoader.__iter__
+
+    def init(self: Any, loader: Any) -> None:
+        prepare(self, loader)
+        self._pin_memory = False  # nothing is copied to a GPU
 
     def iterate(self: Any) -> Any:
         made = make(self)
@@ -170,14 +197,12 @@ def _watch_loaders(watch: StepWatch) -> None:
         return made
 
     def give(self: Any) -> Any:
-        watch.paused += 1
-        try:
+        with watch.pause():
             batch = fetch(self)
-        finally:
-            watch.paused -= 1
         watch.note_batch(getattr(self, "_foretell_loader", None))
         return batch
 
+    replace(base, "__init__", init)
     replace(base, "__next__", give)
     replace(dataloader.DataLoader, "__iter__", iterate)
 
@@ -239,6 +264,19 @@ def _replace_compile(watch: StepWatch) -> None:
 
     replace(torch, "compile", compile_)
     replace(nn.Module, "compile", compile_module)
+
+
+def _watch_threads(watch: StepWatch) -> None:
+    """Each thread has modes of its own."""
+    run = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+
+    def begin(self: threading.Thread) -> None:
+        with contextlib.ExitStack() as stack:
+            for mode in _build_modes(watch):
+                stack.enter_context(mode)
+            run(self)
+
+    replace(threading.Thread, "_bootstrap_inner", begin)
 
 
 def _watch_saves() -> None:

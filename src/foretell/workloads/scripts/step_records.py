@@ -118,7 +118,7 @@ def _find_implementation(kinds: Iterable[str]) -> str:
 
 def _find_precision(parameters: Sequence[torch.Tensor], watch: StepWatch) -> str:
     for dtype, name in _MIXED.items():
-        if dtype in watch.autocast:
+        if dtype in watch.mixed:
             return name
     elements: dict[torch.dtype, int] = {}
     for each in parameters:
@@ -126,8 +126,15 @@ def _find_precision(parameters: Sequence[torch.Tensor], watch: StepWatch) -> str
     most = max(elements, key=lambda dtype: elements[dtype], default=torch.float32)
     if most in _PURE:
         return _PURE[most]
-    fast = torch.backends.cuda.matmul.allow_tf32 or torch.get_float32_matmul_precision() != "highest"
-    return "tf32" if fast else "fp32"
+    return "tf32" if _allows_tf32() else "fp32"
+
+
+def _allows_tf32() -> bool:
+    """Whether products of matrices may be computed in TF32."""
+    try:
+        return torch.backends.cuda.matmul.allow_tf32 or torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # PyTorch refuses to answer by the old names once a script has used the new ones
+        return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
 def _has_channels_last(tensor: torch.Tensor) -> bool:
@@ -136,7 +143,8 @@ def _has_channels_last(tensor: torch.Tensor) -> bool:
 
 def _find_facts(watch: StepWatch, frame: FrameType | None) -> ScriptFacts:
     optimizer = watch.stepped[0] if watch.stepped else None
-    rate = optimizer.param_groups[0].get("lr") if optimizer is not None else None
+    group = optimizer.param_groups[0] if optimizer is not None else {}
+    rate = group.get("initial_lr", group.get("lr"))  # a schedule may begin with none
     epochs, steps = find_epochs(frame)
     return ScriptFacts(
         optimizer=type(optimizer).__name__ if optimizer is not None else "",

@@ -1,8 +1,10 @@
 """Finds the first training step in what a script does: from the first forward call to the end of the update."""
 
+import contextlib
+import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,18 +12,39 @@ from torch import nn
 
 from foretell.core.workload import StepPhase
 from foretell.workloads.operator_records import Record
+from foretell.workloads.recorder import computes, count_nodes
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
 from foretell.workloads.scripts.large_tensors import list_tensors
 from foretell.workloads.scripts.module_paths import ModulePaths
+from foretell.workloads.scripts.parameter_types import ParameterTypes
 from foretell.workloads.scripts.script_memory import ScriptMemory, list_parameters
 from foretell.workloads.scripts.script_recorder import ScriptRecorder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """A call of a model in training, and where it was."""
+
+    record: int  # number of the first record that it may have made
+    node: int  # sequence number of the first node of autograd that it may have made
+    batch: int  # examples, as its first argument has them
+    loader: Any
+    fetches: int  # batches that loaders had given before
+
+
+class _ThreadState(threading.local):
+    """What is true in one thread."""
+
+    paused = 0  # while data is loaded
 
 
 class StepWatch:
     """What has been recorded of the step, and where in it the script is.
 
     **Begin.** A recording begins with the first call of a module. It is dropped when the next batch is fetched, unless
-    a module in training has run: so that evaluations before the training are no part of it.
+    a module in training has run: so that evaluations before the training are no part of it. The step begins with the
+    first call of a model in training that its loss depends on: trials of the model, such as for a summary, are none.
+    **Thread.** The step is that of one thread: the first that calls a model in training.
     **Batches.** Each backward phase ends a batch; the next call of a module begins another one.
     **End.** The step ends when every optimizer has updated its parameters, or one of them is about to do so again.
     **Memory.** Where memory is recorded, a second step follows, with as many updates as the first one; it is not
@@ -30,7 +53,6 @@ class StepWatch:
 
     def __init__(self, on_end: Callable[["StepWatch"], None]) -> None:
         self.active = True  # False in forked processes, such as the workers of a loader
-        self.paused = 0  # while data is loaded
         self.recorder: ScriptRecorder | None = None
         self.memory: ScriptMemory | None = None
         self.result: dict[str, Any] = {}  # the costed step, while further ones run
@@ -45,14 +67,18 @@ class StepWatch:
         self.fetches = 0
         self.batch = 0
         self.loader: Any = None  # that gave the batch of the step
-        self.autocast: set[torch.dtype] = set()
+        self.mixed: set[torch.dtype] = set()  # lower precisions of autocast and of FSDP
+        self.types = ParameterTypes()
         self.checkpointing = False
         self.compiled = False
         self.gpu = False
         self.wrappers: dict[str, None] = {}
         self.stepped: list[torch.optim.Optimizer] = []
-        self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._trained: weakref.WeakKeyDictionary[torch.optim.Optimizer, frozenset[int]] = weakref.WeakKeyDictionary()
         self.iterators: weakref.WeakSet[Any] = weakref.WeakSet()  # over loaders with workers
+        self._state = _ThreadState()
+        self._thread: int | None = None  # of the recorder
+        self._calls: list[_Call] = []
         self._last_loader: Any = None
         self._on_end = on_end
         self._depth = 0  # of calls of modules
@@ -67,30 +93,55 @@ class StepWatch:
         self._created: list[torch.optim.Optimizer] = []  # that had no state before the step
 
     @property
+    def watching(self) -> bool:
+        """Whether what happens now may belong to the step: it is in the thread of the step, and loads no data."""
+        return self.active and not self._state.paused and self._thread in (None, threading.get_ident())
+
+    @property
     def recording(self) -> bool:
         """Whether calls belong to the step."""
-        return self.active and self.recorder is not None and not self.paused
+        return self.recorder is not None and self.watching
+
+    @property
+    def loading(self) -> bool:
+        """Whether data is loaded now."""
+        return self._state.paused > 0
 
     # Calls of PyTorch
 
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call a function of PyTorch; record it if it belongs to the forward phase."""
-        if self.recorder is None and not self.paused and torch.is_grad_enabled() and _learns_from(args):
+        if not self.watching:
+            return func(*args, **kwargs)
+        if self.recorder is None and torch.is_grad_enabled() and _learns_from(args):
             self._start()
+        if self._depth or self._recomputing:
+            dtype = self.types.find_type(func, args)
+            if dtype is not None:
+                return dtype
+            if computes(func):
+                args, kwargs = self.types.apply(args, kwargs, self._cast)
+        return self._run(func, args, kwargs)
+
+    def _run(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         recorder = self.recorder
-        if recorder is None or self.paused or not (recorder.phase is StepPhase.FORWARD or self._recomputing):
+        if recorder is None or not (recorder.phase is StepPhase.FORWARD or self._recomputing):
             return func(*args, **kwargs)
         dtype = find_autocast(args)
         if dtype is not None:
-            self.autocast.add(dtype)
+            self.mixed.add(dtype)
         recorder.set_casts(dtype)
         return recorder.run(func, args, kwargs)
+
+    def _cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        cast: torch.Tensor = self._run(torch.Tensor.to, (tensor, dtype), {})
+        return cast
 
     # Modules
 
     def enter(self, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """A module is called."""
-        if self.paused or is_wrapper(module):
+        if is_wrapper(module) or not (self.watching or self._takes_over(module)):
             return
         outer = self._depth == 0 and not self._in_backward
         self._depth += 1
@@ -102,11 +153,19 @@ class StepWatch:
 
     def leave(self, module: nn.Module) -> None:
         """A call of a module has ended."""
-        if self.paused or is_wrapper(module):
+        if is_wrapper(module) or not self.watching:
             return
         self._depth = max(0, self._depth - 1)
         if self.recorder is not None and len(self.recorder.layers) > 1:
             self.recorder.layers.pop()
+
+    def _takes_over(self, module: nn.Module) -> bool:
+        """Whether the step is that of this thread: no other one trains, and it begins to."""
+        if not self.active or self.loading or self._calls or not (torch.is_grad_enabled() and module.training):
+            return False
+        self.recorder = self._thread = None
+        self._depth = 0
+        return True
 
     def _enter_root(self, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         recorder = self.recorder or self._start()
@@ -117,15 +176,23 @@ class StepWatch:
             self.memory.enter_model(module, (args, dict(kwargs)))
         if any(map(is_on_gpu, parameters)):
             recorder.on_gpu_only = self.gpu = True
-        learns = torch.is_grad_enabled() and module.training and any(each.requires_grad for each in parameters)
-        if learns and self.first is None:
-            self.first = recorder.next_number
-            self.loader = self._last_loader
-            self.fetches = 0
-        if parameters and not self.batch and (learns or torch.is_grad_enabled()):
-            self.batch = next((each.shape[0] for each in list_tensors((args, dict(kwargs))) if each.dim()), 0)
+        if not (parameters and torch.is_grad_enabled()) or self.backwards:
+            return
+        batch = next((each.shape[0] for each in list_tensors((args, dict(kwargs))) if each.dim()), 0)
+        if module.training and any(each.requires_grad for each in parameters):
+            self._calls.append(
+                _Call(
+                    record=recorder.next_number,
+                    node=count_nodes(),
+                    batch=batch or self.batch,
+                    loader=self._last_loader,
+                    fetches=self.fetches,
+                )
+            )
+        self.batch = self.batch or batch
 
     def _start(self) -> ScriptRecorder:
+        self._thread = threading.get_ident()
         self.recorder = ScriptRecorder(self.paths.names)
         self.recorder.layers.extend([""] * self._depth)
         if self.memory is not None:
@@ -148,20 +215,32 @@ class StepWatch:
 
     # Data
 
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """While data is loaded."""
+        self._state.paused += 1
+        try:
+            yield
+        finally:
+            self._state.paused -= 1
+
     def note_batch(self, loader: Any) -> None:
         """A loader has given a batch."""
         self._last_loader = loader
         self.fetches += 1
-        if self.first is None and not self.backwards and not self._depth:
+        if not self._calls and not self.backwards and not self._depth:
             self.recorder = None
             self.batch = 0
 
     # Phases
 
-    def begin_backward(self, *, whole: bool = True) -> None:
+    def begin_backward(self, results: Sequence[torch.Tensor], *, whole: bool = True) -> None:
         """A backward phase begins; one of some gradients only is no batch."""
         self._in_backward += 1
         if self.recorder is not None and self._in_backward == 1:
+            if whole and self.first is None:
+                self._find_begin(results)
+            self.types.forget()
             self.backwards += 1
             if whole:
                 self.rounds += self._forward_since
@@ -171,9 +250,20 @@ class StepWatch:
                 self.memory.begin_phase(StepPhase.BACKWARD)
             self.recorder.begin_backward()
 
+    def _find_begin(self, results: Iterable[torch.Tensor]) -> None:
+        """Begin the step with the first call of a model in training that a loss depends on."""
+        node = _find_first_node(results)
+        used = [call for call in self._calls if node is not None and call.node <= node]
+        first = next(iter([*used[-1:], *self._calls]), None)
+        if first is not None:
+            self.first, self.loader = first.record, first.loader
+            self.batch = first.batch or self.batch
+            self.fetches -= first.fetches
+
     def end_backward(self, *, whole: bool = True) -> None:
         """A backward phase has ended. After one of some gradients, the forward phase continues."""
         self._in_backward -= 1
+        self.types.forget()
         if self.recorder is not None and not self._in_backward:
             self.recorder.forget_graph()
             if self.memory is not None:
@@ -193,6 +283,10 @@ class StepWatch:
             del self.recorder.layers[depth:]
 
     # Updates
+
+    def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note what a new optimizer trains: later, scripts freeze one model while another one learns."""
+        self._trained[optimizer] = frozenset(id(each) for each in list_parameters(optimizer) if each.requires_grad)
 
     def begin_update(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer begins its step."""
@@ -237,7 +331,7 @@ class StepWatch:
         del records[begin:]
         self._repeating = True
         try:
-            with self.memory.suspended(optimizer) if self.memory is not None else nullcontext():
+            with self.memory.suspended(optimizer) if self.memory is not None else contextlib.nullcontext():
                 optimizer.step()
         except Exception:  # it needs its closure: its first step is what is known
             del records[begin:]
@@ -250,8 +344,11 @@ class StepWatch:
         updated = {id(each) for optimizer in self.stepped for each in list_parameters(optimizer)}
         return [
             optimizer
-            for optimizer in self.optimizers
-            if any(each.requires_grad and id(each) not in updated for each in list_parameters(optimizer))
+            for optimizer, trained in self._trained.items()
+            if any(
+                (each.requires_grad or id(each) in trained) and id(each) not in updated
+                for each in list_parameters(optimizer)
+            )
         ]
 
     def end(self) -> None:
@@ -286,7 +383,7 @@ class StepWatch:
     def _list_learned(self) -> Iterator[torch.Tensor]:
         for root in self.paths.roots:
             yield from root.parameters()
-        for optimizer in self.optimizers:
+        for optimizer in self._trained:
             yield from list_parameters(optimizer)
 
     def count_batches(self) -> int:
@@ -316,6 +413,21 @@ def find_autocast(args: Sequence[Any]) -> torch.dtype | None:
 def is_wrapper(module: nn.Module) -> bool:
     """Whether a module only passes calls on to the model it contains."""
     return type(module).__name__ in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
+
+
+def _find_first_node(results: Iterable[torch.Tensor]) -> int | None:
+    """The sequence number of the first node of autograd that results depend on."""
+    left = [each.grad_fn for each in results if each.grad_fn is not None]
+    seen = set(left)
+    first: int | None = None
+    while left:
+        node = left.pop()
+        following = [each for each, _ in node.next_functions if each is not None and each not in seen]
+        if node.next_functions:  # others only hold a parameter
+            first = min(node._sequence_nr(), first if first is not None else node._sequence_nr())
+        seen.update(following)
+        left += following
+    return first
 
 
 def _learns_from(args: Sequence[Any]) -> bool:

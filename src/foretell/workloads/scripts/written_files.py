@@ -38,7 +38,7 @@ class WrittenFiles:
         self._busy = True
         try:
             text = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  # links are kept
-            if _is_of_interest(text):
+            if _is_of_interest(text) and (folder or not os.path.isdir(text)):  # noqa: PTH112  # a file without a name
                 self._report(text, folder=folder)
         except (OSError, ValueError):
             return
