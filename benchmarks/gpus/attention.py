@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from benchmarks.gpus.attention_rows import read_attention
+from benchmarks.gpus.calibration_choice import choose_kernels
 from benchmarks.gpus.product_fits import build_attention, fit_attention
 from benchmarks.gpus.product_rows import thin_rows
-from benchmarks.gpus.products import average, choose_kernels
+from benchmarks.gpus.products import average
 from benchmarks.gpus.progress import follow, show
 from benchmarks.gpus.results import Result, judge
 from foretell.core.devices import Device, get_device
@@ -33,7 +34,7 @@ def _judge_device(rows: pd.DataFrame, device: Device) -> Iterator[Result]:
     if rows.empty:
         return
     model = fit_attention(without=[device.name])
-    chosen, rest = choose_kernels(rows)
+    chosen, rest = choose_kernels(rows, device, build_attention)
     calibrated = model.calibrate(build_attention(chosen), device, chosen.seconds.to_numpy())
     for decoding, part in rest.groupby(rest.queries == 1):
         for what, each in (("", model), (", calibrated", calibrated)):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from benchmarks.gpus.products import choose_kernels
+from benchmarks.gpus.calibration_choice import Build, choose_kernels
 from foretell.core.devices import get_device
 from foretell.core.workload import Floats
 from foretell.steps.kernels._base import Evidence
@@ -15,7 +15,6 @@ _JUDGED = 600  # of a device and precision
 _NINETY = 1.645  # standard deviations of a normal distribution within which 90 % lie
 
 Fit = Callable[..., LawTimeModel]  # type: ignore[type-arg]
-Build = Callable[[pd.DataFrame], Sequence[object]]
 
 
 def learn_spreads(rows: pd.DataFrame, devices: Iterable[str], *, fit: Fit, build: Build) -> dict[str, float]:
@@ -24,9 +23,10 @@ def learn_spreads(rows: pd.DataFrame, devices: Iterable[str], *, fit: Fit, build
     for name in devices:
         model = fit(rows, without=[name])
         for precision, part in _split(rows[rows.device == name]):
-            device, (chosen, rest) = get_device(name), choose_kernels(part)
+            device = get_device(name)
+            chosen, rest = choose_kernels(part, device, build)
             calibrated = model.calibrate(build(chosen), device, chosen.seconds.to_numpy())
-            rest = rest.head(_JUDGED)
+            rest = rest.sample(min(_JUDGED, len(rest)), random_state=0)
             for each, evidence in (
                 (model, model.find_evidence(device, precision)),
                 (calibrated, Evidence.MEASURED),

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from benchmarks.gpus.calibration_choice import choose_kernels
 from benchmarks.gpus.product_fits import build_products, find_chip, fit_products
 from benchmarks.gpus.product_rows import read_labels, read_products, thin_rows
 from benchmarks.gpus.progress import follow, show
@@ -14,16 +15,14 @@ from benchmarks.gpus.results import Result, judge
 from foretell.core.devices import Device, get_device
 from foretell.steps.kernels.product_times import ProductTimeModel
 
-KERNELS = 120  # for calibration: with repetitions less than two minutes on any device
 _JUDGED = 2500  # of a source, device and precision
-_FITTED = 800  # the same, where a device is left out: the model that ships is fitted on more
 _LARGE = 128  # rows; smaller products are limited by memory
 _GOALS = {"products bf16": 10.0, "products bf16, calibrated": 3.5}
 
 
 def judge_products(devices: Sequence[str] = (), *, labels: Path | None = None) -> list[Result]:
     """The errors of each device and precision, the device left out; then after calibration."""
-    rows = thin_rows(read_products() if labels is None else read_labels(labels), most=_JUDGED + KERNELS)
+    rows = read_products() if labels is None else read_labels(labels)
     names = sorted(rows.device.unique()) if not devices else [get_device(name).name for name in devices]
     results = [
         result
@@ -38,7 +37,8 @@ def _judge_device(rows: pd.DataFrame, device: Device) -> Iterator[Result]:
         return
     model = _fit_without(find_chip(device.name))
     for (source, precision), part in rows.groupby(["source", "precision"]):
-        chosen, rest = choose_kernels(part)
+        chosen, rest = choose_kernels(part, device, build_products)
+        rest = thin_rows(rest, most=_JUDGED)
         yield from _judge_sizes(f"products {precision}", source, rest, device, model)
         calibrated = model.calibrate(build_products(chosen), device, chosen.seconds.to_numpy())
         yield from _judge_sizes(f"products {precision}, calibrated", source, rest, device, calibrated)
@@ -46,7 +46,7 @@ def _judge_device(rows: pd.DataFrame, device: Device) -> Iterator[Result]:
 
 @cache
 def _fit_without(chip: str) -> ProductTimeModel:
-    return fit_products(without=[chip], most=_FITTED)
+    return fit_products(without=[chip])
 
 
 def _judge_sizes(
@@ -56,13 +56,6 @@ def _judge_sizes(
         if len(part):
             predicted = model.predict(build_products(part), device)
             yield judge(f"{what}{sizes}", device.name, predicted.tolist(), part.seconds.tolist(), note=str(source))
-
-
-def choose_kernels(rows: pd.DataFrame, count: int = KERNELS) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Kernels for calibration, at most a fifth of all, and the rest."""
-    order = np.random.default_rng(0).permutation(len(rows))
-    chosen = min(count, len(rows) // 5)
-    return rows.iloc[order[:chosen]], rows.iloc[order[chosen:]]
 
 
 def average(results: Sequence[Result], goals: Mapping[str, float]) -> Iterator[Result]:

@@ -10,13 +10,12 @@ from typing import Any
 from benchmarks.gpus.attention_rows import read_attention
 from benchmarks.gpus.kernel_spreads import learn_spreads
 from benchmarks.gpus.product_fits import build_attention, build_products, fit_attention, fit_products
-from benchmarks.gpus.product_rows import read_products, thin_rows
+from benchmarks.gpus.product_rows import read_products
 from benchmarks.gpus.unseen_kernels import fit_convolutions, fit_passes
 from foretell.core.model_files import save_model
 from foretell.steps.kernels.law_times import LawTimeModel
 from foretell.steps.kernels.shipped_models import find_weights
 
-_FEW = 800  # rows of a source, device and precision, where models are fitted for spreads alone
 # Devices that are left out for the spreads: some with others of their architecture, some alone.
 _PRODUCTS = ("H200", "B300", "A6000", "A100-80", "RTX4090", "RTXPRO6000", "V100-PCIe-32", "T4")
 _ATTENTION = ("H200", "B300", "GB200", "A100-80", "RTXPRO6000")
@@ -24,14 +23,14 @@ _ATTENTION = ("H200", "B300", "GB200", "A100-80", "RTXPRO6000")
 
 def _fit_products() -> Any:
     model = fit_products()
-    rows = thin_rows(read_products(), most=_FEW)
+    rows = read_products()
     model.spreads_ = learn_spreads(rows, _PRODUCTS, fit=fit_products, build=build_products)
     return model
 
 
 def _fit_attention() -> Any:
     model = fit_attention()
-    rows = thin_rows(read_attention(), most=_FEW)
+    rows = read_attention()
     model.spreads_ = learn_spreads(rows, _ATTENTION, fit=fit_attention, build=build_attention)
     return model
 

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from benchmarks.gpus import own_steps
+from benchmarks.gpus.calibration_choice import choose_kernels
 from benchmarks.gpus.command import PARTS, choose_parts
 from benchmarks.gpus.product_fits import build_products, choose_sources, find_chip
 from benchmarks.gpus.product_rows import COLUMNS, find_layer_products, read_labels, thin_rows
-from benchmarks.gpus.products import choose_kernels
 from benchmarks.gpus.progress import follow, show
 from benchmarks.gpus.results import judge
 
+from foretell.core.devices import get_device
 from foretell.core.errors import ForetellError
 
 
@@ -71,13 +72,28 @@ def test_a_device_is_learned_from_one_source_in_each_class_of_precisions() -> No
     assert choose_sources(rows).source.value_counts().to_dict() == {"aiconfigurator": 3, "xla": 2}
 
 
-def test_rows_are_thinned_and_kernels_chosen_the_same_way_each_time() -> None:
+def test_rows_are_thinned_the_same_way_each_time() -> None:
     rows = thin_rows(build_rows("vidur", "fp16", 1000), most=100)
     assert len(rows) == 100
-    (chosen, rest), again = choose_kernels(rows), choose_kernels(rows)[0]
-    assert len(chosen) == 20
-    assert not set(chosen.rows_) & set(rest.rows_)
-    assert chosen.equals(again)
+    assert rows.equals(thin_rows(build_rows("vidur", "fp16", 1000), most=100))
+
+
+def test_calibration_takes_the_rows_nearest_to_what_the_command_measures() -> None:
+    sizes = [round(2 ** (place / 2)) for place in range(2, 30)]
+    grid = [(rows, columns, 512) for rows in sizes for columns in sizes]
+    values = {"device": "H100", "precision": "bf16", "many": 1, "source": "mine"}
+    table = pd.DataFrame(grid, columns=["rows_", "columns_", "inner"]).assign(**values, seconds=1e-5)
+    chosen, rest = choose_kernels(table, get_device("H100"), build_products)
+    assert len(chosen) == len(table) // 5
+    assert not set(chosen.index) & set(rest.index)
+    assert chosen.columns_.min() >= 45  # the command measures none below 64
+    assert (chosen.rows_ >= 128).mean() > 0.6
+    slower = table.assign(seconds=range(1, len(table) + 1))
+    assert choose_kernels(slower, get_device("H100"), build_products)[0].index.equals(chosen.index)
+
+
+def test_a_type_that_the_device_lacks_is_calibrated_by_kernels_too() -> None:
+    assert len(choose_kernels(build_rows("mine", "bf16", 100), get_device("T4"), build_products)[0]) == 20
 
 
 def test_boards_of_a_chip_are_one() -> None:

@@ -1,7 +1,7 @@
 """Regression trees as plain arrays: small on disk, loaded in milliseconds, evaluated by numpy alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
@@ -111,6 +111,16 @@ class ArrayTrees:
         for start in range(0, len(X), step):
             found[start : start + step] = self._add_leaves(X[start : start + step])
         return found
+
+    def find_leaves(self, X: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
+        """The node at which each row ends, a column for each tree."""
+        step = max(1, _PAIRS_AT_ONCE // len(self.roots))
+        parts = [self._find_leaves(X[start : start + step]) for start in range(0, len(X), step)]
+        return np.concatenate(parts).reshape(len(X), len(self.roots))
+
+    def with_values(self, value: NDArray[np.floating[Any]]) -> Self:
+        """The same trees with other values, one for each node."""
+        return replace(self, value=value)
 
     def _add_leaves(self, X: NDArray[np.floating[Any]]) -> Floats:
         self._asked[0] += len(X)

@@ -53,15 +53,25 @@ def test_operations_are_those_of_the_bounds(call: Product | Attention | Convolut
 
 
 def test_sizes_of_products_are_spread_evenly_also_in_a_part_of_them() -> None:
-    """Each eighth of the range of rows, and of columns, has its share of the first 64 products."""
+    """Each eighth of the range of columns has its share of the first 64 products; three quarters have many rows."""
     found = [each for each in choose_kernels(get_device("H100")) if isinstance(each, Product)]
     plain = [each for each in found if each.precision == "bf16" and each.many == 1][:64]
-    for name, low in (("rows", 1), ("columns", 64)):
-        logs = np.log2([getattr(each, name) / low for each in plain]) / np.log2(32768 / low)
-        counts, _ = np.histogram(logs, bins=8, range=(0, 1.001))
+    many = [each.rows for each in plain if each.rows >= 128]
+    assert len(plain) * 0.7 <= len(many) <= len(plain) * 0.85
+    for sizes, low, bins in (([each.columns for each in plain], 64, 8), (many, 128, 6)):
+        logs = np.log2(np.array(sizes) / low) / np.log2(32768 / low)
+        counts, _ = np.histogram(logs, bins=bins, range=(0, 1.001))
         assert counts.min() >= 4
         assert counts.max() <= 14
     assert all(each.inner % 16 == each.columns % 16 == 0 for each in found if each.precision == "fp8")
+
+
+def test_attention_is_measured_where_it_decodes_and_goes_back_where_it_does_not() -> None:
+    found = [each for each in choose_kernels(get_device("H100")) if isinstance(each, Attention)]
+    decoding = [each for each in found if each.queries == 1]
+    assert 0.1 < len(decoding) / len(found) < 0.2
+    assert not any(each.causal or each.backward for each in decoding)
+    assert {each.backward for each in found if each.queries > 1} == {False, True}
 
 
 @pytest.mark.parametrize("name", ["H100", "T4", "K80"])

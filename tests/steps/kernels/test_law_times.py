@@ -85,6 +85,32 @@ def test_a_few_measurements_of_a_device_improve_the_others(fitted: tuple[Model, 
     assert calibrated.predict(calls, H100) == pytest.approx(model.predict(calls, H100))
 
 
+def test_kernels_of_a_device_say_how_its_shapes_differ(fitted: tuple[Model, Sequence[Any]]) -> None:
+    """A shape that is slower on the devices that were fitted, and much slower on this one."""
+    model, calls = fitted
+    odd = np.array([call.width == 128 if isinstance(call, Attention) else call.inner == 192 for call in calls])
+    fitted_seconds = np.concatenate([measure(model, calls, device) * np.where(odd, 1.2, 1) for device in (H100, B200)])
+    model = type(model)().fit([*calls, *calls], [H100] * len(calls) + [B200] * len(calls), fitted_seconds)
+    seconds = measure(model, calls, L40S) * np.where(odd, 1.5, 1)
+    few, rest = np.split(np.random.default_rng(0).permutation(len(calls)), [len(calls) * 2 // 3])
+    calibrated = model.calibrate([calls[place] for place in few], L40S, seconds[few])
+    errors = {
+        name: np.abs(np.log(each.predict(calls, L40S) / seconds))[rest]
+        for name, each in (("shared", model), ("own", calibrated))
+    }
+    assert errors["own"].mean() < 0.5 * errors["shared"].mean()
+    again = type(model).from_state(*calibrated.to_state())
+    assert again.predict(calls, L40S).tolist() == calibrated.predict(calls, L40S).tolist()
+
+
+def test_leaves_of_other_trees_are_refused(fitted: tuple[Model, Sequence[Any]]) -> None:
+    model, calls = fitted
+    record, arrays = model.calibrate(calls, L40S, measure(model, calls, L40S)).to_state()
+    place = next(name for name in arrays if "/leaves/" in name)
+    with pytest.raises(ValueError, match="shape"):
+        type(model).from_state(record, {**arrays, place: arrays[place][:-1]})
+
+
 def test_a_file_gives_the_same_predictions(shipped: tuple[Model, Sequence[Any]]) -> None:
     model, calls = shipped
     again = type(model).from_state(*model.to_state())

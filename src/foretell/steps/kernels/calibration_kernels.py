@@ -1,9 +1,11 @@
 """Chooses the kernels that say most of a device in two minutes: of every kind, type and size."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
+
+import numpy as np
 
 from foretell.core.devices import Device, list_precisions
 from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCall, Product
@@ -11,7 +13,10 @@ from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCa
 _ITEM = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 _PREFERRED = ("bf16", "fp16", "fp8", "tf32", "fp32")  # what users train in most
 _FEW = 2
+# Shares of the kernels of the first type that are measured in others, where that is bf16.
 _PARTS = {"fp16": 1 / 3, "fp8": 1 / 2, "tf32": 1 / 2}
+_PRODUCT_PARTS = {"fp16": 1 / 6, "fp8": 1 / 2, "tf32": 1 / 4, "fp32": 1 / 3}
+_ATTENTION_PARTS = {"fp16": 1 / 6, "fp32": 1 / 6}
 _LONGEST_S = 0.1  # expected of one run, at a tenth of the peak
 _MEMORY_SHARE = 0.3  # of the device that the tensors of a kernel may take
 
@@ -37,10 +42,13 @@ Chosen = KernelCall | Pass
 # Rows, columns and inner dimension, and the number of products in one kernel.
 _SQUARES = tuple((size, size, size, 1) for size in (4096, 1024))
 _MANY = ((512, 512, 64, 128), (512, 64, 512, 128), (128, 128, 64, 1024), (2048, 64, 2048, 32), (64, 64, 32, 4096))
-_SPREAD = 120  # further products, spread over all sizes
-_SIZES = ((1, 32768), (64, 32768), (64, 32768))  # of rows, columns and inner dimension
+_SPREAD = 500  # further products, spread over all sizes; all types and kinds together take about two minutes
+# Of rows, columns and inner dimension. As many between two numbers as between the next two: a quarter has few rows,
+# which memory limits and which are predicted well.
+_SIZES = ((1, 128, 813, 5161, 32768), (64, 32768), (64, 32768))
 _WHOLE = (64, 64, 64, 16)  # columns and inner dimension are multiples of one of these, in turn
-_ATTENTIONS = 24  # spread over these sizes
+_ATTENTIONS = 120  # spread over these sizes
+_DECODING = 4  # one of so many has one query for each sequence
 _LENGTHS, _HEADS_IN_ALL = (64, 16384), (8, 2048)  # the latter of the whole batch
 _GROUPS = (1, 1, 4, 1, 8)  # heads for each head of keys
 _CONVOLUTIONS = (  # images, channels, filters, groups, size, kernel, stride
@@ -74,19 +82,21 @@ def choose_kernels(device: Device) -> tuple[Chosen, ...]:
     """Kernels of each kind in the types that the device has; kinds alternate, so that a part of them is useful too."""
     precisions = [name for name in _PREFERRED if name in list_precisions(device)]
     kinds = [
-        _choose(_list_products, precisions),
+        _choose(_list_products, precisions, parts=_PRODUCT_PARTS),
         _choose(_list_passes, [each for each in precisions if each in ("fp32", "bf16", "fp16")]),
         _choose(_list_convolutions, _find_convolution_types(precisions)),
-        _choose(_list_attentions, [each for each in precisions if each not in ("fp8", "tf32")]),
+        _choose(_list_attentions, [each for each in precisions if each not in ("fp8", "tf32")], parts=_ATTENTION_PARTS),
     ]
     return tuple(each for each in _alternate(kinds) if _fits(each, device))
 
 
-def _choose(make: Callable[[str], Iterable[Chosen]], precisions: Sequence[str]) -> list[Chosen]:
+def _choose(
+    make: Callable[[str], Iterable[Chosen]], precisions: Sequence[str], *, parts: Mapping[str, float] = _PARTS
+) -> list[Chosen]:
     """Of each type in turn: all of the first, fewer of the others, fewest of fp16 which runs at the rate of bf16."""
     lists = [list(make(each)) for each in precisions]
-    parts = [1.0, *(_PARTS.get(each, 1.0) if "bf16" in precisions else 1.0 for each in precisions[1:])]
-    return _alternate([some[: round(part * len(some))] for some, part in zip(lists, parts, strict=True)])
+    shares = [1.0, *(parts.get(each, 1.0) if "bf16" in precisions else 1.0 for each in precisions[1:])]
+    return _alternate([some[: round(share * len(some))] for some, share in zip(lists, shares, strict=True)])
 
 
 def _find_convolution_types(precisions: Sequence[str]) -> list[str]:
@@ -110,15 +120,15 @@ def _list_products(precision: str) -> Iterator[Product]:
             yield Product(rows=rows, columns=columns, inner=inner, many=many, precision=precision)
 
 
-def _spread(ranges: Sequence[tuple[int, int]], count: int) -> Iterator[tuple[int, ...]]:
-    """Sizes evenly spread over the logarithms of ranges: a Halton sequence, of which each beginning is even too.
+def _spread(ranges: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, ...]]:
+    """Sizes evenly spread over the logarithms of each range: a Halton sequence, of which each beginning is even too.
 
     Sizes on a grid would say little of those between them.
     """
     for number in range(1, count + 1):
         yield tuple(
-            round(low * (high / low) ** _reverse_digits(number, base))
-            for (low, high), base in zip(ranges, (2, 3, 5), strict=False)
+            round(math.exp(np.interp(_reverse_digits(number, base) * (len(ends) - 1), range(len(ends)), np.log(ends))))
+            for ends, base in zip(ranges, (2, 3, 5), strict=False)
         )
 
 
@@ -135,15 +145,16 @@ def _reverse_digits(number: int, base: int) -> float:
 def _list_attentions(precision: str) -> Iterator[Attention]:
     for place, (length, every) in enumerate(_spread((_LENGTHS, _HEADS_IN_ALL), _ATTENTIONS)):
         group, heads = _GROUPS[place % len(_GROUPS)], 8 if every < 128 else 16
-        for backward in (False, True):
+        decoding = place % _DECODING == _DECODING - 1
+        for backward in (False,) if decoding else (False, True):
             yield Attention(
                 batch=max(1, round(every / heads)),
                 heads=heads,
                 key_heads=heads // group,
-                queries=length,
+                queries=1 if decoding else length,
                 keys=length,
                 width=(64, 128)[place % 3 == 2],
-                causal=place % 2 == 0,
+                causal=place % 2 == 0,  # not where it decodes: a single query sees all keys
                 backward=backward,
                 precision=precision,
             )

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from foretell.steps.kernels.residual_process import ResidualProcess
 _MOST_FACTOR = 0.8  # logarithm of what the trees may add
 _LAW_ROWS = 150  # of a device, for fitting a law
 _POINTS = 300  # kept of a device that a model is fitted on
+_CALIBRATED_POINTS = 1000  # kept of a device that is calibrated
 _NOISE = 0.1  # of logarithms of times, about the law of one device
 _SHARED = 0.9  # of what devices of an architecture have in common holds for another one
 _REGIMES = ("matrix", "vector")  # with matrix units and without
@@ -44,6 +45,7 @@ class DeviceFit:
     precision: str  # the class
     theta: Floats
     process: ResidualProcess
+    trees: Mapping[str, ArrayTrees] = field(default_factory=dict)  # by regime, with leaves estimated again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,30 +150,36 @@ class LawTimeModel(KernelTimeModel[Call]):
         )
         return ArrayTrees.from_boosting(model, dtype=np.float32)
 
-    def _fit_device(self, groups: Sequence[_Group[Call]]) -> DeviceFit:
-        few = [group.thin(_POINTS // len(groups)) for group in groups]
+    def _fit_device(self, groups: Sequence[_Group[Call]], *, points: int = _POINTS, leaves: bool = False) -> DeviceFit:
+        """What a device adds; ``leaves``: the trees get values of its own, in the regime of its first precision."""
+        few = [group.thin(points // len(groups)) for group in groups]
         device, theta = few[0].device, self._find_theta(few[0].device, few[0].precision)
-        known = [self._describe_factors(group) for group in few]
-        logs = np.concatenate([np.log(group.seconds) for group in few]) - np.concatenate([each[1] for each in known])
+        known = [self._describe_shared(group) for group in few]
+        factors = [self._grow(group, each.features) for group, each in zip(few, known, strict=True)]
+        logs = np.concatenate([np.log(group.seconds) for group in few]) - np.concatenate(factors)
         law = self._time_all(few)
         theta = adapt_parameters(self.parameters, law, logs, near=theta, noise=_NOISE)
         left = logs - law(theta)
+        regimes = {self._choose_regime(group.rates) for group in few}
+        places, features = (np.concatenate([getattr(each, name) for each in known]) for name in ("places", "features"))
+        trees = {name: self.trees_[name] for name in regimes if leaves and len(regimes) == 1}
+        found = next((each.find_leaves(features) for each in trees.values()), None)
+        process, changes = ResidualProcess.fit(places, left, leaves=found)
         return DeviceFit(
             device=device.name,
             architecture=device.architecture,
             precision=classify_precision(few[0].precision),
             theta=theta,
-            process=ResidualProcess.fit(np.concatenate([each[0] for each in known]), left),
+            process=process,
+            trees={name: _change_leaves(each, changes) for name, each in trees.items()},
         )
 
-    def _describe_factors(self, group: _Group[Call]) -> tuple[Floats, Floats]:
-        """The places of calls, and the logarithms of the trees' factors."""
-        regime = self._choose_regime(group.rates)
-        described = self.describe(group.calls, group.rates, self.thetas_[regime])
-        return described.places, self._grow(regime, described.features)
+    def _describe_shared(self, group: _Group[Call]) -> Described:
+        return self.describe(group.calls, group.rates, self.thetas_[self._choose_regime(group.rates)])
 
-    def _grow(self, regime: str, features: Floats) -> Floats:
-        return np.clip(self.trees_[regime].predict(features), -_MOST_FACTOR, _MOST_FACTOR)
+    def _grow(self, group: _Group[Call], features: Floats) -> Floats:
+        """The logarithms of the shared trees' factors."""
+        return _bound(self.trees_[self._choose_regime(group.rates)].predict(features))
 
     def _choose_regime(self, rates: Rates) -> str:
         """The regime of these rates, or the one that was measured."""
@@ -194,8 +202,9 @@ class LawTimeModel(KernelTimeModel[Call]):
         shared = self.describe(calls, rates, self.thetas_[regime])
         theta = self._find_theta(device, precision)
         law = shared.seconds if theta is self.thetas_[regime] else self.time(self.stack(calls), rates, theta).seconds
-        logs = np.log(law) + self._grow(regime, shared.features)
         fit = self._find_fit(device, precision)
+        trees = (fit.trees if fit else {}).get(regime, self.trees_[regime])
+        logs = np.log(law) + _bound(trees.predict(shared.features))
         logs = logs + (fit.process.predict(shared.places) if fit else 0.0)
         return np.asarray(np.maximum(np.exp(logs), shared.least))
 
@@ -227,7 +236,8 @@ class LawTimeModel(KernelTimeModel[Call]):
         other.thetas_, other.trees_, other.spreads_ = self.thetas_, self.trees_, self.spreads_
         other.fits_ = self.fits_
         for key in sorted({_key(group) for group in groups}):
-            fit = self._fit_device([group for group in groups if _key(group) == key])
+            own = [group for group in groups if _key(group) == key]
+            fit = self._fit_device(own, points=_CALIBRATED_POINTS, leaves=True)
             other.fits_ = (*(each for each in other.fits_ if (each.device, each.precision) != key), fit)
         return other
 
@@ -246,6 +256,7 @@ class LawTimeModel(KernelTimeModel[Call]):
         for place, fit in enumerate(self.fits_):
             arrays[f"{place}/theta"] = fit.theta
             arrays |= {f"{place}/{name}": values for name, values in fit.process.to_arrays().items()}
+            arrays |= {f"{place}/leaves/{regime}": trees.value for regime, trees in fit.trees.items()}
         return record, arrays
 
     @classmethod
@@ -266,6 +277,10 @@ class LawTimeModel(KernelTimeModel[Call]):
                 precision=str(precision),
                 theta=_read_theta(arrays[f"{place}/theta"], cls.parameters),
                 process=ResidualProcess.from_arrays(_below(arrays, f"{place}/"), columns=cls.place_columns),
+                trees={
+                    regime: _read_leaves(model.trees_[regime], values)
+                    for regime, values in _below(arrays, f"{place}/leaves/").items()
+                },
             )
             for place, (device, architecture, precision) in enumerate(record["devices"])
         )
@@ -278,6 +293,21 @@ def _below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray
 
 def _read_theta(values: NDArray[Any], parameters: Sequence[Parameter]) -> Floats:
     return np.asarray(check_numbers(values, shape=(len(parameters),)), dtype=np.float64)
+
+
+def _read_leaves(trees: ArrayTrees, values: NDArray[Any]) -> ArrayTrees:
+    return trees.with_values(check_numbers(values, shape=trees.value.shape))
+
+
+def _change_leaves(trees: ArrayTrees, changes: Floats) -> ArrayTrees:
+    """Changes of the first so many nodes; the others keep their values."""
+    value = trees.value.copy()
+    value[: len(changes)] += changes
+    return trees.with_values(value)
+
+
+def _bound(factors: Floats) -> Floats:
+    return np.clip(factors, -_MOST_FACTOR, _MOST_FACTOR)
 
 
 def _find_regime(rates: Rates) -> str:
