@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
+from typing import TypeVar
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class Pass:
 
 
 Chosen = KernelCall | Pass
+Choice = TypeVar("Choice")
 
 # Rows, columns and inner dimension, and the number of products in one kernel.
 _SQUARES = tuple((size, size, size, 1) for size in (4096, 1024))
@@ -46,10 +48,10 @@ _SPREAD = 500  # further products, spread over all sizes; all types and kinds to
 # Of rows, columns and inner dimension. As many between two numbers as between the next two: a quarter has few rows,
 # which memory limits and which are predicted well.
 _SIZES = ((1, 128, 813, 5161, 32768), (64, 32768), (64, 32768))
-_WHOLE = (64, 64, 64, 16)  # columns and inner dimension are multiples of one of these, in turn
-_ATTENTIONS = 120  # spread over these sizes
-_DECODING = 4  # one of so many has one query for each sequence
-_LENGTHS, _HEADS_IN_ALL = (64, 16384), (8, 2048)  # the latter of the whole batch
+_WHOLE = (64, 64, 64, 16)  # columns and inner dimension are multiples of one of these
+_ATTENTIONS = 200  # spread over these sizes
+_LENGTHS, _HEADS_IN_ALL, _FEWER = (16, 16384), (8, 2048), (2, 1024)  # of the whole batch; of queries than of keys
+_QUERIES = ("all", "some", "all", "one")  # of a whole sequence, of a part of it, of one token
 _GROUPS = (1, 1, 4, 1, 8)  # heads for each head of keys
 _CONVOLUTIONS = (  # images, channels, filters, groups, size, kernel, stride
     *((32, 64, 64, 1, 56, 3, 1), (32, 256, 64, 1, 56, 1, 1), (32, 3, 64, 1, 224, 7, 2), (32, 512, 512, 1, 7, 3, 1)),
@@ -113,8 +115,8 @@ def _alternate(lists: Sequence[Sequence[Chosen]]) -> list[Chosen]:
 
 def _list_products(precision: str) -> Iterator[Product]:
     sizes = ((rows, columns, inner, 1) for rows, columns, inner in _spread(_SIZES, _SPREAD))
-    for place, (rows, columns, inner, many) in enumerate((*_SQUARES, *_MANY, *sizes)):
-        whole = _WHOLE[place % len(_WHOLE)]
+    for number, (rows, columns, inner, many) in enumerate((*_SQUARES, *_MANY, *sizes), start=1):
+        whole = _pick(_WHOLE, number, 7)
         columns, inner = (max(whole, round(size / whole) * whole) for size in (columns, inner))
         if precision != "fp8" or many == 1:  # there is no batched product in fp8
             yield Product(rows=rows, columns=columns, inner=inner, many=many, precision=precision)
@@ -132,6 +134,11 @@ def _spread(ranges: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, 
         )
 
 
+def _pick(choices: Sequence[Choice], number: int, base: int) -> Choice:
+    """One of some, each as often, whatever the sizes of that number are: the base is none of theirs."""
+    return choices[int(_reverse_digits(number, base) * len(choices))]
+
+
 def _reverse_digits(number: int, base: int) -> float:
     """The number with its digits behind the point, in the opposite order."""
     found, part = 0.0, 1.0
@@ -143,21 +150,22 @@ def _reverse_digits(number: int, base: int) -> float:
 
 
 def _list_attentions(precision: str) -> Iterator[Attention]:
-    for place, (length, every) in enumerate(_spread((_LENGTHS, _HEADS_IN_ALL), _ATTENTIONS)):
-        group, heads = _GROUPS[place % len(_GROUPS)], 8 if every < 128 else 16
-        decoding = place % _DECODING == _DECODING - 1
-        for backward in (False,) if decoding else (False, True):
-            yield Attention(
-                batch=max(1, round(every / heads)),
-                heads=heads,
-                key_heads=heads // group,
-                queries=1 if decoding else length,
-                keys=length,
-                width=(64, 128)[place % 3 == 2],
-                causal=place % 2 == 0,  # not where it decodes: a single query sees all keys
-                backward=backward,
-                precision=precision,
-            )
+    for number, (length, every, fewer) in enumerate(_spread((_LENGTHS, _HEADS_IN_ALL, _FEWER), _ATTENTIONS), start=1):
+        kind = _pick(_QUERIES, number, 7)
+        heads = 8 if every < 128 else 16
+        forward = Attention(
+            batch=max(1, round(every / heads)),
+            heads=heads,
+            key_heads=heads // _pick(_GROUPS, number, 11),
+            queries={"all": length, "some": math.ceil(length / fewer), "one": 1}[kind],
+            keys=length,
+            width=_pick((64, 128), number, 13),
+            causal=kind == "all" and _pick((True, False), number, 17),  # else it is another mask than in generating
+            precision=precision,
+        )
+        yield forward
+        if kind == "all":
+            yield replace(forward, backward=True)
 
 
 def _list_convolutions(precision: str) -> Iterator[Convolution]:
