@@ -32,7 +32,8 @@ def choose_kernels(rows: pd.DataFrame, device: Device, build: Build) -> tuple[pd
 
 def _list_wanted(like: Any, device: Device) -> list[Any]:
     """What the command measures of this kind and type; of a type that the device emulates, as of its first one."""
-    own = [each for each in calibration_kernels.choose_kernels(device) if type(each) is type(like)]
+    chosen: Sequence[Any] = calibration_kernels.choose_kernels(device)
+    own = [each for each in chosen if type(each) is type(like)]
     own = [each for each in own if not getattr(each, "backward", False)]
     same = [each for each in own if each.precision == like.precision]
     return same or [each for each in own if each.precision == own[0].precision]

@@ -81,8 +81,8 @@ def test_rows_are_thinned_the_same_way_each_time() -> None:
 def test_calibration_takes_the_rows_nearest_to_what_the_command_measures() -> None:
     sizes = [round(2 ** (place / 2)) for place in range(2, 30)]
     grid = [(rows, columns, 512) for rows in sizes for columns in sizes]
-    values = {"device": "H100", "precision": "bf16", "many": 1, "source": "mine"}
-    table = pd.DataFrame(grid, columns=["rows_", "columns_", "inner"]).assign(**values, seconds=1e-5)
+    table = pd.DataFrame(grid, columns=["rows_", "columns_", "inner"])
+    table = table.assign(device="H100", precision="bf16", many=1, source="mine", seconds=1e-5)
     chosen, rest = choose_kernels(table, get_device("H100"), build_products)
     assert len(chosen) == len(table) // 5
     assert not set(chosen.index) & set(rest.index)

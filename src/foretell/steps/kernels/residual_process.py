@@ -49,7 +49,8 @@ class ResidualProcess:
         if leaves is None:
             return process, np.zeros(0)
         each = amplitudes[1] ** 2 * weights / leaves.shape[1]
-        return process, np.bincount(leaves.ravel(), np.repeat(each, leaves.shape[1]))
+        changes = np.bincount(leaves.ravel(), np.repeat(each, leaves.shape[1]))
+        return process, changes.astype(np.float64)
 
     def predict(self, places: Floats) -> Floats:
         found = _correlate(places, self.places) @ self.weights
@@ -102,7 +103,7 @@ def _share_leaves(leaves: Leaves) -> Floats:
     found = np.zeros((len(leaves), len(leaves)))
     for column in leaves.T:
         found += column[:, None] == column[None, :]
-    return found / leaves.shape[1]
+    return np.asarray(found / leaves.shape[1])
 
 
 def _correlate(first: Floats, second: Floats) -> Floats:
