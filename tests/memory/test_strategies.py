@@ -13,6 +13,7 @@ from foretell.workloads.memory_capture import capture_memory
 from foretell.workloads.step_options import InputSpec, StepOptions
 
 EVERY = [*DATA_PARALLEL, "tp=2,ddp", "tp=2,sp,ddp", "pp=2,ddp", "tp=2,pp=2,zero1", "pp=2,fsdp", "tp=2,pp=2,dp=2,zero3"]
+FSDP = ["fsdp,wrap=2", "fsdp,wrap=0", "fsdp,keep", "fsdp,keep,wrap=2", "fsdp,half-reduce", "fsdp,hsdp=4"]
 
 
 def record(precision: str = "pure-bf16", *, accumulation: int = 1, layers: int = 4) -> MemoryTrace:
@@ -44,6 +45,27 @@ def at_update(trace: MemoryTrace, kinds: tuple[MemoryKind, ...]) -> int:
     return sum(int(trace.sizes[each]) for each in (born | initial) - freed if trace.kinds[each] in kinds)
 
 
+def test_options_of_fsdp_change_what_they_say(mixed: MemoryTrace) -> None:
+    def measure(text: str, gpus: int = 64) -> int:
+        return find_live_peak(share(mixed, text, gpus=gpus))
+
+    usual = measure("fsdp")
+    assert measure("fsdp,wrap=2") > usual  # two layers are gathered at once
+    assert measure("fsdp,wrap=0") > measure("fsdp,wrap=2")
+    assert measure("fsdp,keep") > usual
+    assert measure("fsdp,half-reduce") <= usual
+    assert usual < measure("fsdp,hsdp=8") == measure("fsdp", gpus=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("zero3,keep", "fsdp, which these belong to"), ("fsdp,hsdp=3", "1, 2, 4, 8"), ("fsdp,kept", "keep")],
+)
+def test_options_of_fsdp_that_cannot_be(text: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        parse_strategy(text, gpus=8)
+
+
 @pytest.mark.parametrize(
     ("stage", "bytes_of"),
     [(1, lambda n: 2 + 2 + 12 / n), (2, lambda n: 2 + 14 / n), (3, lambda n: 16 / n)],
@@ -58,7 +80,7 @@ def test_states_of_zero_follow_its_paper(half: MemoryTrace, stage: int, bytes_of
     assert whole / half.parameters == pytest.approx(bytes_of(gpus), rel=0.01)
 
 
-@pytest.mark.parametrize("text", EVERY)
+@pytest.mark.parametrize("text", [*EVERY, *FSDP])
 def test_events_are_those_of_a_step(mixed: MemoryTrace, text: str) -> None:
     trace = share(mixed, text)
     live = set(range(len(trace.sizes))) - set((trace.events[trace.events > 0] - 1).tolist())
@@ -73,7 +95,7 @@ def test_events_are_those_of_a_step(mixed: MemoryTrace, text: str) -> None:
     assert trace.sizes.min() >= 0
 
 
-@pytest.mark.parametrize("text", EVERY)
+@pytest.mark.parametrize("text", [*EVERY, *FSDP])
 def test_later_steps_leave_no_more_than_earlier_ones(mixed: MemoryTrace, text: str) -> None:
     trace = share(mixed, text)
 

@@ -16,11 +16,30 @@ from foretell.memory.trace_editor import Span, TraceEditor, find_layers, find_li
 _ROOT = -1  # what is part of no repeated layer
 
 
-def shard_layers(trace: MemoryTrace, gpus: int, *, offload: bool = False) -> MemoryTrace:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FsdpOptions:
+    """What ``fully_shard`` is told. The defaults are its own."""
+
+    group: int = 0  # GPUs that share the weights, of which the others have copies (HSDP); 0 for all of them
+    layers_per_unit: int = 1  # that are gathered together; 0 for the whole model at once
+    keeps_gathered: bool = False  # weights stay gathered after the forward phase (reshard_after_forward=False)
+    reduces_in_half: bool = False  # gradients are reduced in half precision (reduce_dtype)
+
+    def __str__(self) -> str:
+        parts = [f"hsdp={self.group}"] if self.group else []
+        parts += [f"wrap={self.layers_per_unit}"] if self.layers_per_unit != 1 else []
+        parts += ["keep"] if self.keeps_gathered else []
+        return " ".join([*parts, *(["half-reduce"] if self.reduces_in_half else [])])
+
+
+def shard_layers(
+    trace: MemoryTrace, gpus: int, *, offload: bool = False, options: FsdpOptions | None = None
+) -> MemoryTrace:
     """The step of one of several GPUs. With autocast, weights are gathered in half precision and gradients reduced in
     single precision; ``offload`` keeps weights, gradients and optimizer states on the host.
     """
-    return _Shards(trace, gpus, offload=offload).build()
+    options = options or FsdpOptions()
+    return _Shards(trace, options.group or gpus, offload=offload, options=options).build()
 
 
 @dataclass
@@ -33,11 +52,11 @@ class _Layer:
 
 
 class _Shards:
-    def __init__(self, trace: MemoryTrace, gpus: int, *, offload: bool) -> None:
-        self._trace, self._gpus, self._offload = trace, gpus, offload
+    def __init__(self, trace: MemoryTrace, gpus: int, *, offload: bool, options: FsdpOptions) -> None:
+        self._trace, self._gpus, self._offload, self._options = trace, gpus, offload, options
         self._editor = TraceEditor(trace)
         self._born, self._died = find_lives(trace)
-        self._layer_of = find_layers(trace)
+        self._layer_of = _join_layers(find_layers(trace), options.layers_per_unit)
         self._mixed = bool((trace.kinds == MemoryKind.CASTS).any())
         self._layers = self._find_layers()
         self._host = 0
@@ -49,9 +68,9 @@ class _Shards:
             if span.phase is StepPhase.FORWARD:
                 follows = spans[place + 1] if place + 1 < len(spans) else None
                 learns = follows is not None and follows.phase is StepPhase.BACKWARD
-                root = self._run_forward(span, releases=not learns)
+                kept = self._run_forward(span, releases=not learns)
                 if follows is not None and learns:
-                    self._run_backward(follows, root)
+                    self._run_backward(follows, kept)
         return self._editor.build(host_bytes=self._trace.host_bytes + self._host)
 
     # What stays
@@ -98,20 +117,25 @@ class _Shards:
                 runs.append((span.start + int(found[0]), span.start + int(found[-1]) + 1, layer))
         return sorted(runs)
 
-    def _run_forward(self, span: Span, *, releases: bool) -> int | None:
-        """Gather each layer; returns the weights outside of the layers, which stay."""
+    def _run_forward(self, span: Span, *, releases: bool) -> dict[int, int]:
+        """Gather each layer; returns the gathered weights that stay: those outside of the layers, or all."""
         editor = self._editor
-        root, buffer, end = None, None, span.start
+        kept: dict[int, int] = {}
+        buffer, end = None, span.start
         if _ROOT in self._layers:
-            buffer, root = self._gather(span.start, self._layers[_ROOT], None)
+            buffer, kept[_ROOT] = self._gather(span.start, self._layers[_ROOT], None)
         for start, end, place in self._find_runs(span):
             buffer, weights = self._gather(start, self._layers[place], buffer)
-            editor.free(end, weights)
+            if self._options.keeps_gathered and not releases:
+                kept[place] = weights
+            else:
+                editor.free(end, weights)
         if buffer is not None:
-            editor.free(end, buffer)
-        if root is not None and releases:
-            editor.free(span.end, root)
-        return root
+            editor.free(end, buffer, ends_phase=end > span.start)
+        if releases:
+            for weights in kept.values():
+                editor.free(span.end, weights)
+        return kept
 
     def _gather(self, position: int, layer: _Layer, previous: int | None) -> tuple[int, int]:
         """Gather a layer into a buffer, which stays until the next one is gathered, and copy its weights out of it."""
@@ -121,20 +145,22 @@ class _Shards:
             editor.free(position, previous, ends_phase=False)
         return buffer, editor.allocate(position, size, MemoryKind.WEIGHTS, layer.owner)
 
-    def _run_backward(self, span: Span, root: int | None) -> None:
+    def _run_backward(self, span: Span, kept: dict[int, int]) -> None:
         editor, reduced = self._editor, None
         runs = self._find_runs(span)
-        buffer = self._prefetch(self._skip_loss(span), runs[0][2]) if runs else None
+        buffer = self._prefetch(self._skip_loss(span), runs[0][2], kept) if runs else None
         for number, (start, end, place) in enumerate(runs):
-            layer = self._layers[place]
-            assert buffer is not None
-            weights = editor.allocate(start, self._gathered(layer), MemoryKind.WEIGHTS, layer.owner)
-            editor.free(start, buffer, ends_phase=False)
-            buffer = self._prefetch(start, runs[number + 1][2]) if number + 1 < len(runs) else None
+            weights = kept.get(place)
+            if weights is None:
+                assert buffer is not None
+                layer = self._layers[place]
+                weights = editor.allocate(start, self._gathered(layer), MemoryKind.WEIGHTS, layer.owner)
+                editor.free(start, buffer, ends_phase=False)
+            buffer = self._prefetch(start, runs[number + 1][2], kept) if number + 1 < len(runs) else None
             editor.free(end, weights)
             reduced = self._reduce(end, place, span, reduced)
-        if root is not None:
-            editor.free(span.end, root)
+        if _ROOT in kept:
+            editor.free(span.end, kept[_ROOT])
             reduced = self._reduce(span.end, _ROOT, span, reduced)
         if reduced is not None:
             editor.free(span.end, reduced)
@@ -146,7 +172,9 @@ class _Shards:
         found = events[inside & (self._trace.events[events] > 0)]
         return int(found[0]) if len(found) else span.start
 
-    def _prefetch(self, position: int, place: int) -> int:
+    def _prefetch(self, position: int, place: int, kept: dict[int, int]) -> int | None:
+        if place in kept:
+            return None
         layer = self._layers[place]
         return self._editor.allocate(position, self._gathered(layer), MemoryKind.COMMUNICATION, layer.owner)
 
@@ -157,7 +185,8 @@ class _Shards:
             return previous
         if previous is not None:
             editor.free(position, previous)
-        sent = editor.allocate(position, layer.learned, MemoryKind.COMMUNICATION, layer.owner, ends_phase=True)
+        size = layer.learned // 2 if self._mixed and self._options.reduces_in_half else layer.learned
+        sent = editor.allocate(position, size, MemoryKind.COMMUNICATION, layer.owner, ends_phase=True)
         until = self._replace_gradients(position, place, span)
         part = -(-layer.learned // self._gpus)
         received = editor.allocate(position, part, MemoryKind.GRADIENTS, layer.owner, ends_phase=True)
@@ -189,3 +218,10 @@ class _Shards:
         following: Integers = self._trace.events[begin + 1 : begin + 2]
         freed = len(following) and following[0] < 0 and self._trace.sizes[-following[0] - 1] == size
         return begin + 2 if freed else begin
+
+
+def _join_layers(layer_of: Integers, count: int) -> Integers:
+    """Several layers as one unit; all as part of the model itself if the count is 0."""
+    if count == 0:
+        return np.full_like(layer_of, _ROOT)
+    return np.where(layer_of == _ROOT, _ROOT, layer_of // count)

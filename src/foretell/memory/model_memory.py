@@ -8,7 +8,7 @@ from foretell.core.memory import MemoryTrace
 from foretell.memory.allocator_settings import AllocatorSettings
 from foretell.memory.batch_sizes import BatchTraces, NotAffineError
 from foretell.memory.length_sizes import LengthTraces, extrapolate
-from foretell.memory.strategies import Strategy, apply_strategy
+from foretell.memory.strategies import Strategy, adapt_options, apply_strategy
 from foretell.memory.usage import STEPS, MemoryUsage, measure_usage
 from foretell.steps.prediction_api import predict_workload
 from foretell.workloads.api import read_memory
@@ -66,7 +66,7 @@ class ModelMemory:
         """The same model on other GPUs."""
         found = self.with_options()
         found.strategy = strategy
-        if _adapt(self.options, strategy) == _adapt(self.options, self.strategy):
+        if adapt_options(self.options, strategy) == adapt_options(self.options, self.strategy):
             found._traces = self._traces
         return found
 
@@ -90,7 +90,7 @@ class ModelMemory:
                 self._source,
                 self._inputs,
                 arguments=self._arguments,
-                options=_adapt(self.options, self.strategy),
+                options=adapt_options(self.options, self.strategy),
                 batch=key[0],
                 length=length,
             )
@@ -142,12 +142,3 @@ class ModelMemory:
                 usage = extrapolate(length, {each.length or 0: self.measure(each) for each in (first, *shorter)})
             self._of_lengths[length] = usage
         return self._of_lengths[length]
-
-
-def _adapt(options: StepOptions, strategy: Strategy) -> StepOptions:
-    """The options of what each GPU runs."""
-    precision = options.precision
-    if strategy.trains_in_half and precision in ("bf16", "fp16"):
-        precision = f"pure-{precision}"
-    accumulation = max(options.accumulation, strategy.accumulated) if options.mode == "training" else 1
-    return replace(options, precision=precision, accumulation=accumulation)

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.memory import MemoryTrace
-from foretell.memory.fsdp_shards import shard_layers
+from foretell.memory.fsdp_shards import FsdpOptions, shard_layers
 from foretell.memory.gradient_buckets import add_buckets
 from foretell.memory.pipeline_stages import split_stages
 from foretell.memory.tensor_shards import shard_tensors
@@ -15,8 +15,12 @@ from foretell.workloads.step_options import StepOptions
 
 DATA_PARALLEL = ("ddp", "zero1", "zero2", "zero3", "fsdp")
 OFFLOADS = ("optimizer", "parameters")
-_NUMBERS = ("tp", "pp", "dp", "micro")
-_FORMS = f"{', '.join(DATA_PARALLEL)}, tp=N, pp=N, dp=N, micro=N, sp, joined by commas as in tp=4,pp=2"
+_NUMBERS = ("tp", "pp", "dp", "micro", "hsdp", "wrap")
+_FLAGS = ("sp", "keep", "half-reduce")
+_FORMS = (
+    f"{', '.join(DATA_PARALLEL)}, tp=N, pp=N, dp=N, micro=N, sp, and with fsdp hsdp=N, wrap=N, keep, half-reduce, "
+    "joined by commas as in tp=4,pp=2"
+)
 # A ring of one communicator has in each channel one buffer for each protocol: LL 8 lines x 512 threads x 8 steps x 16
 # bytes, LL128 120 elements x 640 threads x 8 steps x 8 bytes, Simple 4 MiB (NCCL_BUFFSIZE), see NCCL's device.h and
 # init.cc. Between GPUs joined by NVSwitch there are 24 channels.
@@ -38,6 +42,7 @@ class Strategy:
     micro_batches: int = 0  # of a pipeline; 0 for as many as it has stages
     sequence_parallel: bool = False  # outside of the products that tensor parallelism divides
     offload: str = ""  # one of OFFLOADS, to the host
+    sharding: FsdpOptions = field(default_factory=FsdpOptions)
 
     def __post_init__(self) -> None:
         mistakes = list(self._find_mistakes())
@@ -60,7 +65,7 @@ class Strategy:
         return self.data_parallel.startswith("zero")
 
     def __str__(self) -> str:
-        parts = [self.data_parallel] if self.data_parallel else []
+        parts = [self.data_parallel, *str(self.sharding).split()] if self.data_parallel else []
         parts += [f"tp={self.tensor_parallel}"] if self.tensor_parallel > 1 else []
         parts += ["sp"] if self.sequence_parallel else []
         parts += [f"pp={self.pipeline_parallel}"] if self.pipeline_parallel > 1 else []
@@ -86,6 +91,13 @@ class Strategy:
             yield Mistake(place="micro", found=str(self.micro_batches), expected="1 or more, with pp=2 or more")
         if self.sequence_parallel and self.tensor_parallel == 1:
             yield Mistake(place="sp", found="tp=1", expected="tp=2 or more, whose GPUs share the sequence")
+        if self.sharding != FsdpOptions() and self.data_parallel != "fsdp":
+            yield Mistake(
+                place="strategy", found=f"{self} with {self.sharding}", expected="fsdp, which these belong to"
+            )
+        elif self.sharding.group and self.copies % self.sharding.group:
+            expected = f"a part of {self.copies} copies: {', '.join(map(str, _list_parts(self.copies)))}"
+            yield Mistake(place="hsdp", found=str(self.sharding.group), expected=expected)
         yield from self._find_wrong_offload()
 
     def _find_wrong_offload(self) -> Iterator[Mistake]:
@@ -114,7 +126,7 @@ def parse_strategy(text: str, *, gpus: int | None = None, offload: str = "") -> 
             numbers[match[1]] = int(match[2])
         elif word in DATA_PARALLEL:
             kinds.append(word)
-        elif word != "sp":
+        elif word not in _FLAGS:
             raise _refuse(repr(word), _FORMS)
     if len(kinds) > 1:
         raise _refuse(" and ".join(kinds), "one of them: each divides the same states")
@@ -131,6 +143,12 @@ def parse_strategy(text: str, *, gpus: int | None = None, offload: str = "") -> 
         micro_batches=numbers.get("micro", 0),
         sequence_parallel="sp" in words,
         offload=offload,
+        sharding=FsdpOptions(
+            group=numbers.get("hsdp", 0),
+            layers_per_unit=numbers.get("wrap", 1),
+            keeps_gathered="keep" in words,
+            reduces_in_half="half-reduce" in words,
+        ),
     )
 
 
@@ -154,7 +172,7 @@ def apply_strategy(trace: MemoryTrace, strategy: Strategy) -> MemoryTrace:
     if strategy.data_parallel == "ddp":
         trace = add_buckets(trace) if strategy.copies > 1 else trace
     elif strategy.data_parallel == "fsdp":
-        trace = shard_layers(trace, strategy.copies, offload=bool(strategy.offload))
+        trace = shard_layers(trace, strategy.copies, offload=bool(strategy.offload), options=strategy.sharding)
     elif strategy.data_parallel or strategy.offload:
         stage = int(strategy.data_parallel[-1]) if strategy.data_parallel else 1
         trace = shard_states(trace, strategy.copies, stage=stage, offload=strategy.offload)
@@ -173,6 +191,10 @@ def _count_communicators(strategy: Strategy) -> int:
 def _find_notes(strategy: Strategy) -> Iterator[str]:
     if strategy.data_parallel not in ("", "ddp") and strategy.copies == 1 and not strategy.offload:
         yield f"{strategy.data_parallel} with one copy of the model divides nothing: it saves no memory"
+
+
+def _list_parts(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
 
 
 def _refuse(found: str, expected: str) -> SpecError:
