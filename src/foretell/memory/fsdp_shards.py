@@ -18,7 +18,7 @@ _ROOT = -1  # what is part of no repeated layer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FsdpOptions:
-    """What ``fully_shard`` is told. The defaults are its own."""
+    """The arguments of ``fully_shard``, with its defaults."""
 
     group: int = 0  # GPUs that share the weights, of which the others have copies (HSDP); 0 for all of them
     layers_per_unit: int = 1  # that are gathered together; 0 for the whole model at once
