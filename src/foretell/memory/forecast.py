@@ -1,9 +1,13 @@
 """How much of a device's memory a step takes, with its uncertainty."""
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from foretell.core.devices import Device
 from foretell.core.prediction import Estimate
+from foretell.memory.overheads import ContextSize, predict_overheads
 from foretell.memory.usage import MemoryUsage
 
 
@@ -13,6 +17,7 @@ class MemoryForecast:
 
     needed: Estimate
     context_bytes: int
+    workspace_bytes: int  # of convolutions, inside of what is reserved
     quantiles: tuple[float, ...]  # of the need, in bytes, evenly spaced from the lowest to the highest
 
     def find_risk(self, usable_bytes: int) -> float:
@@ -21,15 +26,32 @@ class MemoryForecast:
         return above / len(self.quantiles)
 
 
-_CONTEXT = 500 * 2**20
-_SPREAD = 0.1
-
-
 def forecast(usage: MemoryUsage, device: Device | None, *, level: float) -> MemoryForecast:
-    """The need of a step on a device; on a usual one if none is named."""
-    value = float(usage.reserved_bytes + usage.trace.outside_bytes + _CONTEXT)
-    quantiles = tuple(value * (1 + _SPREAD * (each / 50 - 1)) for each in range(101))
-    low, high = quantiles[5], quantiles[95]
-    return MemoryForecast(
-        needed=Estimate(value=value, low=low, high=high, level=level), context_bytes=_CONTEXT, quantiles=quantiles
+    """The need of a step on a device; on a usual one if none is named.
+
+    The lowest quantiles have the smallest context that is possible, the highest ones the largest.
+    """
+    overheads = predict_overheads(usage.trace, device)
+    context = overheads.context
+    reserved = usage.reserved_bytes + overheads.workspace_bytes
+    value = float(reserved + context.value + usage.trace.outside_bytes)
+    last = len(overheads.spread.quantiles) - 1
+    quantiles = tuple(
+        max(value * math.exp(error) + _find_offset(context, place / last), float(usage.allocated_bytes))
+        for place, error in enumerate(overheads.spread.quantiles)
     )
+    chance = (1 - level) / 2
+    needed = Estimate(
+        value=value,
+        low=min(value, float(np.quantile(quantiles, chance))),
+        high=max(value, float(np.quantile(quantiles, 1 - chance))),
+        level=level,
+    )
+    return MemoryForecast(
+        needed=needed, context_bytes=context.value, workspace_bytes=overheads.workspace_bytes, quantiles=quantiles
+    )
+
+
+def _find_offset(context: ContextSize, share: float) -> float:
+    """Bytes that the context differs from its value, from the least to the most."""
+    return context.low + share * (context.high - context.low) - context.value
