@@ -23,26 +23,34 @@ _NOT_OURS = ("architectures", "model_type", "torch_dtype")  # of configurations:
 _REFUSED: dict[str, str] = {}  # models that cannot be read, and why
 
 
-def read_timm(name: str, *, batch: int, size: int, options: StepOptions, deployed: bool = False) -> Workload | None:
-    """The step of a model of timm, with fused branches if ``deployed``; None if its code cannot be read."""
+def read_timm(
+    name: str, *, batch: int, size: int, options: StepOptions, deployed: bool = False, fast_norm: bool = False
+) -> Workload | None:
+    """The step of a model of timm; None if its code cannot be read.
+
+    ``deployed``: with fused branches. ``fast_norm``: timm's own norms stay in half precision where autocast is on.
+    """
 
     def build() -> nn.Module:
         declare_torchvision()
+        import timm.layers
         import timm.utils
 
         kwargs: dict[str, Any] = {}
         if size != timm.get_pretrained_cfg(name, allow_unregistered=False).input_size[-1]:
             kwargs["img_size"] = size
         with HybridTensors():
+            timm.layers.set_fast_norm(fast_norm)
             try:
                 model: nn.Module = timm.create_model(name, **kwargs)
             except TypeError:  # a network that takes images of any size
                 model = timm.create_model(name)
+            finally:
+                timm.layers.set_fast_norm(False)
             return timm.utils.reparameterize_model(model.eval()) if deployed else model
 
-    return _read(
-        f"timm {name}{' deployed' if deployed else ''}", build, (InputSpec(shape=(batch, 3, size, size)),), options
-    )
+    what = f"timm {name}{' deployed' if deployed else ''}{' fast norm' if fast_norm else ''}"
+    return _read(what, build, (InputSpec(shape=(batch, 3, size, size)),), options)
 
 
 def read_torchvision(name: str, *, batch: int, size: int, options: StepOptions) -> Workload | None:

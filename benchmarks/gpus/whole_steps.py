@@ -72,12 +72,12 @@ def apply_levels(case: StepCase, levels: StepLevels) -> float:
     return float(np.array([case.groups[name] for name in names]) @ factors) + case.waiting_s
 
 
-def fit_levels(cases: Sequence[StepCase], *, own: bool = True) -> StepLevels:
+def fit_levels(cases: Sequence[StepCase]) -> StepLevels:
     """Levels with which the predictions of these steps are closest: small ones, and smaller ones by architecture.
 
     Gauss-Newton on logarithms of whole steps, with normal priors; far steps count less.
     """
-    table = _Table.build(cases, own=own)
+    table = _Table.build(cases)
     levels = np.zeros(len(table.names))
     for _ in range(_ROUNDS):
         parts = table.seconds * np.exp(np.clip(levels @ table.members, -MOST_LOG, MOST_LOG))
@@ -103,7 +103,7 @@ class _Table:
     strictness: Floats
 
     @classmethod
-    def build(cls, cases: Sequence[StepCase], *, own: bool) -> "_Table":
+    def build(cls, cases: Sequence[StepCase]) -> "_Table":
         devices = {case.device.architecture: case.device for case in cases}
         parts = sorted({(group, case.device.architecture) for case in cases for group in case.groups})
         place = {part: number for number, part in enumerate(parts)}
@@ -112,12 +112,11 @@ class _Table:
             for group, value in case.groups.items():
                 seconds[row, place[group, case.device.architecture]] = value
         levels = [name_levels(group, devices[architecture]) for group, architecture in parts]
-        count = 3 if own else 2
-        names = sorted({name for each in levels for name in each[:count]})
+        names = sorted({name for each in levels for name in each})
         number = {name: row for row, name in enumerate(names)}
         members = np.zeros((len(names), len(parts)))
         for column, each in enumerate(levels):
-            members[[number[name] for name in each[:count]], column] = 1.0
+            members[[number[name] for name in each], column] = 1.0
         spread = np.array([_find_spread(name) for name in names])
         return cls(
             names=names,

@@ -26,15 +26,15 @@ LLAMA3_8B = {
     "max_position_embeddings": 8192,
     "use_cache": False,
 }
-_VOCABULARY = {"bert": 30522, "gpt2": 50257, "llama3": 128256}
-_MASKED_SHARE = 20 / 128  # of the tokens, as NVIDIA's data for BERT has
+# NVIDIA's code pads the 30,522 words of BERT to a multiple of 8.
+_VOCABULARY = {"bert": 30528, "gpt2": 50257, "llama3": 128256}
 
 
-def build_network(name: str, length: int) -> nn.Module:
+def build_network(name: str) -> nn.Module:
     """A model of the published pairs by its name there."""
     declare_torchvision()
     with HybridTensors():
-        return _build(name, length)
+        return _build(name)
 
 
 def list_inputs(name: str, batch: int, length: int) -> tuple[InputSpec, ...]:
@@ -45,7 +45,7 @@ def list_inputs(name: str, batch: int, length: int) -> tuple[InputSpec, ...]:
     return (InputSpec(shape=(batch, length), dtype="int64", high=_VOCABULARY[family], name="ids"),)
 
 
-def _build(name: str, length: int) -> nn.Module:
+def _build(name: str) -> nn.Module:
     import torchvision
     import transformers
 
@@ -62,9 +62,9 @@ def _build(name: str, length: int) -> nn.Module:
         _keep(llama.model.layers[1::2])
         return LanguageModel(llama)
     size = BERT_LARGE if "large" in name else {}
-    config = transformers.BertConfig(**size, max_position_embeddings=512)
+    config = transformers.BertConfig(**size, vocab_size=_VOCABULARY["bert"], max_position_embeddings=512)
     encoder = transformers.BertModel._from_config(config, attn_implementation="eager")
-    return BertSquad(encoder) if "squad" in name else BertPretraining(encoder, round(_MASKED_SHARE * length))
+    return BertSquad(encoder) if "squad" in name else BertPretraining(encoder)
 
 
 def _keep(layers: Sequence[Any]) -> None:
@@ -86,12 +86,15 @@ class LanguageModel(nn.Module):
 
 
 class BertPretraining(nn.Module):
-    """BERT that predicts its masked tokens, and whether two sentences follow one another."""
+    """BERT that predicts its masked tokens, and whether two sentences follow one another.
 
-    def __init__(self, encoder: Any, masked: int) -> None:
+    Words are predicted for all tokens, and the loss ignores those that are not masked, as NVIDIA's code of 2020 did.
+    """
+
+    def __init__(self, encoder: Any) -> None:
         super().__init__()
         hidden = encoder.config.hidden_size
-        self.encoder, self.masked = encoder, masked
+        self.encoder = encoder
         self.transform = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.LayerNorm(hidden))
         self.words = nn.Linear(hidden, encoder.config.vocab_size)
         self.words.weight = encoder.embeddings.word_embeddings.weight
@@ -99,9 +102,9 @@ class BertPretraining(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         found = self.encoder(input_ids=ids)
-        words = self.words(self.transform(found.last_hidden_state[:, : self.masked]))
+        words = self.words(self.transform(found.last_hidden_state))
         follows = nn.functional.cross_entropy(self.next(found.pooler_output), ids[:, 0])
-        return nn.functional.cross_entropy(words.flatten(0, 1), ids[:, : self.masked].flatten()) + follows
+        return nn.functional.cross_entropy(words.flatten(0, 1), ids.flatten()) + follows
 
 
 class BertSquad(nn.Module):

@@ -1,17 +1,20 @@
 """Published pairs of model and GPU, and their predictions."""
 
+import hashlib
 import tomllib
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.gpus.captures import cached
-from benchmarks.sanity.networks import build_network, list_inputs
+from benchmarks.sanity import networks
 from foretell.core.workload import StepEstimate, Workload
-from foretell.steps.step_predictor import find_step_predictor
+from foretell.steps.kernels.step_times import KernelStepModel
+from foretell.steps.step_predictor import StepPredictor, find_step_predictor
 from foretell.steps.step_results import StepPrediction
 from foretell.workloads.capture import capture
 from foretell.workloads.step_options import StepOptions
@@ -32,6 +35,8 @@ class Pair:
     said: str
     length: int = 0
     options: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)  # of the measured device, where they differ
+    board: str = ""  # the name of such a device
     examples_per_s: float | None = None
     tokens_per_s: float | None = None
     differs: str = ""
@@ -90,9 +95,9 @@ def choose_pairs(labels: str | None, *, models: str | None, devices: str | None)
 def predict_pair(pair: Pair) -> Result:
     """The step of the model, captured once, predicted on the device."""
     options = StepOptions(precision=pair.precision, **pair.options)
-    key = f"sanity {pair.model} {pair.batch} {pair.length} {options}"
+    key = f"sanity {_hash_networks()} {pair.model} {pair.batch} {pair.length} {options}"
     workload = cached(key, lambda: _capture(pair, options))
-    predictor = find_step_predictor(pair.device)
+    predictor = _find_predictor(pair)
     estimate = predictor.predict(workload, level=LEVEL)
     prediction = StepPrediction(
         workload=workload,
@@ -104,9 +109,23 @@ def predict_pair(pair: Pair) -> Result:
     return Result(pair=pair, prediction=prediction, kernels_s=_total_kinds(workload, estimate))
 
 
+def _find_predictor(pair: Pair) -> StepPredictor:
+    """That of the device, or of the same chip with other figures."""
+    predictor = find_step_predictor(pair.device)
+    if not pair.figures:
+        return predictor
+    model = KernelStepModel(replace(predictor.device, **pair.figures))  # type: ignore[arg-type]
+    return StepPredictor(model, device=model.device, spreads={})
+
+
+@cache
+def _hash_networks() -> str:
+    return hashlib.sha256(Path(networks.__file__).read_bytes()).hexdigest()[:16]
+
+
 def _capture(pair: Pair, options: StepOptions) -> Workload:
-    model = build_network(pair.model, pair.length)
-    return capture(model, list_inputs(pair.model, pair.batch, pair.length), options=options, name=pair.model)
+    model = networks.build_network(pair.model)
+    return capture(model, networks.list_inputs(pair.model, pair.batch, pair.length), options=options, name=pair.model)
 
 
 def _total_kinds(workload: Workload, estimate: StepEstimate) -> dict[str, float]:

@@ -25,7 +25,9 @@ def print_results(results: Sequence[Result], *, kernels: bool) -> None:
     for name, value in summarise(results).items():
         console.print(f"{name}: {value}")
     for result in results if kernels else ():
-        console.print(f"\n{result.pair.model} {result.pair.device} {result.pair.precision}", style="bold")
+        console.print(
+            f"\n{result.pair.model} {result.pair.board or result.pair.device} {result.pair.precision}", style="bold"
+        )
         for kind, seconds in list(result.kernels_s.items())[:_KINDS]:
             console.print(f"  {kind:40} {1e3 * seconds:8.1f} ms {seconds / result.estimate.iteration.value:6.1%}")
 
@@ -38,7 +40,7 @@ def _list_cells(result: Result) -> tuple[str, ...]:
     mark = "" if result.inside else " (outside)"
     return (
         pair.model,
-        pair.device,
+        pair.board or pair.device,
         pair.precision,
         f"{pair.batch} x {pair.length}" if pair.length else str(pair.batch),
         f"{published:,.0f} {unit}",
@@ -71,7 +73,7 @@ def render_markdown(results: Sequence[Result]) -> str:
         lines.append(f"| {' | '.join(row)} |")
     lines += ["", *(f"{name}: {value}." for name, value in summarise(results).items())]
     lines += [
-        f"- {result.pair.model} on {result.pair.device}: {result.pair.differs or 'not known'}."
+        f"- {result.pair.model} on {result.pair.board or result.pair.device}: {result.pair.differs or 'not known'}."
         for result in results
         if not result.inside
     ]

@@ -17,7 +17,7 @@ from foretell.steps.kernels._base import Evidence
 from foretell.steps.kernels.kernel_calls import Attention, Convolution, MemoryPass, Product
 from foretell.steps.kernels.step_corrections import StepCorrections, load_corrections
 from foretell.steps.kernels.step_intervals import QUANTILES, StepSpread
-from foretell.steps.kernels.step_levels import MOST_LOG, StepLevels, name_group
+from foretell.steps.kernels.step_levels import MOST_LOG, StepLevels, name_group, name_levels
 from foretell.steps.kernels.step_times import KernelStepModel
 
 H100 = get_device("H100")
@@ -49,8 +49,9 @@ def test_a_level_multiplies_the_kernels_of_its_group() -> None:
 
 
 def test_levels_of_vendor_and_architecture_are_added() -> None:
-    levels = {GROUP: 0.1, f"{GROUP}@{H100.vendor}": 0.1, f"{GROUP}@{H100.architecture}": 0.1}
-    assert predict(levels) == pytest.approx(np.exp(0.3) * predict({}))
+    levels = {GROUP: 0.1} | {f"{name}@{H100.vendor}": 0.1 for name in (GROUP, "pass", "half")}
+    levels[f"{GROUP}@{H100.architecture}"] = 0.1
+    assert predict(levels) == pytest.approx(np.exp(0.4) * predict({}))
     other = get_device("MI300X")
     assert predict(levels, other) == pytest.approx(np.exp(0.1) * predict({}, other))
 
@@ -71,6 +72,15 @@ def test_alike_kernels_are_one_group() -> None:
     flash = Attention(batch=1, heads=8, key_heads=8, queries=64, keys=64, width=64)
     names = {name_group(flash), name_group(Product(rows=8, columns=8, inner=8)), name_group(one)}
     assert len(names | {name_group(MemoryPass(kind="relu", elements=8, row=8, bytes_moved=64.0))}) == 4
+
+
+def test_convolutions_in_tf32_have_levels_of_their_own() -> None:
+    group = "convolution/dense/single/forward/high"
+    with_units, without = name_levels(group, get_device("A100-40")), name_levels(group, get_device("V100-16"))
+    assert with_units[0] == group
+    assert without[0] == "convolution/dense/plain/forward/high"
+    half = group.replace("single", "half")
+    assert name_levels(half, get_device("V100-16"))[0] == half
 
 
 def test_whole_models_are_evidence_for_their_device_and_its_architecture() -> None:

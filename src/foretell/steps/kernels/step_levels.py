@@ -7,6 +7,7 @@ import numpy as np
 
 from foretell.core.devices import Device
 from foretell.core.workload import Floats
+from foretell.steps.kernels.convolution_physics import find_type
 from foretell.steps.kernels.kernel_bounds import BYTES
 from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCall, MemoryPass, Product
 
@@ -46,14 +47,23 @@ def _name_shape(call: Convolution) -> str:
     return "first" if call.channels <= 4 else "dense"
 
 
-def name_levels(group: str, device: Device) -> tuple[str, str, str]:
-    """The levels that apply to a group on a device."""
-    return group, f"{group}@{device.vendor}", f"{group}@{device.architecture}"
+def name_levels(group: str, device: Device) -> tuple[str, ...]:
+    """The levels that apply to a group on a device: its own, of kernels of its class on the vendor, and of both.
+
+    Convolutions in single precision run in TF32 where there are units for it, and by other kernels elsewhere.
+    """
+    if group.startswith("convolution") and find_type("tf32", device) == "fp32":
+        group = group.replace("/single/", "/plain/")
+    common = next((name for name in dict.fromkeys(CLASSES.values()) if f"/{name}" in group), group.partition("/")[0])
+    return group, f"{common}@{device.vendor}", f"{group}@{device.vendor}", f"{group}@{device.architecture}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLevels:
-    """Logarithms of factors by group, and further ones by group and vendor or architecture (``GROUP@NAME``)."""
+    """Logarithms of factors by group, and further ones by place (``GROUP@NAME``): a vendor or an architecture.
+
+    All passes, and all kernels of a class of precisions, have one in common on a vendor (``CLASS@NAME``).
+    """
 
     levels: Mapping[str, float] = field(default_factory=dict)
 
