@@ -11,12 +11,31 @@ import pytest
 Run = Callable[..., Any]
 
 NET = """
+import torch
 from torch import nn
 
 
 def build_model(width: int = 64) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.Flatten(1),
                          nn.Linear(width * 32 * 32, 10))
+
+
+@torch.library.custom_op("memory_test::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+twice.register_fake(torch.empty_like)
+twice.register_autograd(lambda _, gradient: 2 * gradient)
+
+
+class Extended(nn.Linear):
+    def forward(self, x):
+        return torch.ops.memory_test.twice(super().forward(x))
+
+
+def build_extended():
+    return Extended(64, 64)
 
 
 class Words(nn.Module):
@@ -108,6 +127,26 @@ def test_a_script_as_it_is(run: Run, tmp_path: Path) -> None:
 def test_a_script_takes_no_options_of_a_model(run: Run) -> None:
     outcome = run("memory", "--batch", "8", "--", sys.executable, "train.py")
     assert "the script sets it" in outcome.err
+
+
+def test_what_is_not_seen_is_said(run: Run) -> None:
+    words = ("net.py:build_extended", "--input", "8,64", "--device", "T4", "--json")
+    record = run("memory", *words).record
+    (warning,) = record["warnings"]
+    assert warning["code"] == "memory-not-seen"
+    assert "memory_test.twice" in warning["text"]
+
+
+def test_a_strategy_without_effect_is_said(run: Run) -> None:
+    record = run("memory", *MODEL, "--strategy", "fsdp", "--gpus", "1", "--json").record
+    assert "saves no memory" in record["warnings"][0]["text"]
+
+
+def test_several_gpus_need_less_each(run: Run) -> None:
+    one, eight = (run("memory", *MODEL, "--gpus", count, "--strategy", "fsdp", "--json").record for count in ("1", "8"))
+    assert eight["parts"]["optimizer states"] < 0.2 * one["parts"]["optimizer states"]
+    outcome = run("memory", *MODEL, "--gpus", "8", "--strategy", "zero1,fsdp")
+    assert "one of them" in outcome.err
 
 
 def test_a_plot(run: Run) -> None:

@@ -92,6 +92,7 @@ class MemoryTrace:
     host_bytes: int = 0  # that were moved to the host
     notes: tuple[str, ...] = ()
     convolutions: tuple[Convolution, ...] = ()
+    extensions: tuple[str, ...] = ()  # operators that PyTorch does not have: what they allocate inside is not seen
 
     def measure(self, kind: MemoryKind) -> int:
         """Bytes of all blocks of a kind."""

@@ -45,6 +45,8 @@ WARNING_CODES: Mapping[str, str] = {
     "assumed-values": "The code reads values that are unknown without running it; examples were assumed.",
     "own-step": "The model has a training step and an optimizer of its own, which were used.",
     "unknown-costs": "The cost of some operators is not known.",
+    "memory-not-seen": "Operators of an extension may allocate memory that is not seen.",
+    "memory-note": "What was assumed or added for the memory of a step.",
     "operators-not-measured": "The times of operators on that device are estimated from its public figures.",
     "strategy-not-measured": "No training with that strategy was measured.",
     "link-not-measured": "No training with such a link was measured.",

@@ -1,14 +1,14 @@
 """The GPU memory of a training step, an inference or generated text: from the code of a model, or from a script."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from foretell.core.device_figures import open_device
 from foretell.core.devices import Device, check_precision, get_device, list_devices
 from foretell.core.errors import Mistake, SpecError
-from foretell.core.warning import PredictionWarning
+from foretell.core.warning import PredictionWarning, build_warning
 from foretell.memory.allocator_settings import AllocatorSettings
 from foretell.memory.fitting import find_largest
-from foretell.memory.forecast import forecast
+from foretell.memory.forecast import UNSEEN_SHARE, forecast
 from foretell.memory.memory_results import DeviceFit, MemoryPrediction
 from foretell.memory.model_memory import ModelMemory
 from foretell.memory.remedies import find_remedies
@@ -23,6 +23,7 @@ from foretell.workloads.workload_warnings import find_note_warnings
 __all__ = ["predict_memory", "predict_script_memory"]
 
 RISK = 0.05  # that a step does not fit, which is allowed
+_NAMED = 5  # operators of a warning
 USUAL = ("T4", "RTX4090", "A100-40", "L40S", "H100", "H200", "B200", "MI300X")  # devices, where none is named
 
 
@@ -80,7 +81,7 @@ def predict_memory(
         left_out=left_out,
         host_bytes=usage.trace.host_bytes or None,
         remedies=find_remedies(model, tight, risk=risk, level=level) if tight is not None else (),
-        warnings=(*find_note_warnings(usage.trace.notes), *warnings),
+        warnings=(*_find_warnings(usage, assumed=model.read().notes), *warnings),
     )
 
 
@@ -117,7 +118,7 @@ def predict_script_memory(
         risk_allowed=risk,
         devices=tuple(_fit(device, usage, risk=risk, level=level) for device in chosen),
         left_out=left_out,
-        warnings=(*find_note_warnings(usage.trace.notes), *script.warnings),
+        warnings=(*_find_warnings(usage), *script.warnings),
     )
 
 
@@ -189,3 +190,19 @@ def _fit(device: Device, usage: MemoryUsage, *, risk: float, level: float, **siz
         fits=chance <= risk,
         **sizes,
     )
+
+
+def _find_warnings(usage: MemoryUsage, *, assumed: Sequence[str] = ()) -> Iterator[PredictionWarning]:
+    """What was assumed of unknown values, what else was noted, and what is not seen."""
+    yield from find_note_warnings(assumed)
+    for note in usage.trace.notes:
+        if note not in assumed:
+            yield build_warning("memory-note", f"{note.rstrip('.')}.")
+    extensions = usage.trace.extensions
+    if extensions:
+        more = f" and {len(extensions) - _NAMED} more" if len(extensions) > _NAMED else ""
+        text = (
+            f"{', '.join(extensions[:_NAMED])}{more}: operators of an extension. Their results are counted; what they "
+            f"allocate inside is not seen, so that the upper bound is {UNSEEN_SHARE:.0%} higher."
+        )
+        yield build_warning("memory-not-seen", text, operators=list(extensions))

@@ -26,6 +26,9 @@ class MemoryForecast:
         return above / len(self.quantiles)
 
 
+UNSEEN_SHARE = 0.1  # of the need, by which the upper bound is higher where operators may allocate unseen
+
+
 def forecast(usage: MemoryUsage, device: Device | None, *, level: float) -> MemoryForecast:
     """The need of a step on a device; on a usual one if none is named.
 
@@ -35,9 +38,13 @@ def forecast(usage: MemoryUsage, device: Device | None, *, level: float) -> Memo
     context = overheads.context
     reserved = usage.reserved_bytes + overheads.workspace_bytes
     value = float(reserved + context.value + usage.trace.outside_bytes)
+    unseen = UNSEEN_SHARE if usage.trace.extensions else 0.0
     last = len(overheads.spread.quantiles) - 1
     quantiles = tuple(
-        max(value * math.exp(error) + _find_offset(context, place / last), float(usage.allocated_bytes))
+        max(
+            value * (math.exp(error) + unseen * place / last) + _find_offset(context, place / last),
+            float(usage.allocated_bytes),
+        )
         for place, error in enumerate(overheads.spread.quantiles)
     )
     chance = (1 - level) / 2

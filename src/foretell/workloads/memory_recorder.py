@@ -25,6 +25,7 @@ class Running(Protocol):
 
 
 _aten = torch.ops.aten
+_KNOWN = frozenset({"aten", "prim", "prims", "profiler", "c10d", "_c10d_functional"})  # allocate nothing but their results
 
 
 class MemoryRecorder:
@@ -44,6 +45,7 @@ class MemoryRecorder:
         self._operator = ""
         self._steps = 0
         self._convolutions: list[Convolution] = []
+        self._extensions: dict[str, None] = {}
 
     def hold(self, tensors: Iterable[tuple[str, torch.Tensor]], kind: MemoryKind) -> None:
         """Note weights and buffers, by their paths, which are there already."""
@@ -78,6 +80,8 @@ class MemoryRecorder:
 
     def note(self, func: Any, out: Any) -> None:
         """Note the new storages among the results of an ATen call."""
+        if getattr(func, "namespace", "aten") not in _KNOWN:
+            self._extensions.setdefault(str(func))
         for tensor in _find_tensors(out):
             if tensor.layout is not torch.strided:
                 for part in _find_parts(tensor):
@@ -85,7 +89,7 @@ class MemoryRecorder:
                 continue
             storage = tensor.untyped_storage()
             if storage._cdata not in self._blocks:
-                self._operator = func.overloadpacket.__name__
+                self._operator = getattr(func, "overloadpacket", func).__name__
                 self._allocate(storage)
 
     def note_convolution(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
@@ -136,6 +140,7 @@ class MemoryRecorder:
             phases=tuple(self._phases),
             second=self._step,
             convolutions=tuple(self._convolutions),
+            extensions=tuple(self._extensions),
             **facts,
         )
 

@@ -30,6 +30,7 @@ def trace_to_record(trace: MemoryTrace) -> dict[str, Any]:
         "repeated": list(trace.repeated),
         "heads": list(trace.heads),
         "notes": list(trace.notes),
+        "extensions": list(trace.extensions),
         "convolutions": [asdict(each) for each in trace.convolutions],
     }
 
@@ -61,6 +62,7 @@ def trace_from_record(record: Mapping[str, Any]) -> MemoryTrace:
         outside_bytes=outside_bytes,
         host_bytes=host_bytes,
         notes=tuple(map(str, record["notes"])),
+        extensions=tuple(map(str, record["extensions"])),
         convolutions=tuple(map(_read_convolution, record["convolutions"])),
     )
     _check(trace)
