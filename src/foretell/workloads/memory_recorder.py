@@ -25,7 +25,9 @@ class Running(Protocol):
 
 
 _aten = torch.ops.aten
-_KNOWN = frozenset({"aten", "prim", "prims", "profiler", "c10d", "_c10d_functional"})  # allocate nothing but their results
+_KNOWN = frozenset(
+    {"aten", "prim", "prims", "profiler", "c10d", "_c10d_functional"}
+)  # allocate nothing but their results
 
 
 class MemoryRecorder:
