@@ -68,6 +68,16 @@ for step in range(3):
     "early_zero": DEEP.replace("    optimizer.zero_grad()\n", "").replace(
         "    loss =", "    optimizer.zero_grad()\n    loss ="
     ),
+    "workers": """
+model = build_model().to(device)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+data = torch.utils.data.TensorDataset(torch.randn(512, 64), torch.randint(0, 8, (512,)))
+for x, y in torch.utils.data.DataLoader(data, batch_size=32, num_workers=2, prefetch_factor=3, pin_memory=True):
+    loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
     "attention": """
 model = build_attention().to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

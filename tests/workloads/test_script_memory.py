@@ -1,6 +1,7 @@
 """The memory of training scripts, recorded with the operators of their first step."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import nn
 from foretell.core.memory import MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
 from foretell.workloads.memory_capture import capture_memory
+from foretell.workloads.scripts.script_facts import ScriptFacts, estimate_host_bytes
 from foretell.workloads.step_options import InputSpec, StepOptions
 
 pytest.importorskip("accelerate")
@@ -202,3 +204,24 @@ def test_memory_of_a_trainer(recorded: dict[str, Job]) -> None:
     assert live[MemoryKind.WEIGHTS] == size
     assert live[MemoryKind.OPTIMIZER] == pytest.approx(2 * size, rel=0.001)
     assert any(layer.startswith("bert.encoder.layer.0") for _, layer in trace.owner_names)
+
+
+def test_facts_about_the_host(recorded: dict[str, Job]) -> None:
+    facts = recorded["workers"].load("workers").facts
+    assert (facts.workers, facts.prefetch, facts.pin_memory) == (2, 3, True)
+    assert facts.batch_bytes == 32 * 64 * 4 + 32 * 8
+    assert facts.moved_bytes == WEIGHTS
+    assert facts.process_bytes is not None
+    assert 50e6 < facts.process_bytes < 2e9  # PyTorch and little else
+    assert facts.worker_bytes is not None
+    assert 0 < facts.worker_bytes < facts.process_bytes
+    estimate = estimate_host_bytes(facts)
+    assert estimate == facts.process_bytes + 2 * facts.worker_bytes + (2 * 4 + 1) * facts.batch_bytes
+
+
+def test_host_memory_without_workers() -> None:
+    facts = ScriptFacts(workers=0, process_bytes=1000, batch_bytes=10)
+    assert estimate_host_bytes(facts) == 1020
+    assert estimate_host_bytes(replace(facts, moved_bytes=500)) == 1500  # of the weights, before there is data
+    assert estimate_host_bytes(replace(facts, moved_bytes=5)) == 1020
+    assert estimate_host_bytes(ScriptFacts(workers=4, batch_bytes=10)) is None

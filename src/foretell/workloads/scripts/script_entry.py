@@ -58,6 +58,9 @@ def _install_stack_signal() -> None:
 
 
 def _begin() -> None:
+    from foretell.workloads.scripts.host_facts import read_resident_bytes
+
+    occupied = read_resident_bytes()
     from foretell.workloads.scripts.script_session import begin
 
-    begin()
+    begin(occupied)

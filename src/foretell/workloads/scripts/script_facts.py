@@ -10,6 +10,7 @@ from foretell.core.workload import Workload
 
 _SHOWN = 5  # files that a warning names
 COUNTS = ("batches", "samples", "epochs", "steps", "processes")
+_HOST_COUNTS = ("workers", "prefetch", "batch_bytes", "process_bytes", "worker_bytes", "moved_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,13 @@ class ScriptFacts:
     processes: int = 1
     gpu: bool = False  # whether it asks for a GPU
     wrappers: tuple[str, ...] = ()  # around the model, such as DistributedDataParallel
+    workers: int | None = None  # processes that load the data of the training
+    prefetch: int | None = None  # batches that each of them loads ahead
+    pin_memory: bool | None = None
+    batch_bytes: int | None = None  # of the tensors of a batch, on the host
+    process_bytes: int | None = None  # that the process occupies before the step, without moved_bytes
+    worker_bytes: int | None = None  # that one worker occupies for itself after the step
+    moved_bytes: int | None = None  # of parameters that were on the host before they came to the GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +93,9 @@ def facts_from_record(record: Mapping[str, Any]) -> ScriptFacts:
         processes=max(1, int(record["processes"])),
         gpu=record["gpu"] is True,
         wrappers=tuple(map(str, record["wrappers"])),
+        pin_memory=None if record.get("pin_memory") is None else record["pin_memory"] is True,
         **{name: _read_count(record[name]) for name in COUNTS[:-1]},
+        **{name: _read_count(record.get(name)) for name in _HOST_COUNTS},
     )
 
 
@@ -95,3 +105,21 @@ def _read_count(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is not a count")
     return value
+
+
+def estimate_host_bytes(facts: ScriptFacts) -> int | None:
+    """The most memory of the host that a job with this script needs; None if it is not known.
+
+    The process, and the larger of two: the weights until they have come to the GPU, or, later, the data. Each worker
+    has memory of its own, which it has written since it was forked, and loads batches ahead; one more is being made by
+    each worker, and one is in use. Without workers, the next batch is made while one is in use.
+
+    Not in it: the host memory of CUDA and its libraries, which only a machine with a GPU shows; what the files of the
+    data occupy in the page cache, which Linux gives up when it is asked for; and what workers write later than in the
+    recorded steps. Those that read a long list of Python objects copy it bit by bit, up to the size of the list.
+    """
+    if facts.process_bytes is None:
+        return None
+    batch, workers = facts.batch_bytes or 0, facts.workers or 0
+    loading = workers * ((facts.worker_bytes or 0) + ((facts.prefetch or 0) + 1) * batch)
+    return facts.process_bytes + max(facts.moved_bytes or 0, loading + (1 if workers else 2) * batch)

@@ -21,6 +21,7 @@ from foretell.core.memory import MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
 from foretell.workloads.memory_recorder import CONVOLUTIONS, MemoryRecorder, Running
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
+from foretell.workloads.scripts.host_facts import is_resident
 from foretell.workloads.scripts.large_tensors import list_tensors, run_kernel
 from foretell.workloads.scripts.module_paths import ModulePaths
 from foretell.workloads.training_step import find_blocks, find_heads
@@ -34,6 +35,8 @@ class ScriptMemory(MemoryRecorder):
     def __init__(self, running: Running, paths: ModulePaths) -> None:
         super().__init__(running)
         self._paths = paths
+        self.moved_bytes = 0  # of parameters that were on the host
+        self.resident_bytes = 0  # of them, those that have data
         self._length: int | None = None  # tokens of an example
         self._on_gpu = False
         self._suspended = False
@@ -50,9 +53,17 @@ class ScriptMemory(MemoryRecorder):
         if self._suspended:
             return
         self._use_gpu()
+        if not isinstance(tensor, nn.Parameter):
+            self._keep(tensor)
+            return
+        blocks = len(self._sizes)
         number = self._keep(tensor)
-        if number is not None and isinstance(tensor, nn.Parameter):
+        if number is not None:
             self._kinds.setdefault(number, MemoryKind.WEIGHTS)
+        if len(self._sizes) > blocks:  # it was on the host, where it still is
+            size = self._sizes[-1]
+            self.moved_bytes += size
+            self.resident_bytes += size if is_resident(tensor) else 0
 
     def copy_to_gpu(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor over the same data with a storage of its own, which is a block of the GPU."""

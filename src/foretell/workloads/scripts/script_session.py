@@ -22,6 +22,7 @@ from foretell.workloads.scripts import cuda_answers, cuda_functions, script_even
 from foretell.workloads.scripts.answered_gpu import load_answered
 from foretell.workloads.scripts.cuda_answers import replace
 from foretell.workloads.scripts.distributed_answers import install_distributed
+from foretell.workloads.scripts.host_facts import read_resident_bytes
 from foretell.workloads.scripts.large_tensors import list_tensors
 from foretell.workloads.scripts.script_memory import ScriptMemory
 from foretell.workloads.scripts.script_modes import ScriptKernelMode, build_call_modes
@@ -33,8 +34,11 @@ _MEMORY_STEPS = 2  # the second is like all later ones
 EXIT_S = 5.0  # that the exit handlers of the script may take
 
 
-def begin() -> None:
-    """Record the first training step of this process, and end the process after it; with memory, after more."""
+def begin(occupied: int | None = None) -> None:
+    """Record the first training step of this process, and end the process after it; with memory, after more.
+
+    ``occupied`` is the resident memory of the process before this module was imported.
+    """
     watch = StepWatch(_finish)
     if script_events.is_memory_asked():
         watch.memory = ScriptMemory(watch, watch.paths)
@@ -54,6 +58,7 @@ def begin() -> None:
     _watch_threads(watch)
     for mode in _build_modes(watch):
         mode.__enter__()
+    watch.own_bytes = max(0, (read_resident_bytes() or 0) - occupied) if occupied is not None else 0
     script_events.report("torch", version=torch.__version__)
 
 
@@ -199,7 +204,7 @@ def _watch_loaders(watch: StepWatch) -> None:
     def give(self: Any) -> Any:
         with watch.pause():
             batch = fetch(self)
-        watch.note_batch(getattr(self, "_foretell_loader", None))
+        watch.note_batch(getattr(self, "_foretell_loader", None), batch)
         return batch
 
     replace(base, "__init__", init)

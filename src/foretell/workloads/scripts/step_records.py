@@ -12,6 +12,7 @@ from foretell.workloads.fused_chains import fuse_chains
 from foretell.workloads.measurement_files import workload_to_record
 from foretell.workloads.memory_records import trace_to_record
 from foretell.workloads.operator_records import Record, build_gradients, build_sources
+from foretell.workloads.scripts.host_facts import read_own_bytes
 from foretell.workloads.scripts.loop_counts import find_epochs
 from foretell.workloads.scripts.script_facts import ScriptFacts, facts_to_record
 from foretell.workloads.scripts.script_recorder import ScriptRecorder
@@ -156,7 +157,24 @@ def _find_facts(watch: StepWatch, frame: FrameType | None) -> ScriptFacts:
         processes=_count_processes(),
         gpu=watch.gpu,
         wrappers=tuple(watch.wrappers),
+        **_find_host_facts(watch),
     )
+
+
+def _find_host_facts(watch: StepWatch) -> dict[str, Any]:
+    workers = getattr(watch.loader, "num_workers", None)
+    own = [size for each in watch.list_workers() if (size := read_own_bytes(each)) is not None]
+    moved = watch.memory.moved_bytes if watch.memory is not None else None
+    others = watch.own_bytes + (watch.memory.resident_bytes if watch.memory is not None else 0)
+    return {
+        "workers": workers,
+        "prefetch": getattr(watch.loader, "prefetch_factor", None) if workers else None,
+        "pin_memory": getattr(watch.loader, "pin_memory", None),
+        "batch_bytes": watch.batch_bytes,
+        "process_bytes": None if watch.process_bytes is None else max(0, watch.process_bytes - others),
+        "worker_bytes": max(own, default=None),
+        "moved_bytes": moved,
+    }
 
 
 def _count(sized: Any) -> int | None:

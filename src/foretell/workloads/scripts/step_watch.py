@@ -14,6 +14,7 @@ from foretell.core.workload import StepPhase
 from foretell.workloads.operator_records import Record
 from foretell.workloads.recorder import computes, count_nodes
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
+from foretell.workloads.scripts.host_facts import measure_batch, read_resident_bytes
 from foretell.workloads.scripts.large_tensors import list_tensors
 from foretell.workloads.scripts.module_paths import ModulePaths
 from foretell.workloads.scripts.parameter_types import ParameterTypes
@@ -29,6 +30,7 @@ class _Call:
     node: int  # sequence number of the first node of autograd that it may have made
     batch: int  # examples, as its first argument has them
     loader: Any
+    batch_bytes: int | None  # as the loader gave it
     fetches: int  # batches that loaders had given before
 
 
@@ -69,6 +71,9 @@ class StepWatch:
         self.loader: Any = None  # that gave the batch of the step
         self.mixed: set[torch.dtype] = set()  # lower precisions of autocast and of FSDP
         self.types = ParameterTypes()
+        self.batch_bytes: int | None = None  # as the loader gave it
+        self.process_bytes: int | None = None  # before the step
+        self.own_bytes = 0  # of it, Foretell's
         self.checkpointing = False
         self.compiled = False
         self.gpu = False
@@ -80,6 +85,7 @@ class StepWatch:
         self._thread: int | None = None  # of the recorder
         self._calls: list[_Call] = []
         self._last_loader: Any = None
+        self._last_bytes: int | None = None
         self._on_end = on_end
         self._depth = 0  # of calls of modules
         self._in_backward = 0
@@ -186,6 +192,7 @@ class StepWatch:
                     node=count_nodes(),
                     batch=batch or self.batch,
                     loader=self._last_loader,
+                    batch_bytes=self._last_bytes,
                     fetches=self.fetches,
                 )
             )
@@ -194,6 +201,7 @@ class StepWatch:
     def _start(self) -> ScriptRecorder:
         self._thread = threading.get_ident()
         self.recorder = ScriptRecorder(self.paths.names)
+        self.process_bytes = read_resident_bytes()
         self.recorder.layers.extend([""] * self._depth)
         if self.memory is not None:
             self.memory.begin_recording()
@@ -224,9 +232,11 @@ class StepWatch:
         finally:
             self._state.paused -= 1
 
-    def note_batch(self, loader: Any) -> None:
+    def note_batch(self, loader: Any, batch: Any) -> None:
         """A loader has given a batch."""
         self._last_loader = loader
+        if self.first is None:
+            self._last_bytes = measure_batch(batch)
         self.fetches += 1
         if not self._calls and not self.backwards and not self._depth:
             self.recorder = None
@@ -256,7 +266,7 @@ class StepWatch:
         used = [call for call in self._calls if node is not None and call.node <= node]
         first = next(iter([*used[-1:], *self._calls]), None)
         if first is not None:
-            self.first, self.loader = first.record, first.loader
+            self.first, self.loader, self.batch_bytes = first.record, first.loader, first.batch_bytes
             self.batch = first.batch or self.batch
             self.fetches -= first.fetches
 
@@ -385,6 +395,11 @@ class StepWatch:
             yield from root.parameters()
         for optimizer in self._trained:
             yield from list_parameters(optimizer)
+
+    def list_workers(self) -> list[int]:
+        """The processes that load the data of the step."""
+        own = [each for each in self.iterators if getattr(each, "_foretell_loader", None) is self.loader]
+        return [each.pid for iterator in own for each in getattr(iterator, "_workers", ()) if each.pid is not None]
 
     def count_batches(self) -> int:
         """Batches of the step. With several models, a batch may have several backward phases."""
