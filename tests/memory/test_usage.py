@@ -5,13 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from foretell.core.errors import SpecError
 from foretell.core.memory import MemoryKind, MemoryTrace
-from foretell.core.workload import StepPhase
+from foretell.core.workload import MeasuredStep, StepPhase, Workload
 from foretell.memory.batch_sizes import BatchTraces, NotAffineError
 from foretell.memory.fitting import find_largest
 from foretell.memory.length_sizes import LengthTraces, extrapolate
+from foretell.memory.measured_peaks import compare_peaks, read_peaks
 from foretell.memory.step_events import repeat_steps
 from foretell.memory.usage import measure_usage
+from foretell.workloads.measurement_files import Profile
 
 MIB = 2**20
 
@@ -102,3 +105,28 @@ def test_steps_that_do_something_else_are_refused_and_their_usage_is_extrapolate
 @pytest.mark.parametrize("start", [1, 64])
 def test_the_largest_size_that_fits_is_found(limit: int, start: int) -> None:
     assert find_largest(lambda size: float(size > limit), allowed=0.05, start=start) == limit
+
+
+def build_profile(batch: int, **facts: str) -> Profile:
+    workload = Workload(name="net", operators=(), batch=batch)
+    none = np.zeros(0)
+    step = MeasuredStep(
+        workload=workload, device="A100", iteration_s=1.0, kernel_s=none, span_s=none, start_s=none, launch_s=none
+    )
+    return Profile(step=step, steps=3, spread=0.0, overhead=0.0, facts=facts)
+
+
+def test_measured_peaks_correct_those_of_other_batches() -> None:
+    usage = measure_usage(build_trace(1))
+    facts = {"allocated_bytes": str(2 * usage.allocated_bytes), "reserved_bytes": str(3 * usage.reserved_bytes)}
+    peaks = read_peaks([build_profile(1, **facts)])
+    assert peaks is not None
+    other = measure_usage(build_trace(8))
+    corrected = compare_peaks(peaks, usage).correct(other)
+    assert corrected.allocated_bytes == pytest.approx(2 * other.allocated_bytes)
+    assert corrected.reserved_bytes == pytest.approx(3 * other.reserved_bytes)
+
+
+def test_a_profile_without_memory_is_refused() -> None:
+    with pytest.raises(SpecError, match="on a machine with a GPU"):
+        read_peaks([build_profile(1, threads="2")])

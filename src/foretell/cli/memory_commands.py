@@ -65,6 +65,13 @@ if TYPE_CHECKING:
     help="Your own device by its figures: bf16=400e12,bandwidth=2e12,memory=48GB,units=100.",
 )
 @click.option(
+    "--profile",
+    multiple=True,
+    type=PATH,
+    metavar="FILE",
+    help="A profile of the same model, measured on a GPU by 'workload profile', at any batch; repeatable.",
+)
+@click.option(
     "--allocator",
     default="",
     metavar="SETTINGS",
@@ -88,6 +95,7 @@ def memory(
     offload: str,
     device: tuple[str, ...],
     device_figures: str | None,
+    profile: tuple[Path, ...],
     allocator: str,
     risk: str,
     longest: bool,
@@ -104,6 +112,7 @@ def memory(
     """
     from foretell.core.units import parse_share
     from foretell.memory import api
+    from foretell.steps.api import load_profile
 
     check_plot(plot)
     given: dict[str, Any] = {
@@ -129,6 +138,7 @@ def memory(
             gpus=gpus,
             strategy=strategy,
             offload=offload,
+            profiles=[load_profile(path) for path in profile],
             longest=longest,
             **given,
         )

@@ -9,6 +9,7 @@ from foretell.core.warning import PredictionWarning, build_warning
 from foretell.memory.allocator_settings import AllocatorSettings
 from foretell.memory.fitting import find_largest
 from foretell.memory.forecast import UNSEEN_SHARE, forecast
+from foretell.memory.measured_peaks import read_peaks
 from foretell.memory.memory_results import DeviceFit, MemoryPrediction
 from foretell.memory.model_memory import ModelMemory
 from foretell.memory.remedies import find_remedies
@@ -17,6 +18,7 @@ from foretell.memory.usage import MemoryUsage, measure_usage
 from foretell.steps.api import Input, check_batch, read_arguments, read_inputs
 from foretell.steps.step_results import LeftOutDevice
 from foretell.workloads.api import SCRIPT_TIMEOUT_S, read_script
+from foretell.workloads.measurement_files import Profile
 from foretell.workloads.step_options import StepOptions
 from foretell.workloads.workload_warnings import find_note_warnings
 
@@ -38,6 +40,7 @@ def predict_memory(
     gpus: int | None = None,
     strategy: str = "",
     offload: str = "",
+    profiles: Sequence[Profile] = (),
     allocator: str = "",
     risk: float = RISK,
     level: float = 0.9,
@@ -47,9 +50,9 @@ def predict_memory(
 
     ``devices`` are as for :func:`foretell.predict_workload`, by default some usual ones. ``gpus`` share the step by a
     ``strategy`` such as ``fsdp`` or ``tp=4,pp=2``, each with the batch; ``offload`` is ``optimizer`` or ``parameters``,
-    which the host then keeps. ``allocator`` is a value of
-    ``PYTORCH_CUDA_ALLOC_CONF``; ``risk`` is the chance of not fitting that is allowed. With ``longest``, also the
-    longest sequence that fits. If a device is named on which the step does not fit, ``remedies`` would make it fit.
+    which the host then keeps. ``profiles`` of the same model that were measured on a GPU correct the peaks.
+    ``allocator`` is a value of ``PYTORCH_CUDA_ALLOC_CONF``; ``risk`` is the chance of not fitting that is allowed. With
+    ``longest``, also the longest sequence that fits. If a device is named on which the step does not fit, ``remedies`` would make it fit.
 
     Raises:
         NotFoundError: There is no such device, file, module or factory.
@@ -67,7 +70,9 @@ def predict_memory(
         batch=batch,
         settings=AllocatorSettings.parse(allocator),
         strategy=parse_strategy(strategy, gpus=gpus, offload=offload),
+        measured=read_peaks(profiles),
     )
+    model.correct()
     usage = model.measure()
     general = forecast(usage, None, level=level)
     fits, warnings = _fit_all(chosen, usage, model, risk=risk, level=level, longest=longest)

@@ -8,6 +8,7 @@ from foretell.core.memory import MemoryTrace
 from foretell.memory.allocator_settings import AllocatorSettings
 from foretell.memory.batch_sizes import BatchTraces, NotAffineError
 from foretell.memory.length_sizes import LengthTraces, extrapolate
+from foretell.memory.measured_peaks import MeasuredPeaks, PeakRatios, compare_peaks
 from foretell.memory.strategies import Strategy, adapt_options, apply_strategy
 from foretell.memory.usage import STEPS, MemoryUsage, measure_usage
 from foretell.steps.prediction_api import predict_workload
@@ -28,11 +29,14 @@ class ModelMemory:
         batch: int | None,
         settings: AllocatorSettings,
         strategy: Strategy | None = None,
+        measured: MeasuredPeaks | None = None,
     ) -> None:
         self._source, self._inputs, self._arguments = source, inputs, arguments
         self._settings = settings
         self.strategy = strategy or Strategy()
         self._batch = batch
+        self._measured = measured
+        self._ratios = PeakRatios()
         self._traces: dict[tuple[int | None, int | None], MemoryTrace] = {}
         self._usages: dict[MemoryTrace, MemoryUsage] = {}  # of steps that were read
         self._of_batches: dict[int, MemoryUsage] = {}
@@ -72,7 +76,7 @@ class ModelMemory:
 
     def with_options(self, **options: object) -> "ModelMemory":
         """The same model with other options."""
-        return ModelMemory(
+        found = ModelMemory(
             self._source,
             self._inputs,
             arguments=self._arguments,
@@ -80,7 +84,18 @@ class ModelMemory:
             batch=self._batch,
             settings=self._settings,
             strategy=self.strategy,
+            measured=self._measured,
         )
+        found._ratios = self._ratios
+        return found
+
+    def correct(self) -> None:
+        """Compare with the peaks that were measured, and correct all further ones by them."""
+        if self._measured is not None:
+            predicted = self.measure_batch(self._measured.batch)
+            self._usages.clear()
+            self._of_batches.clear()
+            self._ratios = compare_peaks(self._measured, predicted)
 
     def read(self, batch: int | None = None, length: int | None = None) -> MemoryTrace:
         """The step from the code, with this batch and length."""
@@ -104,6 +119,7 @@ class ModelMemory:
             return known
         steps = 2 if self.options.mode == "generate" else STEPS
         usage = measure_usage(apply_strategy(trace, self.strategy), settings=self._settings, steps=steps)
+        usage = self._ratios.correct(usage)
         if trace in self._traces.values():
             self._usages[trace] = usage
         return usage

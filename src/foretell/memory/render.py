@@ -94,8 +94,10 @@ def list_parts(prediction: MemoryPrediction) -> list[tuple[str, int]]:
     usage = prediction.usage
     outside = prediction.trace.outside_bytes
     parts = [(kind.title, usage.parts[kind]) for kind in MemoryKind if usage.parts.get(kind)]
+    corrected = usage.allocated_bytes - sum(usage.parts.values())
     return [
         *parts,
+        *([("difference to what was measured", corrected)] if corrected else []),
         ("reserved, not in use at the peak", usage.unused_bytes),
         *([("communication, outside of the allocator", outside)] if outside else []),
         ("CUDA context and libraries", prediction.context_bytes),

@@ -18,6 +18,7 @@ from foretell.core.workload import Attribute, Floats, Gradient, MeasuredStep, Op
 
 FORMAT = "foretell profile"
 VERSION = 1
+ALLOCATED, RESERVED = "allocated_bytes", "reserved_bytes"  # facts of a profile that was measured on a GPU
 TIMES = ("kernel_s", "span_s", "start_s", "launch_s")
 
 

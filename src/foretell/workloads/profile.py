@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from foretell.core.errors import Mistake, SpecError, WorkloadError
 from foretell.core.workload import StepPhase, Workload
 from foretell.workloads.capture import capture
-from foretell.workloads.measurement_files import Profile
+from foretell.workloads.measurement_files import ALLOCATED, RESERVED, Profile
 from foretell.workloads.operator_costs import normalize_name
 from foretell.workloads.step_options import InputSpec, StepOptions
 from foretell.workloads.step_timing import Event, PlainStep, Role, StepTiming, build_profile, time_steps
@@ -75,9 +75,10 @@ def profile(
             stack.enter_context(checkpointed(step.model, lambda _name: _Calls(), recompute=options.recompute))
         first = _warm_up(step, longest_s)
         before = _run_plain(step, _count(first, seconds / 2, STEPS))
+        memory = _find_peaks(device)
         timings = _run_profiled(step, workload, _count(first, seconds * PROFILED_SHARE, PROFILED))
         plain = before + _run_plain(step, _count(first, seconds / 2, STEPS))
-    facts = {"threads": str(torch.get_num_threads()), "torch": str(torch.__version__)}
+    facts = {"threads": str(torch.get_num_threads()), "torch": str(torch.__version__), **memory}
     return build_profile(workload, timings, plain, device=name_device(device), load=load, facts=facts)
 
 
@@ -93,6 +94,14 @@ def _check_measurable(options: StepOptions) -> None:
         mistakes.append(Mistake(place="precision", found="fp8", expected="another one: fp8 is predicted, not measured"))
     if mistakes:
         raise SpecError("the measured step", mistakes)
+
+
+def _find_peaks(device: torch.device) -> dict[str, str]:
+    """The most memory that PyTorch's allocator gave and took in this process, on a GPU: bytes, as facts."""
+    if device.type != "cuda":
+        return {}
+    peaks = {ALLOCATED: torch.cuda.max_memory_allocated(device), RESERVED: torch.cuda.max_memory_reserved(device)}
+    return {name: str(size) for name, size in peaks.items()}
 
 
 def name_device(device: torch.device) -> str:
