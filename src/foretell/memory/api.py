@@ -52,7 +52,8 @@ def predict_memory(
     ``strategy`` such as ``fsdp`` or ``tp=4,pp=2``, each with the batch; ``offload`` is ``optimizer`` or ``parameters``,
     which the host then keeps. ``profiles`` of the same model that were measured on a GPU correct the peaks.
     ``allocator`` is a value of ``PYTORCH_CUDA_ALLOC_CONF``; ``risk`` is the chance of not fitting that is allowed. With
-    ``longest``, also the longest sequence that fits. If a device is named on which the step does not fit, ``remedies`` would make it fit.
+    ``longest``, also the longest sequence that fits. If a device is named on which the step does not fit,
+    ``remedies`` would make it fit.
 
     Raises:
         NotFoundError: There is no such device, file, module or factory.
