@@ -2,13 +2,16 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from tests.memory.sharded_training import TOKENS, VOCABULARY, Transformer
+from torch import nn
 
 from foretell.core.errors import SpecError
 from foretell.core.memory import MemoryKind, MemoryTrace
 from foretell.memory.pipeline_stages import find_live_peak
 from foretell.memory.step_events import repeat_steps
 from foretell.memory.strategies import DATA_PARALLEL, NCCL_BYTES, Strategy, apply_strategy, parse_strategy
+from foretell.memory.usage import measure_usage
 from foretell.workloads.memory_capture import capture_memory
 from foretell.workloads.step_options import InputSpec, StepOptions
 
@@ -43,6 +46,30 @@ def at_update(trace: MemoryTrace, kinds: tuple[MemoryKind, ...]) -> int:
     initial = set(range(len(trace.sizes))) - set((trace.events[trace.events > 0] - 1).tolist())
     freed = set((-trace.events[:end][trace.events[:end] < 0] - 1).tolist())
     return sum(int(trace.sizes[each]) for each in (born | initial) - freed if trace.kinds[each] in kinds)
+
+
+class Recurrent(nn.Module):
+    """A network whose first layer gets its gradients after the layer itself has run backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(VOCABULARY, 16)
+        self.layers = nn.ModuleList(nn.LSTM(16, 16, batch_first=True) for _ in range(2))
+        self.head = nn.Linear(16, VOCABULARY)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        found = self.table(ids)
+        for layer in self.layers:
+            found, _ = layer(found)
+        scores: torch.Tensor = self.head(found)
+        return scores
+
+
+@pytest.mark.parametrize("text", [*DATA_PARALLEL, *FSDP])
+def test_every_block_of_a_recurrent_network_is_allocated_before_it_is_freed(text: str) -> None:
+    inputs = [InputSpec(shape=(2, 8), dtype="int64", high=VOCABULARY)]
+    trace = capture_memory(Recurrent(), inputs, options=StepOptions(optimizer="adamw", precision="bf16"))
+    assert measure_usage(share(trace, text, gpus=4)).allocated_bytes > 0
 
 
 def test_options_of_fsdp_change_what_they_say(mixed: MemoryTrace) -> None:

@@ -130,3 +130,12 @@ def test_autocast_for_a_gpu_that_is_not_there_leaves_the_casts_on() -> None:
             return x @ x.T
 
     assert find(read(call), "matmul").dtype == "bfloat16"
+
+
+def test_recurrent_layers_take_what_the_one_before_returned_in_half_precision() -> None:
+    first, second = nn.LSTM(16, 16), nn.LSTM(16, 16)
+    operators = read(lambda x: second(first(x[None])[0])[0])
+    assert [each.dtype for each in operators if each.kind == "lstm" and each.phase is StepPhase.FORWARD] == [
+        "bfloat16",
+        "bfloat16",
+    ]

@@ -146,7 +146,7 @@ class _Shards:
         return buffer, editor.allocate(position, size, MemoryKind.WEIGHTS, layer.owner)
 
     def _run_backward(self, span: Span, kept: dict[int, int]) -> None:
-        editor, reduced = self._editor, None
+        editor, reduced, last = self._editor, None, span.start
         runs = self._find_runs(span)
         buffer = self._prefetch(self._skip_loss(span), runs[0][2], kept) if runs else None
         for number, (start, end, place) in enumerate(runs):
@@ -157,8 +157,9 @@ class _Shards:
                 weights = editor.allocate(start, self._gathered(layer), MemoryKind.WEIGHTS, layer.owner)
                 editor.free(start, buffer, ends_phase=False)
             buffer = self._prefetch(start, runs[number + 1][2], kept) if number + 1 < len(runs) else None
-            editor.free(end, weights)
-            reduced = self._reduce(end, place, span, reduced)
+            last = max(last, end)  # a layer may end after the next one, which its gradient also goes through
+            editor.free(last, weights)
+            reduced = self._reduce(last, place, span, reduced)
         if _ROOT in kept:
             editor.free(span.end, kept[_ROOT])
             reduced = self._reduce(span.end, _ROOT, span, reduced)
@@ -209,7 +210,7 @@ class _Shards:
             if self._mixed:
                 size, begin = size // 2, self._skip_cast(begin, size // 2)
             whole = editor.allocate(begin, size, MemoryKind.GRADIENTS, int(trace.owners[gradient]))
-            editor.free(max(position, begin), whole)
+            editor.free(max(position, begin), whole, ends_phase=position > begin)
         editor.remove(gradients)
         return int(self._died[gradients].max()) if len(gradients) else None
 

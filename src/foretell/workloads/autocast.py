@@ -78,6 +78,7 @@ class Casts:
             (torch.autocast, "__enter__", enter),
             (torch.autocast, "__exit__", leave),
             (torch, "is_autocast_enabled", lambda *_device: self.enabled),
+            (torch._C, "_is_any_autocast_enabled", lambda: self.enabled),  # recurrent layers ask
             (torch, "get_autocast_dtype", lambda *_device: self._dtype),
         )
         with ExitStack() as stack:
