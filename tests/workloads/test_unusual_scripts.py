@@ -72,6 +72,23 @@ def test_tf32_is_known_by_its_new_name(recorded: dict[str, Job]) -> None:
     assert load(recorded, "new_precision_names").workload.settings["precision"] == "tf32"
 
 
+def test_double_precision_is_not_called_single(recorded: dict[str, Job]) -> None:
+    assert load(recorded, "double").workload.settings["precision"] == "fp64"
+
+
+def test_operators_of_extensions_are_named_as_unknown(recorded: dict[str, Job]) -> None:
+    """Also those that run on no CPU."""
+    assert load(recorded, "own_operators").workload.unknown == {"own::gate": 1}
+
+
+def test_flex_attention_counts_and_takes_no_memory(recorded: dict[str, Job]) -> None:
+    """Its scores would be 256 MB."""
+    operators = load(recorded, "flex_attention").workload.operators
+    flops = {each.phase: each.product_flops for each in operators if each.kind == "flex_attention"}
+    product = 2 * 2 * 2 * 4096 * 4096 * 16
+    assert flops == {StepPhase.FORWARD: 2 * product, StepPhase.BACKWARD: 5 * product}
+
+
 def test_learning_rate_is_that_after_the_warm_up(recorded: dict[str, Job]) -> None:
     assert load(recorded, "warm_up").facts.learning_rate == 0.1
 

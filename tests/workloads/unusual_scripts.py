@@ -139,4 +139,38 @@ optimizer.step()
     "new_precision_names": "import torch\n\ntorch.backends.cuda.matmul.fp32_precision = 'tf32'\n" + LOOP + STEP,
     "warm_up": LOOP + "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 10)\n" + STEP,
     "open_log": LOOP + "log = open('log.csv', 'w')\nlog.write('step,loss\\n0,')\n" + STEP,
+    "own_operators": """
+import torch
+
+
+@torch.library.custom_op("own::gate", mutates_args=())
+def gate(x: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("not implemented for CPUs")
+
+
+@gate.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+gate.register_autograd(lambda ctx, gradient: gradient * 2)
+model = torch.nn.Linear(16, 4).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+gate(model(torch.rand(8, 16).cuda())).sum().backward()
+optimizer.step()
+""",
+    "flex_attention": """
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+model = torch.nn.Linear(64, 96).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 4096, 4096, device="cuda")
+parts = model(torch.rand(2, 4096, 64).cuda()).chunk(3, -1)
+query, key, value = (each.view(2, 4096, 2, 16).transpose(1, 2) for each in parts)
+torch.compile(flex_attention)(query, key, value, block_mask=mask).sum().backward()
+optimizer.step()
+""",
+    "offloaded": LOOP + "with torch.autograd.graph.save_on_cpu(pin_memory=True):\n    " + STEP.replace("\n", "\n    "),
+    "double": LOOP.replace(".cuda()", ".cuda().double()") + STEP.replace("'cuda'", "'cuda', dtype=torch.float64"),
 }

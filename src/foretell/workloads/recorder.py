@@ -62,7 +62,7 @@ class Recorder:
 
     def run(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call a function of PyTorch and record it."""
-        kind = _find_kind(func)
+        kind = find_kind(func)
         if self._call is not None:
             return func(*args, **kwargs)
         if kind is None:
@@ -398,18 +398,14 @@ def count_nodes() -> int:
     return int(torch._C._autograd._get_sequence_nr())
 
 
-def computes(func: Any) -> bool:
-    """Whether a call of the model's code is an operator, and no question about a tensor."""
-    return _find_kind(func) is not None
-
-
 _kinds: dict[Any, str | None] = {}
 _NOT_RECORDED = frozenset(
     {"__get__", "__set__", "dim", "size", "numel", "stride", "is_contiguous", "requires_grad_", "is_floating_point"}
 )
 
 
-def _find_kind(func: Any) -> str | None:
+def find_kind(func: Any) -> str | None:
+    """The kind of operator that a call is; None for a question about a tensor."""
     try:
         return _kinds[func]
     except KeyError:

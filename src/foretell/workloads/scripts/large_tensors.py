@@ -24,15 +24,23 @@ _AS_THEY_ARE = frozenset({
 })  # fmt: skip  # read a number, or change the shape of a tensor
 
 
+# Of calls that tell the profiler or other processes something, and run no kernel.
+WITHOUT_KERNELS = frozenset({
+    "prim", "profiler", "c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "fsdp", "streams",
+})  # fmt: skip
+
+
 def run_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The result of an ATen call: computed if it is small, else zeros of the right shapes."""
+    """The result of a call below PyTorch's functions: computed if it is small, else zeros of the right shapes."""
     if (
-        not isinstance(func, torch._ops.OpOverload)
-        or func.is_view
-        or func.namespace != "aten"
-        or func.overloadpacket.__name__ in _AS_THEY_ARE
+        getattr(func, "is_view", False)
+        or func.namespace in WITHOUT_KERNELS
+        or find_packet(func).__name__ in _AS_THEY_ARE
+        or not (isinstance(func, torch._ops.OpOverload) or func in flop_registry)
     ):
         return func(*args, **kwargs)
+    if kwargs.get("pin_memory"):  # which needs a GPU
+        kwargs = {**kwargs, "pin_memory": False}
     given = list(list_tensors((*args, *kwargs.values())))
     if any(each.device.type == "meta" or each.layout is not torch.strided for each in given):
         return func(*args, **kwargs)
@@ -43,6 +51,11 @@ def run_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
             if not any(text in str(exc) for text in _UNSUPPORTED):
                 raise
     return _run_without_data(func, args, kwargs)
+
+
+def find_packet(func: Any) -> Any:
+    """An operator without its overload; higher-order ones, such as flex attention, have none."""
+    return getattr(func, "overloadpacket", func)
 
 
 def list_tensors(values: Any) -> Iterator[torch.Tensor]:
@@ -57,7 +70,7 @@ def list_tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_large(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Sequence[torch.Tensor]) -> bool:
-    if func.overloadpacket in flop_registry:
+    if find_packet(func) in flop_registry:
         return max((each.numel() for each in given), default=0) > ELEMENTS or _count_products(given) > PRODUCTS
     whole = bool(given) and not any(each.is_floating_point() or each.is_complex() for each in given)
     if not given:

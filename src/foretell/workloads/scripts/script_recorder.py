@@ -10,10 +10,10 @@ from foretell.core.workload import StepPhase
 from foretell.workloads.autocast import Casts
 from foretell.workloads.kernel_costs import KernelCost
 from foretell.workloads.known_tensors import remove_data
-from foretell.workloads.operator_costs import cost, normalize_name
-from foretell.workloads.recorder import Recorder, count_nodes
+from foretell.workloads.operator_costs import cost
+from foretell.workloads.recorder import Recorder, count_nodes, find_kind
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
-from foretell.workloads.scripts.large_tensors import list_tensors, strip
+from foretell.workloads.scripts.large_tensors import WITHOUT_KERNELS, find_packet, list_tensors, strip
 
 _ONES = torch.ops.aten.ones_like.default
 _FUSED = "_fused_"  # updates of many parameters in one kernel
@@ -68,12 +68,12 @@ class ScriptRecorder(Recorder):
         self._recomputed.clear()
 
     def find_cost(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> KernelCost | None:
-        """The cost of an ATen call on the GPU."""
-        if func.namespace != "aten" or (
+        """The cost of a call on the GPU. Operators of extensions count as well, though their cost is not known."""
+        if func.namespace in WITHOUT_KERNELS or (
             self.on_gpu_only and not any(map(is_on_gpu, list_tensors((args, kwargs, out))))
         ):
             return None
-        if func.overloadpacket.__name__.startswith(_FUSED):
+        if find_packet(func).__name__.startswith(_FUSED):
             return _find_fused_cost(func, args)
         sparse = [each for each in list_tensors((args, kwargs)) if each.layout is torch.sparse_coo]
         if sparse:
@@ -126,7 +126,7 @@ class ScriptRecorder(Recorder):
         if kernel is None:
             self._sources.mark(out, sources)
             return
-        kind = normalize_name(func.overloadpacket.__name__)
+        kind = find_kind(func) or str(func)
         call = self._make(kind, StepPhase.FORWARD, self.layers[-1], sources)
         self._add_forward(call, func, args, kernel)
         self._describe(call, list(list_tensors((*args, *kwargs.values()))), out)
@@ -147,6 +147,6 @@ def _find_fused_cost(func: Any, args: Sequence[Any]) -> KernelCost:
     tensors = list(list_tensors(args))
     shapes = tuple(tuple(each.shape) for each in tensors)
     attributes = (("tensors", len(args[0])),)
-    kind = func.overloadpacket.__name__
+    kind = find_packet(func).__name__
     flops, moved, kernels = cost(kind, StepPhase.UPDATE, shapes, (), attributes, itemsize=tensors[0].element_size())
     return KernelCost(flops, moved, kernels)

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from foretell.core.errors import MissingExtraError, NotFoundError, WorkloadError
@@ -18,6 +19,7 @@ from foretell.workloads.scripts.script_facts import RecordedScript, facts_from_r
 from foretell.workloads.scripts.written_files import list_files
 
 _OF_LAUNCHERS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
+_MESSAGE = 300  # characters of an error of the script's
 _LINES = 8  # of the output that an error shows
 _CALLS = 100_000_000  # operators of a step, at most
 
@@ -151,7 +153,7 @@ def _explain_error(
     said = [line.strip() for line in message if line.strip()]
     if error.get("type") in _OF_LAUNCHERS:  # the error itself is in the output
         said = [line.strip() for line in outcome.output if line.strip()][-1:]
-    first = next(iter(said), "").rstrip(".")
+    first = shorten(" ".join(said), _MESSAGE, placeholder="…").rstrip(".")
     return WorkloadError(
         f"{name} failed before its first training step ended{where}: {error.get('type')}: {first}. "
         f"If it does not fail without Foretell, please report it with the script.{_show_files(outcome)}"

@@ -18,7 +18,7 @@ from foretell.workloads.scripts.script_facts import ScriptFacts, facts_to_record
 from foretell.workloads.scripts.script_recorder import ScriptRecorder
 from foretell.workloads.scripts.step_watch import StepWatch
 
-_PURE = {torch.bfloat16: "pure-bf16", torch.float16: "pure-fp16"}
+_PURE = {torch.bfloat16: "pure-bf16", torch.float16: "pure-fp16", torch.float64: "fp64"}
 _MIXED = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 

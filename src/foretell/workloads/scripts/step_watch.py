@@ -12,7 +12,7 @@ from torch import nn
 
 from foretell.core.workload import StepPhase
 from foretell.workloads.operator_records import Record
-from foretell.workloads.recorder import computes, count_nodes
+from foretell.workloads.recorder import count_nodes, find_kind
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
 from foretell.workloads.scripts.host_facts import measure_batch, read_resident_bytes
 from foretell.workloads.scripts.large_tensors import list_tensors
@@ -125,7 +125,7 @@ class StepWatch:
             dtype = self.types.find_type(func, args)
             if dtype is not None:
                 return dtype
-            if computes(func):
+            if find_kind(func) is not None:
                 args, kwargs = self.types.apply(args, kwargs, self._cast)
         return self._run(func, args, kwargs)
 
