@@ -71,6 +71,18 @@ class TestMistakes:
         with pytest.raises(WorkloadError, match=r"wrong.py.*line 2"):
             load_model(f"{tmp_path / 'wrong.py'}:build")
 
+    def test_lazy_modules_are_an_error_until_they_have_shapes(self, tmp_path: Path) -> None:
+        lines = (
+            "import torch\n\ndef build(called: bool):\n    model = torch.nn.Sequential(torch.nn.LazyLinear(4))\n"
+            "    if called:\n        model(torch.zeros(1, 3))\n    return model\n"
+        )
+        (tmp_path / "lazy.py").write_text(lines, encoding="utf-8")
+        source = f"{tmp_path / 'lazy.py'}:build"
+        with pytest.raises(WorkloadError, match=r"'0.weight' is of a lazy module.*Call the model once"):
+            load_model(source, arguments={"called": False})
+        loaded = load_model(source, arguments={"called": True})
+        assert [tuple(each.shape) for each in loaded.model.parameters()] == [(4, 3), (4,)]
+
     def test_code_that_exits_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "ends.py").write_text("raise SystemExit(3)\n")
         with pytest.raises(WorkloadError, match="SystemExit"):
@@ -86,7 +98,7 @@ class TestMistakes:
             load_model(f"{FILE}:build_percepton")
 
     def test_an_unknown_argument_shows_the_signature(self) -> None:
-        with pytest.raises(WorkloadError, match=r"takes \(width.*unexpected keyword argument 'widht'"):
+        with pytest.raises(WorkloadError, match=r"takes \(width.*no argument 'widht'"):
             load_model(f"{FILE}:build_perceptron", arguments={"widht": 3})
 
     @pytest.mark.parametrize("source", ["nowhere.py:build", "no.such.module:build", "nowhere.pt2", "nowhere.json"])

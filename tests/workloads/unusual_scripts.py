@@ -37,6 +37,7 @@ assert torch.rand(3).type(torch.cuda.HalfTensor).dtype is torch.float16
 side = torch.cuda.Stream()
 side.wait_stream(torch.cuda.current_stream())
 x.record_stream(side)
+torch.compiler.cudagraph_mark_step_begin()
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):
     model(x).sum().backward()

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.export.passes import move_to_device_pass
+from torch.nn.parameter import is_lazy
 
 from foretell.core.errors import MissingExtraError, NotFoundError, WorkloadError
 from foretell.workloads.example_inputs import describe_inputs
@@ -220,7 +221,9 @@ def _check_arguments(make: Callable[..., Any], arguments: Mapping[str, object], 
     try:
         signature.bind(**arguments)
     except TypeError as exc:
-        raise WorkloadError(f"{source} takes {signature}: {exc}. Pass its arguments by name.") from None
+        unknown = [f"it has no argument {name!r}" for name in arguments if name not in signature.parameters]
+        said = next(iter(unknown), exc)
+        raise WorkloadError(f"{source} takes {signature}: {said}. Pass its arguments by name.") from None
 
 
 def _call(make: Callable[..., Any], arguments: Mapping[str, object], source: str) -> tuple[nn.Module, Any]:
@@ -232,7 +235,17 @@ def _call(make: Callable[..., Any], arguments: Mapping[str, object], source: str
             f"{source} returned {type(made).__name__}; expected an nn.Module, or a pair of it and example inputs. "
             f"{_SCRIPT.format(script=source.rpartition(':')[0])}"
         )
+    _check_shapes(model, source)
     return model, example
+
+
+def _check_shapes(model: nn.Module, source: str) -> None:
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise WorkloadError(
+                f"{source}: '{name}' is of a lazy module; its shape is known after the first call of the model. "
+                f"Call the model once before you return it. {_SCRIPT.format(script=source.rpartition(':')[0])}"
+            )
 
 
 @contextmanager

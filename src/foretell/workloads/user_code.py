@@ -58,9 +58,9 @@ def _walk(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def shorten(exc: BaseException) -> str:
-    """The first line of a message that is not empty."""
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    text = (lines or [type(exc).__name__])[0].rstrip(".")
+    """The first line of a message that is not empty, and the next one if it says what."""
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()] or [type(exc).__name__]
+    text = " ".join(lines[: 2 if lines[0].endswith(":") else 1]).rstrip(".")
     return text if len(text) <= LENGTH else text[: LENGTH - 1] + "…"
 
 

@@ -236,7 +236,6 @@ def install(gpu: AnsweredGpu) -> None:
         torch.backends.cudnn,
         {"version": _give(CUDNN_VERSION), "is_available": _give(True), "is_acceptable": _give(False)},
     )
-    replace(torch.backends.cuda, "is_built", _give(True))
     _replace_module_to()
     _replace_load()
     _replace_generator()
