@@ -19,6 +19,7 @@ from foretell.steps.api import Input, check_batch, read_arguments, read_inputs
 from foretell.steps.step_results import LeftOutDevice
 from foretell.workloads.api import SCRIPT_TIMEOUT_S, read_script
 from foretell.workloads.measurement_files import Profile
+from foretell.workloads.scripts.script_facts import estimate_host_bytes
 from foretell.workloads.step_options import StepOptions
 from foretell.workloads.workload_warnings import find_note_warnings
 
@@ -124,6 +125,7 @@ def predict_script_memory(
         risk_allowed=risk,
         devices=tuple(_fit(device, usage, risk=risk, level=level) for device in chosen),
         left_out=left_out,
+        host_bytes=estimate_host_bytes(script.facts),
         warnings=(*_find_warnings(usage), *script.warnings),
     )
 
