@@ -77,6 +77,18 @@ class TestCalls:
         out = torch.ops.aten._scaled_dot_product_flash_attention(*[torch.ones(1, 2, 4, 8).half()] * 3)
         assert out[0].shape == (1, 2, 4, 8)
 
+    def test_results_of_the_same_call_are_different_tensors(self) -> None:
+        x, y = torch.ones(SIDE, SIDE), torch.ones(SIDE, SIDE)
+        first, second = x + y, x + y
+        assert first.data_ptr() != second.data_ptr()
+        assert (y.add_(x) is y, x.add_(y) is x, x.add_(x) is x) == (True, True, True)
+        assert (x.double() + y.double()).dtype is torch.float64
+        assert (x.t() + y.t()).stride() == (1, SIDE)
+        assert x.sum(0).shape == (SIDE,)
+        assert x.sum(1, True).shape == (SIDE, 1)
+        values, places = x.max(1)
+        assert (values.dtype, places.dtype) == (torch.float32, torch.int64)
+
     def test_errors_of_the_user_stay(self) -> None:
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
             torch.ones(2, 3) @ torch.ones(2, 3)
@@ -86,5 +98,5 @@ class TestCalls:
 
 def test_strides_are_kept() -> None:
     like = torch.empty(300, 8, 64, device="meta").transpose(0, 2)
-    made = make_zeros(like)
+    made = make_zeros(like.size(), like.stride(), like.dtype)
     assert (made.shape, made.stride()) == (like.shape, like.stride())

@@ -6,8 +6,8 @@ are real, its numbers are zero. Whole numbers and masks steer a script, so that 
 
 import math
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_map
@@ -112,35 +112,75 @@ def _find_created(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return math.prod(size) > (ELEMENTS if dtype.is_floating_point or dtype.is_complex else WHOLE_ELEMENTS)
 
 
+class _Form(NamedTuple):
+    """What a new tensor is, or which of the given ones it is."""
+
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+    given: int | None = None
+
+
+_forms: dict[Hashable, Any] = {}  # of the results of calls, which layers and steps repeat
+_MOST_FORMS = 20_000
+
+
 def _run_without_data(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run a call on tensors without data, and give zeros of the shapes that it returns."""
-    stand_ins: dict[int, torch.Tensor] = {}
-    own: dict[int, torch.Tensor] = {}
+    given: dict[int, tuple[int, torch.Tensor]] = {}
+    key = (func, torch.get_default_dtype(), _describe(args, given), _describe(kwargs, given))
+    tensors = [tensor for _, tensor in given.values()]
+    try:
+        if key not in _forms:
+            if len(_forms) > _MOST_FORMS:
+                _forms.clear()
+            _forms[key] = _find_forms(func, args, kwargs, tensors)
+    except (RuntimeError, NotImplementedError):  # its shapes depend on values
+        return func(*args, **kwargs)
+    return _make(_forms[key], tensors)
+
+
+def _describe(value: Any, given: dict[int, tuple[int, torch.Tensor]]) -> Hashable:
+    """What the shapes of results depend on; collects the tensors."""
+    if isinstance(value, torch.Tensor):
+        place, _ = given.setdefault(id(value), (len(given), value))
+        return place, value.size(), value.stride(), value.dtype
+    if isinstance(value, (list, tuple)):
+        return tuple(_describe(each, given) for each in value)
+    if isinstance(value, Mapping):
+        return tuple((name, _describe(each, given)) for name, each in value.items())
+    return type(value), value
+
+
+def _find_forms(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> Any:
+    stand_ins = {id(each): strip(each) for each in tensors}
+    places = {id(stand_ins[id(each)]): place for place, each in enumerate(tensors)}
 
     def replace(value: Any) -> Any:
         if isinstance(value, torch.device):
             return torch.device("meta")
-        if not isinstance(value, torch.Tensor):
-            return value
-        if id(value) not in stand_ins:
-            stand_ins[id(value)] = meta = strip(value)
-            own[id(meta)] = value
-        return stand_ins[id(value)]
+        return stand_ins[id(value)] if isinstance(value, torch.Tensor) else value
 
-    def give(value: Any) -> Any:
+    def note(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        return own[id(value)] if id(value) in own else make_zeros(value)
+        if id(value) in places:
+            return _Form(given=places[id(value)])
+        return _Form(tuple(value.size()), value.stride(), value.dtype)
 
     given, named = tree_map(replace, (tuple(args), dict(kwargs)))
     named.pop("generator", None)  # of the CPU
     if not stand_ins:
         named["device"] = torch.device("meta")
-    try:
-        out = func(*given, **named)
-    except (RuntimeError, NotImplementedError):  # its shapes depend on values
-        return func(*args, **kwargs)
-    return tree_map(give, out)
+    return tree_map(note, func(*given, **named))
+
+
+def _make(form: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    if isinstance(form, _Form):
+        return tensors[form.given] if form.given is not None else make_zeros(form.shape, form.strides, form.dtype)
+    if isinstance(form, (list, tuple)):
+        return type(form)(_make(each, tensors) for each in form)
+    return form
 
 
 def strip(tensor: torch.Tensor) -> torch.Tensor:
@@ -148,11 +188,10 @@ def strip(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def make_zeros(like: torch.Tensor) -> torch.Tensor:
+def make_zeros(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Zeros on the CPU with these shapes and strides; large ones take no memory until they are written."""
-    if like.numel() <= ELEMENTS:
-        return torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device="cpu").zero_()
-    span = 1 + sum((size - 1) * step for size, step in zip(like.size(), like.stride(), strict=True))
-    memory = mmap.mmap(-1, span * like.element_size(), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _RESERVE)
-    flat = torch.frombuffer(memory, dtype=like.dtype, count=span)
-    return flat.as_strided(like.size(), like.stride())
+    if math.prod(shape) <= ELEMENTS:
+        return torch.empty_strided(shape, strides, dtype=dtype, device="cpu").zero_()
+    span = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
+    memory = mmap.mmap(-1, span * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _RESERVE)
+    return torch.frombuffer(memory, dtype=dtype, count=span).as_strided(shape, strides)
