@@ -1,5 +1,6 @@
 """The blocks of memory that a step allocates and frees, compared with what they must be, and with PyTorch itself."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -196,3 +197,23 @@ def test_generated_text_needs_its_cache() -> None:
     layers, kinds, batch, tokens, heads, size = 4, 2, 4, 48 + 17 - 2, 2, 16
     assert trace.sizes[before].sum() == layers * kinds * batch * tokens * heads * size * 4
     assert trace.length == 48
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_blocks_are_freed_when_their_last_reference_goes_not_by_the_garbage_collector(precision: str) -> None:
+    options = StepOptions(precision=precision, checkpointing=True, loss="sum")
+
+    def record() -> MemoryTrace:
+        layers = [nn.TransformerEncoderLayer(32, 2, 64, batch_first=True) for _ in range(3)]
+        return capture_memory(nn.Sequential(*layers), [InputSpec(shape=(2, 8, 32))], options=options)
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(20)
+    try:
+        often = record()
+        gc.disable()
+        never = record()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.enable()
+    assert np.array_equal(never.events, often.events)
