@@ -47,6 +47,8 @@ def _pack(trace: MemoryTrace) -> np.ndarray[Any, np.dtype[np.uint8]]:
         "second": trace.second,
         "settings": dict(trace.settings),
         "parameters": trace.parameters,
+        "repeated": trace.repeated,
+        "heads": trace.heads,
         "notes": trace.notes,
         "convolutions": [asdict(each) for each in trace.convolutions],
     }
@@ -64,6 +66,8 @@ def _read(path: Any) -> MemoryTrace:
             "owner_names": tuple((operator, layer) for operator, layer in facts["owner_names"]),
             "phases": tuple((event, StepPhase(phase)) for event, phase in facts["phases"]),
             "notes": tuple(facts["notes"]),
+            "repeated": tuple(facts.get("repeated", ())),
+            "heads": tuple(facts.get("heads", ())),
             "convolutions": tuple(_read_convolution(each) for each in facts["convolutions"]),
         }
     )

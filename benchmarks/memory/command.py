@@ -14,6 +14,8 @@ from foretell.core.errors import ForetellError
 
 EXAMPLES = """examples:
   python -m benchmarks memory                                   all parts; takes long
+  python -m benchmarks memory --only cpu                        what lives at once, against PyTorch on this CPU
+  python -m benchmarks memory --only large                      70 billion parameters on 64 GPUs: cost of the answer
   python -m benchmarks memory --only timm                       unseen models: peaks as nvidia-smi shows them
   python -m benchmarks memory --only ladder                     the largest batch that fits 24 GB
   python -m benchmarks memory --labels mine.csv                 your own measured peaks
@@ -28,6 +30,9 @@ reserved or device, which is what nvidia-smi shows
 PARTS = {
     "timm": "benchmarks.memory.timm_peaks:judge_timm",
     "ladder": "benchmarks.memory.timm_ladder:judge_ladder",
+    "cpu": "benchmarks.memory.cpu_peaks:judge_cpu",
+    "large": "benchmarks.memory.large_model:judge_large",
+    "peft": "benchmarks.memory.peft_runs:judge_peft",
 }
 
 

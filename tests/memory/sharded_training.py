@@ -1,16 +1,13 @@
 """A small transformer, and the memory of its training by PyTorch itself on one rank of several, without the others."""
 
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 import torch.distributed as dist
+from benchmarks.memory.live_bytes import LiveBytes
 from torch import nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 RANKS = 4
 BATCH, TOKENS, WIDTH, VOCABULARY = 2, 64, 128, 512
@@ -69,35 +66,6 @@ class Transformer(nn.Module):
         return self.lm_head(self.norm(given))
 
 
-class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The peak of the bytes of all storages that exist, on real tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.peak = 0
-        self._storages: dict[int, Any] = {}
-
-    def hold(self, tensors: Iterator[torch.Tensor]) -> None:
-        """Note tensors that exist already."""
-        for tensor in tensors:
-            self._note(tensor)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for each in tree_leaves((args, kwargs, out)):
-            if isinstance(each, torch.Tensor):
-                self._note(each)
-        self.peak = max(self.peak, sum(storage.nbytes() for ref in self._storages.values() if (storage := ref())))
-        return out
-
-    def _note(self, tensor: torch.Tensor) -> None:
-        local = getattr(tensor, "_local_tensor", tensor)
-        storage = local.untyped_storage()
-        if storage._cdata not in self._storages:
-            key = storage._cdata
-            self._storages[key] = weakref.ref(storage, lambda _ref: self._storages.pop(key, None))
-
-
 @contextmanager
 def one_of(ranks: int = RANKS) -> Iterator[None]:
     """Be the first of several ranks, of which the others do not exist."""
@@ -116,7 +84,7 @@ def measure_peak(
     model = shard(Transformer())
     optimizer = torch.optim.AdamW(model.parameters(), foreach=foreach)
     live = LiveBytes()
-    live.hold(iter(model.parameters()))
+    live.hold(model.parameters())
     for _step in range(steps):
         with live:
             optimizer.zero_grad()

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from foretell.workloads.meta_results import attend
+from foretell.workloads.meta_results import attend, attend_on_cpu
 
 
 class CudaPaths(TorchFunctionMode):
@@ -17,6 +17,15 @@ class CudaPaths(TorchFunctionMode):
         """Run a call."""
         rule = CUDA_RULES.get(func)
         return rule(func, *args, **(kwargs or {})) if rule is not None else func(*args, **(kwargs or {}))
+
+
+class CpuPaths(TorchFunctionMode):
+    """Calls the fused attention of a CPU, which PyTorch does not choose for tensors without data."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a call."""
+        called = attend_on_cpu if func is functional.scaled_dot_product_attention else func
+        return called(*args, **(kwargs or {}))
 
 
 def _drop(

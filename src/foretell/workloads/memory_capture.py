@@ -12,7 +12,7 @@ from foretell.core.memory import MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
 from foretell.workloads.autocast import Casts
 from foretell.workloads.capture import layers_tracked, prepared, record_again, run_to_loss
-from foretell.workloads.cuda_paths import CudaPaths
+from foretell.workloads.cuda_paths import CpuPaths, CudaPaths
 from foretell.workloads.example_inputs import arrange_inputs, build_example_input, seeded
 from foretell.workloads.hybrid_tensors import HybridTensors
 from foretell.workloads.known_tensors import remove_data
@@ -35,9 +35,14 @@ _STEPS = 2  # the second is like all later ones
 
 
 def capture_memory(
-    model: nn.Module, inputs: Sequence[InputSpec], *, options: StepOptions | None = None, name: str = ""
+    model: nn.Module,
+    inputs: Sequence[InputSpec],
+    *,
+    options: StepOptions | None = None,
+    name: str = "",
+    on_gpu: bool = True,
 ) -> MemoryTrace:
-    """The blocks of memory that a step on a GPU asks for. The model is moved to meta tensors.
+    """The blocks of memory that a step on a GPU asks for, or one on a CPU. The model is moved to meta tensors.
 
     Raises:
         WorkloadError: The model does not accept the inputs, or depends on unknown values.
@@ -45,7 +50,7 @@ def capture_memory(
     """
     options = options or StepOptions()
     with prepared(model, options):
-        step = _Steps(model, inputs, options)
+        step = _Steps(model, inputs, options, on_gpu=on_gpu)
         step.run()
     return step.memory.build(
         name=name or type(model).__name__,
@@ -68,10 +73,11 @@ def build_casts(options: StepOptions) -> Casts | None:
 class _Steps:
     """Runs steps as the usual training loop does: the loss and the results of a batch live until the next batch."""
 
-    def __init__(self, model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions) -> None:
+    def __init__(self, model: nn.Module, inputs: Sequence[InputSpec], options: StepOptions, *, on_gpu: bool) -> None:
         self.tensors = HybridTensors()
         self._model, self._inputs, self._options = model, inputs, options
-        self._recorder = Recorder({}, build_casts(options))
+        self._paths_of_device = CudaPaths if on_gpu else CpuPaths
+        self._recorder = Recorder({}, build_casts(options), on_gpu=on_gpu)
         self.memory = MemoryRecorder(self._recorder)
         self._paths = {id(parameter): path for path, parameter in model.named_parameters()}
         self._kept: Any = None  # the results and the loss of the last batch
@@ -87,7 +93,13 @@ class _Steps:
                 stack.enter_context(self._recorder.casts.follow_contexts())
             if self._options.checkpointing:
                 stack.enter_context(checkpointed(self._model, self._recompute, recompute=self._options.recompute))
-            for context in (ignore_warnings(), seeded(), self.tensors, CudaPaths(), MemoryMode(self.memory)):
+            for context in (
+                ignore_warnings(),
+                seeded(),
+                self.tensors,
+                self._paths_of_device(),
+                MemoryMode(self.memory),
+            ):
                 stack.enter_context(context)
             try:
                 for _step in range(_STEPS):
@@ -102,7 +114,7 @@ class _Steps:
     def _recompute(self, layer: str) -> Iterator[None]:
         """Compute a block again: modes of the forward phase are not active in the backward phase."""
         try:
-            with CudaPaths(), record_again(layer, self._recorder):
+            with self._paths_of_device(), record_again(layer, self._recorder):
                 yield
         finally:
             self._forget_casts()

@@ -34,11 +34,12 @@ _NO_NODE = 2**63  # sequence numbers from here on belong to no forward call
 class Recorder:
     """The operators recorded so far, in order."""
 
-    def __init__(self, names: Mapping[int, str], casts: Casts | None = None) -> None:
+    def __init__(self, names: Mapping[int, str], casts: Casts | None = None, *, on_gpu: bool = True) -> None:
         self.records: list[Record] = []
         self.phase = StepPhase.FORWARD
         self.layers: list[str] = [""]
         self.casts = casts
+        self._on_gpu = on_gpu
         self.first_node = count_nodes()
         self.failed: tuple[str, tuple[Shape, ...]] | None = None
         self.merged: dict[int, int] = {}  # number of a record: number of the record it became part of
@@ -77,7 +78,7 @@ class Recorder:
         call = self._call = self._make(kind, StepPhase.FORWARD, self.layers[-1], sources)
         begin = count_nodes()
         try:
-            with use_fused_attention(kind):
+            with use_fused_attention(kind, on_gpu=self._on_gpu):
                 out = give_single_precision(self.casts, kind, func, args)(*args, **kwargs)
         except Exception:
             if self.phase is StepPhase.BACKWARD and call.kernels:  # the last call of a recomputed block
