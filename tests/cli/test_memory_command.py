@@ -94,6 +94,13 @@ def test_what_is_too_large_gets_remedies(run: Run) -> None:
     assert all(each["freed_bytes"] > 0 for each in record["remedies"])
 
 
+def test_where_nothing_helps_the_nearest_change_is_named(run: Run) -> None:
+    tiny = "fp32=1e12,bandwidth=1e11,memory=400MB,units=10,name=Tiny"
+    outcome = run("memory", *MODEL, "--device-figures", tiny)
+    assert outcome.code == 0, outcome.err
+    assert "makes it fit Tiny" in outcome.out
+
+
 def test_the_longest_sequence(run: Run) -> None:
     words = ("net.py:Words", "--input", "8,128:int64:1000", "--device", "T4", "--longest", "--json")
     found = run("memory", *words).record["devices"][0]

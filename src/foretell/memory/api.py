@@ -78,7 +78,7 @@ def predict_memory(
     usage = model.measure()
     general = forecast(usage, None, level=level)
     fits, warnings = _fit_all(chosen, usage, model, risk=risk, level=level, longest=longest)
-    tight = next((device for device, fit in zip(chosen, fits, strict=True) if devices and not fit.fits), None)
+    tight = _find_too_small(chosen, fits, named=bool(devices))
     return MemoryPrediction(
         usage=usage,
         needed=general.needed,
@@ -88,6 +88,7 @@ def predict_memory(
         left_out=left_out,
         host_bytes=usage.trace.host_bytes or None,
         remedies=find_remedies(model, tight, risk=risk, level=level) if tight is not None else (),
+        remedies_for=tight.name if tight is not None else "",
         warnings=(*_find_warnings(usage, assumed=model.read().notes), *warnings),
     )
 
@@ -185,6 +186,14 @@ def _fit_all(
             length = find_largest(lambda size: find_risk(model.measure_length(size)), allowed=risk, start=start)
         fits.append(_fit(device, usage, risk=risk, level=level, largest_batch=batch, longest_sequence=length))
     return fits, []
+
+
+def _find_too_small(devices: Sequence[Device], fits: Sequence[DeviceFit], *, named: bool) -> Device | None:
+    """The device for which to find remedies: the first that was named and is too small, or the largest if all are."""
+    small = [device for device, fit in zip(devices, fits, strict=True) if not fit.fits]
+    if named or len(small) < len(devices):
+        return small[0] if named and small else None
+    return max(small, key=_sort_key, default=None)
 
 
 def _fit(device: Device, usage: MemoryUsage, *, risk: float, level: float, **sizes: int | None) -> DeviceFit:

@@ -44,7 +44,8 @@ class MemoryPrediction:
     risk_allowed: float
     devices: tuple[DeviceFit, ...] = ()
     left_out: tuple[LeftOutDevice, ...] = ()
-    remedies: tuple[Remedy, ...] = ()  # for the first device that was asked for, where it does not fit
+    remedies: tuple[Remedy, ...] = ()  # for a device where it does not fit
+    remedies_for: str = ""  # that device
     host_bytes: int | None = None  # of the job, where a script was read
     warnings: tuple[PredictionWarning, ...] = ()
 

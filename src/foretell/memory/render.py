@@ -18,6 +18,7 @@ from foretell.core.render.phrases import (
     render_scaled,
 )
 from foretell.core.render.tables import (
+    BAD,
     HEADING,
     QUIET,
     add_cells,
@@ -29,7 +30,7 @@ from foretell.core.render.tables import (
 )
 from foretell.core.serialization import to_record
 from foretell.core.units import render_bytes
-from foretell.memory.memory_results import DeviceFit, MemoryPrediction, Remedy
+from foretell.memory.memory_results import DeviceFit, MemoryPrediction
 from foretell.memory.usage import Holder, MemoryUsage
 from foretell.steps.render_predictions import build_left_out
 
@@ -52,7 +53,7 @@ def render_memory(prediction: MemoryPrediction, *, rows: int) -> Group:
         build_line("What is there at the peak", HEADING),
         _build_holders(usage.holders, rows),
         *_build_devices(prediction),
-        *_build_remedies(prediction.remedies),
+        *_build_remedies(prediction),
         *build_left_out(prediction.left_out),
         *build_warnings(prediction.warnings),
     )
@@ -183,10 +184,15 @@ def _render_size(size: int | None) -> str:
     return f"{size:,}" if size else "none"
 
 
-def _build_remedies(remedies: Sequence[Remedy]) -> Iterator[RenderableType]:
+def _build_remedies(prediction: MemoryPrediction) -> Iterator[RenderableType]:
+    remedies, device = prediction.remedies, clean_line(prediction.remedies_for)
+    if not device:
+        return
+    if not any(each.fits for each in remedies):
+        yield build_line(_describe_nearest(prediction), BAD)
     if not remedies:
         return
-    yield build_line("What would need less", HEADING)
+    yield build_line(f"What would need less on {device}", HEADING)
     numbers = ("Needed", "Frees", "Time")
     table = build_table("Change", "Option", *numbers, "Fits", numbers=numbers)
     for each in remedies:
@@ -194,6 +200,21 @@ def _build_remedies(remedies: Sequence[Remedy]) -> Iterator[RenderableType]:
         cells = (render_bytes(each.needed.value), render_bytes(each.freed_bytes), time, "yes" if each.fits else "no")
         add_cells(table, each.name, each.options, *cells)
     yield table
+
+
+def _describe_nearest(prediction: MemoryPrediction) -> str:
+    """Why nothing fits a device, and the change that comes nearest."""
+    device = prediction.remedies_for
+    usable = next(each.usable_bytes for each in prediction.devices if each.device == device)
+    nearest = min(prediction.remedies, key=lambda each: each.needed.value, default=None)
+    if nearest is None:
+        name, size = max(list_parts(prediction), key=lambda part: part[1])
+        return f"No change of the step makes it fit {clean_line(device)}: {name} alone are {render_bytes(size)}."
+    return (
+        f"No single change makes it fit {clean_line(device)}, which has {render_bytes(usable)}. The nearest is "
+        f"{nearest.name} ({nearest.options}), with {render_bytes(nearest.needed.value)}. Join several, or use a larger "
+        "device."
+    )
 
 
 def build_memory_record(prediction: MemoryPrediction, *, rows: int) -> Record:
@@ -225,6 +246,7 @@ def build_memory_record(prediction: MemoryPrediction, *, rows: int) -> Record:
         },
         "devices": [to_record(each) for each in prediction.devices],
         "left_out": [to_record(each) for each in prediction.left_out],
+        "remedies_for": prediction.remedies_for,
         "remedies": [to_record(each) for each in prediction.remedies],
         "warnings": [to_record(each) for each in prediction.warnings],
     }
