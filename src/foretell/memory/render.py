@@ -95,9 +95,10 @@ def list_parts(prediction: MemoryPrediction) -> list[tuple[str, int]]:
     usage = prediction.usage
     outside = prediction.trace.outside_bytes
     parts = [(kind.title, usage.parts[kind]) for kind in MemoryKind if usage.parts.get(kind)]
-    corrected = usage.allocated_bytes - sum(usage.parts.values())
+    corrected = usage.allocated_bytes - sum(usage.parts.values()) - usage.rest_bytes
     return [
         *parts,
+        *([("rest of blocks, too small to split", usage.rest_bytes)] if usage.rest_bytes else []),
         *([("difference to what was measured", corrected)] if corrected else []),
         ("reserved, not in use at the peak", usage.unused_bytes),
         *([("communication, outside of the allocator", outside)] if outside else []),

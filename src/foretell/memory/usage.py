@@ -35,6 +35,7 @@ class MemoryUsage:
     allocated_bytes: int
     reserved_bytes: int
     parts: dict[MemoryKind, int]  # of the allocated bytes, at their peak
+    rest_bytes: int  # of blocks that are larger than what was asked for, because the rest is too small to be split off
     holders: tuple[Holder, ...]  # at the peak, the largest first
     operator: str  # that ran at the peak
     layer: str
@@ -64,11 +65,13 @@ def measure_usage(trace: MemoryTrace, *, settings: AllocatorSettings | None = No
     place, phase = _find_moment(trace, repeated, peak - len(initial))
     first = trace.second if steps > _BOTH else 0  # event of the recording with which the curves begin
     begin = min(len(initial) + len(repeated.events) - (len(trace.events) - first), len(used.events))
+    parts = _sum_kinds(trace.kinds[recorded], rounded)
     return MemoryUsage(
         trace=trace,
         allocated_bytes=used.peak_allocated_bytes,
         reserved_bytes=used.peak_reserved_bytes,
-        parts=_sum_kinds(trace.kinds[recorded], rounded),
+        parts=parts,
+        rest_bytes=used.peak_allocated_bytes - sum(parts.values()),
         holders=_rank_holders(trace, recorded, rounded),
         operator=place[0],
         layer=place[1],
