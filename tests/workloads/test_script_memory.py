@@ -12,6 +12,7 @@ from torch import nn
 
 from foretell.core.memory import MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
+from foretell.memory.usage import measure_usage
 from foretell.workloads.memory_capture import capture_memory
 from foretell.workloads.scripts.script_facts import ScriptFacts, estimate_host_bytes
 from foretell.workloads.step_options import InputSpec, StepOptions
@@ -158,6 +159,9 @@ def test_script_that_ends_after_one_step(recorded: dict[str, Job]) -> None:
     trace = load(recorded, "one_step")
     assert trace.second == len(trace.events)
     assert any("one step" in note for note in trace.notes)
+    usage = measure_usage(trace)
+    assert usage.allocated_bytes >= list_live(trace).max()
+    assert len(usage.allocated_curve) == len(trace.events)
     assert trace.measure(MemoryKind.OPTIMIZER) == 2 * WEIGHTS
 
 

@@ -82,7 +82,7 @@ class MemoryTrace:
     places: Integers  # of each event: place of the owner that ran
     owner_names: tuple[tuple[str, str], ...]  # operator and layer
     phases: tuple[tuple[int, StepPhase], ...]  # first event of each
-    second: int  # first event of the second step
+    second: int  # first event of the second step; the number of events if there is no second step
     settings: Mapping[str, str] = field(default_factory=dict)
     parameters: int = 0
     length: int | None = None  # tokens of each example, where the inputs have some

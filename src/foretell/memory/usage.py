@@ -53,6 +53,8 @@ class MemoryUsage:
 
 def measure_usage(trace: MemoryTrace, *, settings: AllocatorSettings | None = None, steps: int = STEPS) -> MemoryUsage:
     """Replay several steps with the allocator of PyTorch; two if the second is not like all later ones."""
+    if trace.second == len(trace.events):  # a script took one step only
+        steps = _BOTH
     repeated = repeat_steps(trace, steps)
     initial = repeated.find_initial()
     events = np.concatenate([initial + 1, repeated.events])
