@@ -7,21 +7,33 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from foretell.core import workload as workload_module
 from foretell.core.serialization import from_record, to_record
 from foretell.core.workload import Gradient, Operator, StepPhase, Workload
 from foretell.workloads import api
 
+Captured = TypeVar("Captured")
+
 FOLDER = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "foretell-benchmarks"
 
 
 def cached(key: str, make: Callable[[], Workload]) -> Workload:
     """The workload of that key, captured unless the same code captured it before."""
+    return keep(key, make, _pack, _unpack)
+
+
+def keep(
+    key: str,
+    make: Callable[[], Captured],
+    pack: Callable[[Captured], dict[str, Any]],
+    unpack: Callable[[dict[str, Any]], Captured],
+) -> Captured:
+    """What was captured under that key by the same code, or is captured now; kept as plain values."""
     path = FOLDER / f"{hashlib.sha256(f'{hash_code()} {key}'.encode()).hexdigest()[:24]}.json.gz"
     try:
-        return _unpack(json.loads(gzip.decompress(path.read_bytes())))
+        return unpack(json.loads(gzip.decompress(path.read_bytes())))
     except FileNotFoundError:
         pass
     except (OSError, ValueError, TypeError, LookupError, EOFError):
@@ -29,7 +41,7 @@ def cached(key: str, make: Callable[[], Workload]) -> Workload:
     captured = make()
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{os.getpid()}")
-    unfinished.write_bytes(gzip.compress(json.dumps(_pack(captured)).encode(), 5))
+    unfinished.write_bytes(gzip.compress(json.dumps(pack(captured)).encode(), 5))
     unfinished.replace(path)
     return captured
 

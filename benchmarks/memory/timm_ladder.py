@@ -15,17 +15,21 @@ from benchmarks.gpus.results import DATA
 from benchmarks.memory.models import find_family, is_known, read_timm
 from benchmarks.memory.overhead_fits import split_families
 from benchmarks.memory.results import Result
+from benchmarks.memory.timm_peaks import TITLES
 from benchmarks.memory.training_loops import keep_gradients
+from foretell.core.devices import get_device
 from foretell.memory.allocator_settings import AllocatorSettings
 from foretell.memory.batch_sizes import BatchTraces
+from foretell.memory.forecast import forecast
 from foretell.memory.overheads import find_workspaces
 from foretell.memory.usage import measure_usage
 
 LADDER = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
-MODELS = 200  # drawn at random: to read all takes hours
+MODELS = 190  # drawn at random: to read all takes hours
 _COLUMNS = ["model", "train_batch_size", "train_img_size", "param_count"]
 _SEED = 0
 _FILE = "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv"
+_DEVICE = "RTX3090"
 _GIB = 2**30
 _AVAILABLE = tuple(np.arange(20.0, 24.01, 0.25).tolist())  # GiB of 24 for the allocator, tried
 _ROUNDING = 0.0075  # of millions of parameters
@@ -34,17 +38,18 @@ _WANTED = {"right step": 80.0, "within one step": 97.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LadderCase:
-    """The step of the ladder that fitted, and those that fit by the replay with each available memory."""
+    """The step of the ladder that fitted; those that fit by the replay with each available memory, and as it ships."""
 
     model: str
     family: str
     step: int
     predicted: tuple[int, ...]  # for each of _AVAILABLE
-    convolutional: str
+    shipped: int  # by what ships
+    group: str
 
 
 def judge_ladder() -> list[Result]:
-    """Every model with the available memory that suits other families best."""
+    """Every model with the available memory that suits other families best; and as it ships, without this GPU."""
     cases = list_cases()
     steps = np.array([each.step for each in cases])
     table = np.array([each.predicted for each in cases])
@@ -56,10 +61,12 @@ def judge_ladder() -> list[Result]:
         predicted[held] = table[held, best]
     note = f"{min(chosen):g} to {max(chosen):g} GiB available to the allocator"
     found = [_judge("all, of other families", steps, predicted, wanted=_WANTED, note=note)]
-    groups = np.array([each.convolutional for each in cases])
-    for name in sorted(set(groups)):
-        found.append(_judge(name, steps[groups == name], predicted[groups == name]))
-    return found
+    groups = np.array([each.group for each in cases])
+    for name, title in TITLES.items():
+        found.append(_judge(title, steps[groups == name], predicted[groups == name]))
+    shipped = np.array([each.shipped for each in cases])
+    note = "need and usable memory as 'foretell memory' has them"
+    return [*found, _judge("all, nothing of this GPU known", steps, shipped, note=note)]
 
 
 def _choose(table: np.ndarray, steps: np.ndarray) -> int:
@@ -92,6 +99,7 @@ def list_cases() -> tuple[LadderCase, ...]:
     """Models whose code is still that of the measured one, by its number of parameters."""
     rows = pd.read_csv(DATA / "timm_benchmarks" / _FILE).drop_duplicates("model")
     drawn = rows.sample(frac=1, random_state=_SEED).head(MODELS)
+    usable = get_device(_DEVICE).usable_memory_bytes
     found = []
     for name, batch, size, millions in drawn[_COLUMNS].itertuples(index=False):
         traces = read_timm(name, size=int(size), precision="bf16", fused=False) if is_known(name) else None
@@ -102,7 +110,8 @@ def list_cases() -> tuple[LadderCase, ...]:
             family=find_family(name),
             step=LADDER.index(int(batch)),
             predicted=_find_steps(traces),
-            convolutional=find_workspaces(traces.large).group,
+            shipped=next(step for step in range(len(LADDER) + 1) if _needs_at_most(traces, step, usable)),
+            group=find_workspaces(traces.large).group,
         )
         found.append(case)
     return tuple(found)
@@ -123,3 +132,11 @@ def _fits(traces: BatchTraces, batch: int, available: float) -> bool:
     trace = keep_gradients(traces.resize(batch))
     settings = AllocatorSettings(capacity=int(available * _GIB))
     return measure_usage(trace, settings=settings).out_of_memory is None
+
+
+def _needs_at_most(traces: BatchTraces, step: int, usable_bytes: int) -> bool:
+    """Whether the batch of a step fits by what ships; that beyond the last step does."""
+    if step == len(LADDER):
+        return True
+    usage = measure_usage(keep_gradients(traces.resize(LADDER[step])))
+    return forecast(usage, get_device(_DEVICE), level=0.9).needed.value <= usable_bytes

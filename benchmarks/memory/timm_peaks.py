@@ -30,7 +30,7 @@ _MOST_RATIO = 1.5
 _FULL_MIB = 39_500  # of 40 GB
 _KNOWN = "FakeTensor: median 43\n+ a constant: 9.1\ntrees on top: 6.1, p95 49"
 _WANTED = {"median": 4.0, "p95": 15.0, "too low": 5.0}
-_TITLES = {
+TITLES = {
     CONVOLUTIONAL: "with convolutions",
     OTHER: "without, but for patches",
 }
@@ -89,7 +89,7 @@ def judge_timm() -> list[Result]:
             note=f"{_count(cases, 'model')} models of {_count(cases, 'family')} families on an {DEVICE}",
         )
     ]
-    for name, title in _TITLES.items():
+    for name, title in TITLES.items():
         own = groups == name
         figures = measure_errors(predicted[own], measured[own], upper[own])
         found.append(Result(what="timm, training, fp32", group=title, cases=int(own.sum()), figures=figures))

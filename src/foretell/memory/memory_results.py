@@ -41,6 +41,7 @@ class MemoryPrediction:
     usage: MemoryUsage
     needed: Estimate  # bytes of the device, as nvidia-smi shows them: reserved and context
     context_bytes: int  # of CUDA and its libraries, outside of PyTorch's allocator
+    workspace_bytes: int  # of cuDNN for convolutions, inside of it
     risk_allowed: float
     devices: tuple[DeviceFit, ...] = ()
     left_out: tuple[LeftOutDevice, ...] = ()
@@ -53,3 +54,8 @@ class MemoryPrediction:
     def trace(self) -> MemoryTrace:
         """The step."""
         return self.usage.trace
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes that PyTorch's allocator takes from the device."""
+        return self.usage.reserved_bytes + self.workspace_bytes

@@ -81,7 +81,7 @@ def _list_facts(prediction: MemoryPrediction) -> list[tuple[str, str]]:
     where = f"{usage.operator} in {usage.layer}" if usage.layer else usage.operator
     return [
         ("Memory of the GPU", f"{render_bytes(needed.value)} ({interval}), as nvidia-smi shows it"),
-        ("Reserved", f"{render_bytes(usage.reserved_bytes)} by PyTorch's allocator"),
+        ("Reserved", f"{render_bytes(prediction.reserved_bytes)} by PyTorch's allocator"),
         (
             "Allocated",
             f"{render_bytes(usage.allocated_bytes)} at the peak, in the {usage.phase} phase: {clean_line(where)}",
@@ -93,7 +93,7 @@ def _list_facts(prediction: MemoryPrediction) -> list[tuple[str, str]]:
 def list_parts(prediction: MemoryPrediction) -> list[tuple[str, int]]:
     """What the memory of the GPU is for, in bytes; the parts add up to the whole."""
     usage = prediction.usage
-    outside = prediction.trace.outside_bytes
+    outside, workspaces = prediction.trace.outside_bytes, prediction.workspace_bytes
     parts = [(kind.title, usage.parts[kind]) for kind in MemoryKind if usage.parts.get(kind)]
     corrected = usage.allocated_bytes - sum(usage.parts.values()) - usage.rest_bytes
     return [
@@ -101,6 +101,7 @@ def list_parts(prediction: MemoryPrediction) -> list[tuple[str, int]]:
         *([("rest of blocks, too small to split", usage.rest_bytes)] if usage.rest_bytes else []),
         *([("difference to what was measured", corrected)] if corrected else []),
         ("reserved, not in use at the peak", usage.unused_bytes),
+        *([("workspaces of convolutions", workspaces)] if workspaces else []),
         *([("communication, outside of the allocator", outside)] if outside else []),
         ("CUDA context and libraries", prediction.context_bytes),
     ]
@@ -228,8 +229,9 @@ def build_memory_record(prediction: MemoryPrediction, *, rows: int) -> Record:
         "parameters": trace.parameters,
         "settings": dict(trace.settings),
         "needed_bytes": to_record(prediction.needed),
-        "reserved_bytes": usage.reserved_bytes,
+        "reserved_bytes": prediction.reserved_bytes,
         "allocated_bytes": usage.allocated_bytes,
+        "workspace_bytes": prediction.workspace_bytes,
         "context_bytes": prediction.context_bytes,
         "host_bytes": prediction.host_bytes,
         "parts": dict(list_parts(prediction)),
