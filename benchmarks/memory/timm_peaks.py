@@ -15,7 +15,7 @@ import pandas as pd
 
 from benchmarks.gpus.results import DATA
 from benchmarks.memory.models import draw, find_family, find_image_size, read_timm
-from benchmarks.memory.overhead_fits import Floats, PeakCase, judge_left_out
+from benchmarks.memory.overhead_fits import Floats, PeakCase, judge_left_out, predict_by_constant
 from benchmarks.memory.results import Result, measure_errors
 from benchmarks.memory.training_loops import decay_weights, load_ahead
 from foretell.memory.batch_sizes import BatchTraces
@@ -61,6 +61,7 @@ def _list_cases(name: str, rows: Floats) -> Iterator[PeakCase]:
             measured_bytes=measured * _MIB,
             reserved_bytes=measure_usage(trace).reserved_bytes,
             needs=find_workspaces(trace),
+            tensor_bytes=tensors * _MIB,
         )
 
 
@@ -93,6 +94,10 @@ def judge_timm() -> list[Result]:
         own = groups == name
         figures = measure_errors(predicted[own], measured[own], upper[own])
         found.append(Result(what="timm, training, fp32", group=title, cases=int(own.sum()), figures=figures))
+    for what, name in (("the replay and a constant", "reserved_bytes"), ("FakeTensor and a constant", "tensor_bytes")):
+        computed = np.array([getattr(each, name) for each in cases])
+        figures = measure_errors(predict_by_constant(cases, computed), measured)
+        found.append(Result(what=what, group="the same rows", cases=len(cases), figures=figures))
     return found
 
 
