@@ -174,4 +174,15 @@ optimizer.step()
 """,
     "offloaded": LOOP + "with torch.autograd.graph.save_on_cpu(pin_memory=True):\n    " + STEP.replace("\n", "\n    "),
     "double": LOOP.replace(".cuda()", ".cuda().double()") + STEP.replace("'cuda'", "'cuda', dtype=torch.float64"),
+    "empty_selection": """
+import torch
+
+model = torch.nn.Linear(512, 512).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scores = model(torch.rand(512, 512).cuda())
+loss = scores[scores > 0.5].mean()  # of none, because what is not computed is zero
+assert torch.isfinite(loss)
+loss.backward()
+optimizer.step()
+""",
 }

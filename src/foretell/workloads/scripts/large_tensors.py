@@ -46,11 +46,24 @@ def run_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
         return func(*args, **kwargs)
     if not _is_large(func, args, kwargs, given):
         try:
-            return func(*args, **kwargs)
+            return _keep_finite(func(*args, **kwargs), given)
         except (RuntimeError, NotImplementedError) as exc:  # half precision on a CPU, for some
             if not any(text in str(exc) for text in _UNSUPPORTED):
                 raise
     return _run_without_data(func, args, kwargs)
+
+
+_zeros_made: list[bool] = []  # not empty once a large result was not computed
+
+
+def _keep_finite(out: Any, given: Sequence[torch.Tensor]) -> Any:
+    """A loss that is no number because of the zeros it depends on is 0: scripts end when theirs is not finite."""
+    if not _zeros_made or not given or not isinstance(out, torch.Tensor) or out.dim() or not out.is_floating_point():
+        return out
+    value = out.item()
+    if math.isnan(value) or (math.isinf(value) and any(each.dim() for each in given)):  # others may be wanted
+        out.zero_()
+    return out
 
 
 def find_packet(func: Any) -> Any:
@@ -192,6 +205,8 @@ def make_zeros(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype)
     """Zeros on the CPU with these shapes and strides; large ones take no memory until they are written."""
     if math.prod(shape) <= ELEMENTS:
         return torch.empty_strided(shape, strides, dtype=dtype, device="cpu").zero_()
+    if not _zeros_made:
+        _zeros_made.append(True)
     span = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
     memory = mmap.mmap(-1, span * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _RESERVE)
     return torch.frombuffer(memory, dtype=dtype, count=span).as_strided(shape, strides)
