@@ -99,7 +99,10 @@ def _run(name: str, devices: Sequence[str]) -> Any:
 
 def _judge_labels(path: Path, devices: Sequence[str]) -> Any:
     """Measured products if the table has their inner dimension, otherwise steps."""
-    if "inner" in path.open(encoding="utf-8").readline().strip().split(","):
+    columns = path.open(encoding="utf-8").readline().strip()
+    if not columns:
+        raise ValueError(f"{path}: no columns in the first line")
+    if "inner" in columns.split(","):
         return importlib.import_module("benchmarks.gpus.products").judge_products(devices, labels=path)
     return importlib.import_module("benchmarks.gpus.step_rows").judge_labels(path, devices)
 

@@ -191,3 +191,18 @@ def test_other_states_are_refused(change: str) -> None:
         record["spreads"] = {"measured": "wide"}
     with pytest.raises((ValueError, LookupError, TypeError)):
         ProductTimeModel.from_state(record, arrays)
+
+
+def test_rows_of_an_odd_number_of_halves_take_longer() -> None:
+    model = load_kernel_models()["product"]
+    padded = Product(rows=8192, columns=50304, inner=768, precision="bf16")
+    odd = replace(padded, columns=50257)
+
+    def compare(first: Product, second: Product) -> float:
+        one, other = model.predict([first, second], H100)
+        return float(one / other)
+
+    assert compare(odd, padded) > 1.5
+    assert compare(replace(padded, rows=8191), padded) < 1.2  # rows as such may be of any number
+    assert compare(replace(odd, precision="fp32"), replace(padded, precision="fp32")) < 1.2
+    assert compare(replace(padded, columns=50262), padded) < 1.5
