@@ -8,6 +8,7 @@ from torch import nn
 
 from foretell.core.errors import SpecError
 from foretell.core.memory import MemoryKind, MemoryTrace
+from foretell.memory import zero_shards
 from foretell.memory.pipeline_stages import find_live_peak
 from foretell.memory.step_events import repeat_steps
 from foretell.memory.strategies import DATA_PARALLEL, NCCL_BYTES, Strategy, apply_strategy, parse_strategy
@@ -33,6 +34,14 @@ def half() -> MemoryTrace:
 @pytest.fixture(scope="module")
 def mixed() -> MemoryTrace:
     return record("bf16")
+
+
+@pytest.fixture
+def every_weight_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also small ones, and gathered only while they are used: this network has no others."""
+    monkeypatch.setattr(zero_shards, "_PERSISTENT", 0)
+    for name in ("_REUSE_DISTANCE", "_PREFETCH_BUCKET"):
+        monkeypatch.setattr(zero_shards, name, 0)
 
 
 def share(trace: MemoryTrace, text: str, *, gpus: int = 8, offload: str = "") -> MemoryTrace:
@@ -97,13 +106,11 @@ def test_options_of_fsdp_that_cannot_be(text: str, said: str) -> None:
     ("stage", "bytes_of"),
     [(1, lambda n: 2 + 2 + 12 / n), (2, lambda n: 2 + 14 / n), (3, lambda n: 16 / n)],
 )
+@pytest.mark.usefixtures("every_weight_divided")
 def test_states_of_zero_follow_its_paper(half: MemoryTrace, stage: int, bytes_of: Callable[[int], float]) -> None:
     gpus, states = 8, (MemoryKind.WEIGHTS, MemoryKind.GRADIENTS, MemoryKind.OPTIMIZER)
     trace = share(half, f"zero{stage}", gpus=gpus)
     whole = at_update(trace, states)
-    if stage == 3:  # small weights, which the paper neglects, are never divided
-        small = sum(size for size in half.sizes[half.kinds == MemoryKind.WEIGHTS] if size <= 2 * 100_000)
-        whole -= round(small * (1 - 1 / gpus))
     assert whole / half.parameters == pytest.approx(bytes_of(gpus), rel=0.01)
 
 
@@ -131,6 +138,20 @@ def test_later_steps_leave_no_more_than_earlier_ones(mixed: MemoryTrace, text: s
         return len(repeated.find_initial()) + int(np.sign(repeated.events).sum())
 
     assert count_left(5) == count_left(3)
+
+
+@pytest.mark.parametrize("text", EVERY)
+@pytest.mark.usefixtures("every_weight_divided")
+def test_inference_is_divided_as_well(text: str) -> None:
+    trace = capture_memory(
+        Transformer(4),
+        [InputSpec(shape=(2, TOKENS), dtype="int64", high=VOCABULARY)],
+        options=StepOptions(mode="inference", precision="pure-bf16"),
+    )
+    shared = share(trace, text)
+    divides = "tp" in text or "pp" in text or text in ("zero3", "fsdp")
+    assert (find_live_peak(shared) < find_live_peak(trace)) == divides
+    assert shared.measure(MemoryKind.GRADIENTS) == 0
 
 
 @pytest.mark.parametrize("text", ["zero1", "zero2", "zero3", "fsdp"])

@@ -43,7 +43,7 @@ class _Shards:
             self._shard_gradients()
         if self._stage == 3:
             self._shard_weights()
-        if self._gpus > 1:
+        if self._gpus > 1 and len(self._learned):
             self._add_reduce_buckets()
         return self._editor.build(host_bytes=self._trace.host_bytes + self._host)
 
