@@ -109,7 +109,7 @@ def list_cases() -> tuple[LadderCase, ...]:
             model=name,
             family=find_family(name),
             step=LADDER.index(int(batch)),
-            predicted=_find_steps(traces),
+            predicted=find_steps(traces),
             shipped=next(step for step in range(len(LADDER) + 1) if _needs_at_most(traces, step, usable)),
             group=find_workspaces(traces.large).group,
         )
@@ -117,18 +117,19 @@ def list_cases() -> tuple[LadderCase, ...]:
     return tuple(found)
 
 
-def _find_steps(traces: BatchTraces) -> tuple[int, ...]:
+def find_steps(traces: BatchTraces) -> tuple[int, ...]:
     """The first step of the ladder that fits, with each available memory: the less there is, the later."""
     found: list[int] = []
     step = 0
     for available in reversed(_AVAILABLE):
-        while step < len(LADDER) and not _fits(traces, LADDER[step], available):
+        while step < len(LADDER) and not fits(traces, LADDER[step], available):
             step += 1
         found.append(step)
     return tuple(reversed(found))
 
 
-def _fits(traces: BatchTraces, batch: int, available: float) -> bool:
+def fits(traces: BatchTraces, batch: int, available: float) -> bool:
+    """Whether the replay of a step does not run out of so many GiB."""
     trace = keep_gradients(traces.resize(batch))
     settings = AllocatorSettings(capacity=int(available * _GIB))
     return measure_usage(trace, settings=settings).out_of_memory is None

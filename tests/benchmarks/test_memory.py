@@ -1,6 +1,7 @@
 """``python -m benchmarks memory``: what is learned from, what training loops add, and how it is called."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,16 +10,18 @@ from benchmarks.memory.command import add_arguments, choose_parts, run_command
 from benchmarks.memory.models import PRIME, derive_batches
 from benchmarks.memory.overhead_fits import PeakCase, fit_overheads, judge_left_out, split_families
 from benchmarks.memory.results import Result, measure_errors
+from benchmarks.memory.timm_ladder import LADDER, find_steps, fits
 from benchmarks.memory.training_loops import decay_weights, keep_gradients, load_ahead
 from torch import nn
 
 from foretell.core.memory import MemoryKind, MemoryTrace
+from foretell.memory.batch_sizes import BatchTraces
 from foretell.memory.overheads import WorkspaceNeeds
 from foretell.memory.usage import measure_usage
 from foretell.workloads.memory_capture import capture_memory
 from foretell.workloads.step_options import InputSpec
 
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
 CONTEXT, LAYOUT, WINOGRAD = 1700 * MIB, 1.5, 0.25
 
 
@@ -105,6 +108,24 @@ class TestTrainingLoops:
     def test_a_batch_is_derived_from_one_capture_as_from_its_own(self) -> None:
         derived, own = derive_batches(capture(PRIME)).resize(32), capture(32)
         assert derived.sizes.tolist() == own.sizes.tolist()
+
+
+class TestLadder:
+    def test_a_batch_fits_from_what_it_reserves_on(self) -> None:
+        traces = derive_batches(capture(PRIME, width=1024))
+        usage = measure_usage(keep_gradients(traces.resize(256)))
+        assert fits(traces, 256, usage.reserved_bytes / GIB)
+        assert not fits(traces, 256, 0.9 * usage.allocated_bytes / GIB)
+
+    def test_less_memory_leads_further_down(self) -> None:
+        traces = derive_batches(capture(PRIME, width=1024))
+        large = 200_000
+        reserved = measure_usage(keep_gradients(traces.resize(large))).reserved_bytes
+        unit = int(22 * GIB / 64 / (reserved / large))  # so that 64 of them fill 22 GiB
+        scaled = BatchTraces(*(replace(traces.resize(unit * batch), batch=batch) for batch in (1, 4)))
+        steps = find_steps(scaled)
+        assert list(steps) == sorted(steps, reverse=True)
+        assert {LADDER[step] for step in steps} == {48, 64}
 
 
 class TestCommand:
