@@ -26,6 +26,7 @@ class MemoryForecast:
         return above / len(self.quantiles)
 
 
+_SKEW = 3  # so that the middle is the value: an eighth of the way to the largest context
 UNSEEN_SHARE = 0.1  # of the need, by which the upper bound is higher where operators may allocate unseen
 
 
@@ -60,5 +61,5 @@ def forecast(usage: MemoryUsage, device: Device | None, *, level: float) -> Memo
 
 
 def _find_offset(context: ContextSize, share: float) -> float:
-    """Bytes that the context differs from its value, from the least to the most."""
-    return context.low + share * (context.high - context.low) - context.value
+    """Bytes that the context differs from its value, from the least to the most: small ones are more likely."""
+    return context.low + share**_SKEW * (context.high - context.low) - context.value

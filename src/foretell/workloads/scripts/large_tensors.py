@@ -24,7 +24,7 @@ _AS_THEY_ARE = frozenset({
 })  # fmt: skip  # read a number, or change the shape of a tensor
 
 
-# Of calls that tell the profiler or other processes something, and run no kernel.
+# Of calls that are for the profiler or for other processes, and run no kernel.
 WITHOUT_KERNELS = frozenset({
     "prim", "profiler", "c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "fsdp", "streams",
 })  # fmt: skip
@@ -61,7 +61,7 @@ def _keep_finite(out: Any, given: Sequence[torch.Tensor]) -> Any:
     if not _zeros_made or not given or not isinstance(out, torch.Tensor) or out.dim() or not out.is_floating_point():
         return out
     value = out.item()
-    if math.isnan(value) or (math.isinf(value) and any(each.dim() for each in given)):  # others may be wanted
+    if math.isnan(value) or (math.isinf(value) and any(each.dim() for each in given)):  # others may be intended
         out.zero_()
     return out
 
