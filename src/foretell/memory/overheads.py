@@ -151,8 +151,10 @@ def predict_overheads(trace: MemoryTrace, device: Device | None = None) -> Overh
 
 
 def _find_context(learned: LearnedOverheads, device: Device | None) -> ContextSize:
-    """As measured on the same device; on others near the least that is known, because CUDA 11.7 and later load kernels
-    only when they are called, and at most that."""
+    """As measured on the same device; on others from the least that is known, which is expected, to that.
+
+    CUDA 11.7 and later load kernels only when they are called.
+    """
     measured = round(learned.context_bytes)
     if device is not None and device.name == learned.device:
         return ContextSize(value=measured, low=measured, high=measured)
