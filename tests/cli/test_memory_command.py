@@ -131,7 +131,17 @@ def test_a_script_as_it_is(run: Run, tmp_path: Path) -> None:
     assert record["devices"][0]["fits"]
 
 
+def test_a_script_on_several_gpus(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    words = ("--gpus", "8", "--strategy", "zero1", "--json", "--", sys.executable, str(tmp_path / "train.py"))
+    record = run("memory", *words).record
+    weights = 4 * (512 * 2048 + 2048 + 2048 * 8 + 8)
+    assert record["parts"]["optimizer states"] == pytest.approx(2 * weights / 8, rel=0.05)
+    assert "zero1" in record["settings"]["strategy"]
+
+
 def test_a_script_takes_no_options_of_a_model(run: Run) -> None:
+    assert "it sets its own inputs" in run("memory", "--longest", "--", sys.executable, "train.py").err
     outcome = run("memory", "--batch", "8", "--", sys.executable, "train.py")
     assert "the script sets it" in outcome.err
 

@@ -48,9 +48,15 @@ if TYPE_CHECKING:
 @click.option(
     "--strategy",
     default="",
+    show_default=False,
     help="How they share it: ddp, zero1, zero2, zero3, fsdp, tp=N, pp=N, joined by commas as in tp=4,pp=2,zero1.",
 )
-@click.option("--offload", default="", help="What the host keeps: optimizer (with ZeRO) or parameters (zero3, fsdp).")
+@click.option(
+    "--offload",
+    default="",
+    show_default=False,
+    help="What the host keeps: optimizer (with ZeRO) or parameters (zero3, fsdp).",
+)
 @click.option(
     "--device",
     "device",
@@ -74,6 +80,7 @@ if TYPE_CHECKING:
 @click.option(
     "--allocator",
     default="",
+    show_default=False,
     metavar="SETTINGS",
     help="As in PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True,max_split_size_mb:128.",
 )
@@ -117,11 +124,16 @@ def memory(
     check_plot(plot)
     given: dict[str, Any] = {
         "devices": read_devices(device, device_figures, required=False),
+        "gpus": gpus,
+        "strategy": strategy,
+        "offload": offload,
         "allocator": allocator,
         "risk": parse_option("--risk", parse_share, risk),
         "level": parse_option("--level", parse_share, level),
     }
     if command:
+        if longest or profile:
+            raise click.UsageError("--longest and --profile are for a model, not for a script: it sets its own inputs.")
         timeout_s = read_timeout(source, timeout)
         with open_console(stderr=True).status("Starting the script…") as status:
             found = api.predict_script_memory(command, timeout_s=timeout_s, on_progress=status.update, **given)
@@ -135,9 +147,6 @@ def memory(
             arguments=parse_settings(settings),
             options=options,
             batch=batch,
-            gpus=gpus,
-            strategy=strategy,
-            offload=offload,
             profiles=[load_profile(path) for path in profile],
             longest=longest,
             **given,

@@ -13,7 +13,7 @@ from foretell.memory.measured_peaks import read_peaks
 from foretell.memory.memory_results import DeviceFit, MemoryPrediction
 from foretell.memory.model_memory import ModelMemory
 from foretell.memory.remedies import find_remedies
-from foretell.memory.strategies import parse_strategy
+from foretell.memory.strategies import apply_strategy, parse_strategy
 from foretell.memory.usage import MemoryUsage, measure_usage
 from foretell.steps.api import Input, check_batch, read_arguments, read_inputs
 from foretell.steps.step_results import LeftOutDevice
@@ -98,6 +98,9 @@ def predict_script_memory(
     command: Sequence[str],
     *,
     devices: Sequence[str | Device] | str = (),
+    gpus: int | None = None,
+    strategy: str = "",
+    offload: str = "",
     allocator: str = "",
     risk: float = RISK,
     level: float = 0.9,
@@ -106,19 +109,20 @@ def predict_script_memory(
 ) -> MemoryPrediction:
     """The memory of a GPU that the steps of a script need, as ``["python", "train.py", "--batch-size", "64"]``.
 
-    The command starts in this folder and ends after its second training step. It needs no GPU. Everything else is as
-    for :func:`predict_memory`.
+    The command starts in this folder and ends after its second training step. It needs no GPU. A strategy shares the
+    step as the script runs it on one GPU. Everything else is as for :func:`predict_memory`.
 
     Raises:
         NotFoundError, SpecError: As :func:`predict_memory`.
         MissingExtraError, NotFoundError, WorkloadError: As :func:`foretell.read_script`.
     """
     settings = AllocatorSettings.parse(allocator)
+    shared = parse_strategy(strategy, gpus=gpus, offload=offload)
     chosen, left_out = choose_devices(devices, "fp32")
     only = chosen[0] if devices and len(chosen) == 1 else None
     script = read_script(command, timeout_s=timeout_s, on_progress=on_progress, device=only, memory=True)
     assert script.memory is not None
-    usage = measure_usage(script.memory, settings=settings)
+    usage = measure_usage(apply_strategy(script.memory, shared), settings=settings)
     general = forecast(usage, only, level=level)
     return MemoryPrediction(
         usage=usage,
