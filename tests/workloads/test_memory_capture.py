@@ -217,3 +217,12 @@ def test_blocks_are_freed_when_their_last_reference_goes_not_by_the_garbage_coll
         gc.set_threshold(*threshold)
         gc.enable()
     assert np.array_equal(never.events, often.events)
+
+
+def test_recurrent_layers_of_a_gpu_are_noted() -> None:
+    given, options = [InputSpec(shape=(2, 8, 16))], StepOptions(mode="inference")
+    notes = {
+        on_gpu: capture_memory(nn.LSTM(16, 16), given, options=options, on_gpu=on_gpu).notes for on_gpu in (True, False)
+    }
+    assert any("cuDNN" in note for note in notes[True])
+    assert not notes[False]

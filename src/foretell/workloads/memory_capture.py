@@ -20,7 +20,7 @@ from foretell.workloads.lightning_steps import USED, build_own_optimizers, is_li
 from foretell.workloads.memory_recorder import MemoryMode, MemoryRecorder
 from foretell.workloads.model_loading import explain
 from foretell.workloads.optimizers import build_optimizer
-from foretell.workloads.recorder import CallMode, Recorder
+from foretell.workloads.recorder import RECURRENT, CallMode, Recorder
 from foretell.workloads.step_options import InputSpec, StepOptions, find_length
 from foretell.workloads.training_step import (
     MIXED,
@@ -31,6 +31,9 @@ from foretell.workloads.training_step import (
     ignore_warnings,
 )
 
+_RECURRENT_NOTE = (
+    "recurrent layers are recorded step by step; cuDNN runs a layer at once, in a workspace of unknown size"
+)
 _STEPS = 2  # the second is like all later ones
 
 
@@ -60,7 +63,7 @@ def capture_memory(
         length=find_length(inputs),
         repeated=tuple(name for name, _block in find_blocks(model)),
         heads=find_heads(model),
-        notes=step.tensors.notes,
+        notes=(*step.tensors.notes, *([_RECURRENT_NOTE] if on_gpu and step.memory.operators & RECURRENT else [])),
     )
 
 

@@ -49,6 +49,11 @@ class MemoryRecorder:
         self._convolutions: list[Convolution] = []
         self._extensions: dict[str, None] = {}
 
+    @property
+    def operators(self) -> set[str]:
+        """The kinds of operators that allocated so far."""
+        return {operator for operator, _layer in self._names}
+
     def hold(self, tensors: Iterable[tuple[str, torch.Tensor]], kind: MemoryKind) -> None:
         """Note weights and buffers, by their paths, which are there already."""
         for path, tensor in tensors:

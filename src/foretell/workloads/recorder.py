@@ -27,7 +27,7 @@ from foretell.workloads.tensor_notes import NOTHING, SourceNotes, creates
 
 _aten = torch.ops.aten
 _ADDITIONS = frozenset({torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor})
-_RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 _NO_NODE = 2**63  # sequence numbers from here on belong to no forward call
 
 
@@ -214,9 +214,7 @@ class Recorder:
         sources = frozenset(
             each for each in sources if each >= self._first_backward
         )  # without tensors saved by forward calls
-        if (
-            func in _ADDITIONS and call is not None and call.kind in _RECURRENT
-        ):  # part of one kernel over all time steps
+        if func in _ADDITIONS and call is not None and call.kind in RECURRENT:  # part of one kernel over all time steps
             return self._find_backward(call, number, node, out).number
         if func in _ADDITIONS:
             record = self._build_accumulation(None, kernel, out, sources, call)
