@@ -33,6 +33,7 @@ PARTS = {
     "cpu": "benchmarks.memory.cpu_peaks:judge_cpu",
     "large": "benchmarks.memory.large_model:judge_large",
     "peft": "benchmarks.memory.peft_runs:judge_peft",
+    "flagperf": "benchmarks.memory.flagperf_runs:judge_flagperf",
 }
 
 
