@@ -182,12 +182,17 @@ def test_the_log_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_log_does_not_change_what_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    root = logging.getLogger()
+    root, ours = logging.getLogger(), logging.getLogger("foretell")
+    levels = root.level, ours.level  # libraries that other tests import may have changed them
     handler = logging.StreamHandler()
     root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    ours.setLevel(logging.NOTSET)
     try:
         foretell.generate(load(tmp_path, "name: c\ncommand: ['true']\n"))
     finally:
         root.removeHandler(handler)
+        root.setLevel(levels[0])
+        ours.setLevel(levels[1])
     assert capfd.readouterr().err == ""
     assert handler.level == logging.NOTSET

@@ -103,7 +103,7 @@ COMMANDS = {
     ),
     "memory": Entry(
         "foretell.cli.memory_commands",
-        "Predict the memory of a GPU that training or inference needs, and where it fits.",
+        "Predict the memory of a GPU that training or inference needs, what for, and where it fits.",
     ),
     "device": Entry(
         "foretell.cli.device_commands", "List the devices whose training steps can be predicted, and learn your own."
