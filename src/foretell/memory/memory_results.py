@@ -32,6 +32,7 @@ class Remedy:
     freed_bytes: int
     fits: bool
     time_ratio: float | None = None  # of the time for the same number of examples, after and before
+    trains_all: bool = True  # the parameters that were trained before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

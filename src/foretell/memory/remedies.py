@@ -13,18 +13,26 @@ from foretell.memory.memory_results import Remedy
 from foretell.memory.model_memory import ModelMemory
 from foretell.memory.strategies import Strategy
 from foretell.memory.usage import MemoryUsage
-from foretell.workloads.step_options import OPTIMIZERS
+from foretell.workloads.lora_options import parse_lora
 
 _LEAST_FREED = 0.01  # of the need, below which a change is not worth to be named
 _GPUS = (2, 4, 8, 16, 32, 64)
+_LORA = "r=16"
 EXPANDABLE = "expandable_segments:True"
 
 
 def find_remedies(model: ModelMemory, device: Device, *, risk: float, level: float) -> tuple[Remedy, ...]:
-    """The changes that free memory on a device: those that make the step fit first, the fastest of them first."""
+    """The changes that free memory on a device: those that make the step fit first, the fastest of them first.
+
+    Among them, those that train fewer parameters are last.
+    """
     judge = _Judge(model, device, risk=risk, level=level)
     found = [each for each in judge.list_remedies() if each.freed_bytes > _LEAST_FREED * judge.before.needed.value]
-    return tuple(sorted(found, key=lambda each: (not each.fits, each.time_ratio or 1.0, each.needed.value)))
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(remedy: Remedy) -> tuple[bool, bool, float, float]:
+    return not remedy.fits, not remedy.trains_all, remedy.time_ratio or 1.0, remedy.needed.value
 
 
 def _take_until_it_fits(remedies: Iterable[Remedy]) -> Iterator[Remedy]:
@@ -51,6 +59,10 @@ class _Judge:
         usage = expandable.measure()
         yield self._build("memory in segments that grow", f"PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}", usage, 1.0)
         if options.mode != "training":
+            half = self._find_half()
+            if half:
+                words = f"--precision pure-{half}"
+                yield from self._change(f"weights in half precision ({half})", words, precision=f"pure-{half}")
             yield from self._list_smaller_batch(self._model)
             return
         yield from self._list_changes()
@@ -65,8 +77,11 @@ class _Judge:
         half = self._find_half()
         if half:
             yield from self._change(f"mixed precision ({half})", f"--precision {half}", precision=half)
-        if options.optimizer in ("adam", "adamw") and "adamw8bit" in OPTIMIZERS:
+        if options.optimizer in ("adam", "adamw"):
             yield from self._change("optimizer states of 8 bits", "--optimizer adamw8bit", optimizer="adamw8bit")
+        if options.lora is None and not options.frozen:
+            adapters = self._change("low-rank adapters", f"--lora {_LORA}", lora=parse_lora(_LORA))
+            yield from (replace(each, trains_all=False) for each in adapters)
         if options.checkpointing:
             return
         words = "--checkpointing --recompute cheap"
