@@ -41,6 +41,7 @@ from foretell.workloads.known_tensors import (
     has_data,
     is_known,
     is_small,
+    list_tensors,
     mark_unknown,
     remove_data,
 )
@@ -221,7 +222,7 @@ class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return args[0].device
         kwargs = kwargs or {}
         form = _forms.get(func) or _find_form(func)
-        given = list(_find_tensors((args, kwargs)))
+        given = list(list_tensors((args, kwargs)))
         if form.view and given and not isinstance(given[0], FakeTensor):
             return func(*args, **kwargs)
         if all(is_known(each) for each in given):
@@ -238,7 +239,7 @@ class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Really run a call, unless its result is large."""
         kwargs = form.place(kwargs)
-        if not form.cheap(given) and not all(is_small(each) for each in _find_tensors(self._try(func, args, kwargs))):
+        if not form.cheap(given) and not all(is_small(each) for each in list_tensors(self._try(func, args, kwargs))):
             return self.skip(func, args, kwargs)
         out = func(*args, **kwargs)
         if func.overloadpacket.__name__ in _EMPTY:
@@ -249,7 +250,7 @@ class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Really make a tensor that has only its form from another one, if it is small."""
         out = self.skip(func, args, kwargs)
         first, *rest = args
-        if not is_small(out) or not is_small(first) or any(not is_known(each) for each in _find_tensors(rest)):
+        if not is_small(out) or not is_small(first) or any(not is_known(each) for each in list_tensors(rest)):
             return out
         first = torch.empty_strided(first.size(), first.stride(), dtype=first.dtype)
         return self._compute(func, form, [first], (first, *rest), kwargs)
@@ -292,7 +293,7 @@ class _Form:
     def find_changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
         """The tensors it changes."""
         for place, name in self.changed:
-            yield from _find_tensors((args[place] if place < len(args) else kwargs.get(name),))
+            yield from list_tensors((args[place] if place < len(args) else kwargs.get(name),))
 
     def place(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments by name, on the one device."""
@@ -323,17 +324,6 @@ def _find_form(func: Any) -> _Form:
         changed=changed,
     )
     return form
-
-
-def _find_tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _find_tensors(each)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _find_tensors(each)
 
 
 def _strip(value: Any, real: dict[int, torch.Tensor]) -> Any:

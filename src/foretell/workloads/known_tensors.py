@@ -1,7 +1,7 @@
 """Which tensors have values that are known, and tensors without data."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -50,6 +50,18 @@ def remove_data(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     with find_fake_mode():
         return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+
+
+def list_tensors(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested sequences and mappings."""
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif isinstance(values, (list, tuple)):
+        for each in values:
+            yield from list_tensors(each)
+    elif isinstance(values, dict):
+        for each in values.values():
+            yield from list_tensors(each)
 
 
 def has_data(tensor: torch.Tensor) -> bool:

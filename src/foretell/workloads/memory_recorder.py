@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretell.core.memory import Convolution, MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
-from foretell.workloads.known_tensors import DEVICE
+from foretell.workloads.known_tensors import DEVICE, list_tensors
 
 
 class Running(Protocol):
@@ -89,7 +89,7 @@ class MemoryRecorder:
         """Note the new storages among the results of an ATen call."""
         if getattr(func, "namespace", "aten") not in _KNOWN:
             self._extensions.setdefault(str(func))
-        for tensor in _find_tensors(out):
+        for tensor in list_tensors(out):
             if tensor.layout is not torch.strided:
                 for part in _find_parts(tensor):
                     self.note(func, part)
@@ -210,14 +210,6 @@ class MemoryMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._memory.note_convolution(func, args, out)
         self._memory.note(func, out)
         return out
-
-
-def _find_tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _find_tensors(each)
 
 
 def _find_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -19,7 +19,7 @@ from foretell.core.workload import Attribute, Shape, StepPhase
 from foretell.workloads.autocast import Casts, discount_cast, give_single_precision, is_fused_cast
 from foretell.workloads.call_attributes import find_attributes
 from foretell.workloads.kernel_costs import KernelCost, cost_kernel
-from foretell.workloads.known_tensors import DEVICE, is_known
+from foretell.workloads.known_tensors import DEVICE, is_known, list_tensors
 from foretell.workloads.meta_results import use_fused_attention
 from foretell.workloads.operator_costs import ACTIVATIONS, normalize_name
 from foretell.workloads.operator_records import ACCUMULATE, ReadyGradient, Record
@@ -82,18 +82,18 @@ class Recorder:
                 out = give_single_precision(self.casts, kind, func, args)(*args, **kwargs)
         except Exception:
             if self.phase is StepPhase.BACKWARD and call.kernels:  # the last call of a recomputed block
-                self._describe(call, list(_tensors(given)), None)
+                self._describe(call, list(list_tensors(given)), None)
                 self._keep(call)
             self.failed = self.failed or (
                 kind,
-                tuple(tuple(each.shape) for each in _tensors(given)),
+                tuple(tuple(each.shape) for each in list_tensors(given)),
             )
             raise
         finally:
             self._call = None
         grown = count_nodes() > begin
         if call.kernels or grown:
-            self._describe(call, list(_tensors(given)), out)
+            self._describe(call, list(list_tensors(given)), out)
             call.attributes.update(find_attributes(kind, args, kwargs))
             if grown:
                 self._starts.append(begin)
@@ -113,7 +113,7 @@ class Recorder:
     def _are_constant(self, given: Sequence[Any]) -> bool:
         """Whether tensors depend on no parameter and no input without data."""
         found = False
-        for each in _tensors(given):
+        for each in list_tensors(given):
             sources = self._sources.find((each,))
             if not (sources <= self._constants if sources else is_known(each)):
                 return False
@@ -131,7 +131,7 @@ class Recorder:
         self.merged[record.number] = other.number
 
     def _describe(self, call: Record, given: Sequence[torch.Tensor], out: Any) -> None:
-        result = next(_tensors((out,)), given[0] if given else None)
+        result = next(list_tensors((out,)), given[0] if given else None)
         call.inputs = tuple(tuple(each.shape) for each in given)
         own = [each for each in given if id(each) in self._names]
         call.parameters = sum(each.numel() for each in own)
@@ -184,7 +184,7 @@ class Recorder:
                 if sources:
                     self._sources.mark(out, sources)
             elif self.phase is StepPhase.BACKWARD:
-                self._sources.mark(out, {self._add_backward(func, args, kernel, next(_tensors((out,))), sources)})
+                self._sources.mark(out, {self._add_backward(func, args, kernel, next(list_tensors((out,))), sources)})
             else:
                 self._add_update(func, args, kwargs, out, kernel, sources)
 
@@ -307,8 +307,8 @@ class Recorder:
         kernel: KernelCost,
         sources: frozenset[int],
     ) -> None:
-        given = list(_tensors((*args, *kwargs.values())))
-        first = given[0] if given else next(_tensors((out,)))
+        given = list(list_tensors((*args, *kwargs.values())))
+        first = given[0] if given else next(list_tensors((out,)))
         tensors = len(args[0]) if args and isinstance(args[0], (list, tuple)) else 1
         record = self._make(func.overloadpacket.__name__, StepPhase.UPDATE, "", sources)
         record.inputs = tuple(tuple(each.shape) for each in given)
@@ -415,16 +415,6 @@ def find_kind(func: Any) -> str | None:
             None if name in _NOT_RECORDED else normalize_name(name if own.startswith("aten::") else own)
         )
         return kind
-
-
-def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
-        elif isinstance(value, dict):
-            yield from _tensors(tuple(value.values()))
 
 
 _CONVOLUTION = {3: "stride", 4: "padding", 5: "dilation", 6: "transposed", 8: "groups"}

@@ -6,12 +6,14 @@ are real, its numbers are zero. Whole numbers and masks steer a script, so that 
 
 import math
 import mmap
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import flop_registry
+
+from foretell.workloads.known_tensors import list_tensors
 
 ELEMENTS = 2**17  # of the largest tensor of a call that is computed
 WHOLE_ELEMENTS = 2**25  # where no argument is a floating-point number
@@ -69,17 +71,6 @@ def _keep_finite(out: Any, given: Sequence[torch.Tensor]) -> Any:
 def find_packet(func: Any) -> Any:
     """An operator without its overload; higher-order ones, such as flex attention, have none."""
     return getattr(func, "overloadpacket", func)
-
-
-def list_tensors(values: Any) -> Iterator[torch.Tensor]:
-    """The tensors in nested sequences and mappings."""
-    if isinstance(values, torch.Tensor):
-        yield values
-    elif isinstance(values, (list, tuple)):
-        for each in values:
-            yield from list_tensors(each)
-    elif isinstance(values, dict):
-        yield from list_tensors(tuple(values.values()))
 
 
 def _is_large(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Sequence[torch.Tensor]) -> bool:

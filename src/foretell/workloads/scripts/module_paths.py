@@ -67,3 +67,8 @@ class ModulePaths:
 def _takes_gradients(parameter: Any) -> bool:
     """Whether a parameter is trained, and has the shape that the first call of a lazy module gives it."""
     return bool(parameter.requires_grad and parameter.is_leaf and not is_lazy(parameter))
+
+
+def is_wrapper(module: nn.Module) -> bool:
+    """Whether a module only passes calls on to the model it contains."""
+    return type(module).__name__ in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")

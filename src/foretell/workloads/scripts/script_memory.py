@@ -19,10 +19,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.core.memory import MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
+from foretell.workloads.known_tensors import list_tensors
 from foretell.workloads.memory_recorder import CONVOLUTIONS, MemoryRecorder, Running
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
 from foretell.workloads.scripts.host_facts import is_resident
-from foretell.workloads.scripts.large_tensors import list_tensors, run_kernel
+from foretell.workloads.scripts.large_tensors import run_kernel
 from foretell.workloads.scripts.module_paths import ModulePaths
 from foretell.workloads.training_step import find_blocks, find_heads
 

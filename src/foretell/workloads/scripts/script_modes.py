@@ -9,9 +9,10 @@ from torch.utils import _device
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretell.workloads.cuda_paths import CUDA_RULES, CudaPaths
+from foretell.workloads.known_tensors import list_tensors
 from foretell.workloads.scripts import cuda_answers
 from foretell.workloads.scripts.cuda_answers import CPU, is_on_gpu, mark
-from foretell.workloads.scripts.large_tensors import list_tensors, run_kernel
+from foretell.workloads.scripts.large_tensors import run_kernel
 from foretell.workloads.scripts.step_watch import StepWatch
 
 

@@ -9,11 +9,11 @@ from torch.utils._pytree import tree_map
 from foretell.core.workload import StepPhase
 from foretell.workloads.autocast import Casts
 from foretell.workloads.kernel_costs import KernelCost
-from foretell.workloads.known_tensors import remove_data
+from foretell.workloads.known_tensors import list_tensors, remove_data
 from foretell.workloads.operator_costs import cost
 from foretell.workloads.recorder import Recorder, count_nodes, find_kind
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
-from foretell.workloads.scripts.large_tensors import WITHOUT_KERNELS, find_packet, list_tensors, strip
+from foretell.workloads.scripts.large_tensors import WITHOUT_KERNELS, find_packet, strip
 
 _ONES = torch.ops.aten.ones_like.default
 _FUSED = "_fused_"  # updates of many parameters in one kernel

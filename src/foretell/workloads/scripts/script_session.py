@@ -18,12 +18,12 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
+from foretell.workloads.known_tensors import list_tensors
 from foretell.workloads.scripts import cuda_answers, cuda_functions, script_events
 from foretell.workloads.scripts.answered_gpu import load_answered
 from foretell.workloads.scripts.cuda_answers import replace
 from foretell.workloads.scripts.distributed_answers import install_distributed
 from foretell.workloads.scripts.host_facts import read_resident_bytes
-from foretell.workloads.scripts.large_tensors import list_tensors
 from foretell.workloads.scripts.script_memory import ScriptMemory
 from foretell.workloads.scripts.script_modes import ScriptKernelMode, build_call_modes
 from foretell.workloads.scripts.step_records import add_memory, build_result

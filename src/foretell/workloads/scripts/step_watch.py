@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from foretell.core.workload import StepPhase
+from foretell.workloads.known_tensors import list_tensors
 from foretell.workloads.operator_records import Record
 from foretell.workloads.recorder import count_nodes, find_kind
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
 from foretell.workloads.scripts.host_facts import measure_batch, read_resident_bytes
-from foretell.workloads.scripts.large_tensors import list_tensors
-from foretell.workloads.scripts.module_paths import ModulePaths
+from foretell.workloads.scripts.module_paths import ModulePaths, is_wrapper
 from foretell.workloads.scripts.parameter_types import ParameterTypes
 from foretell.workloads.scripts.script_memory import ScriptMemory, list_parameters
 from foretell.workloads.scripts.script_recorder import ScriptRecorder
@@ -423,11 +423,6 @@ def find_autocast(args: Sequence[Any]) -> torch.dtype | None:
     if torch.is_autocast_enabled("cuda") and any(map(is_on_gpu, list_tensors(args))):
         return torch.get_autocast_dtype("cuda")
     return None
-
-
-def is_wrapper(module: nn.Module) -> bool:
-    """Whether a module only passes calls on to the model it contains."""
-    return type(module).__name__ in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 
 
 def _find_first_node(results: Iterable[torch.Tensor]) -> int | None:
