@@ -127,6 +127,16 @@ def test_measured_peaks_correct_those_of_other_batches() -> None:
     assert corrected.reserved_bytes == pytest.approx(3 * other.reserved_bytes)
 
 
-def test_a_profile_without_memory_is_refused() -> None:
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"threads": "2"},
+        {"allocated_bytes": "0", "reserved_bytes": "0"},
+        {"allocated_bytes": "-1", "reserved_bytes": "8"},
+        {"allocated_bytes": "many", "reserved_bytes": "8"},
+        {"allocated_bytes": "1", "reserved_bytes": "9" * 30},
+    ],
+)
+def test_a_profile_without_memory_is_refused(facts: dict[str, str]) -> None:
     with pytest.raises(SpecError, match="on a machine with a GPU"):
-        read_peaks([build_profile(1, threads="2")])
+        read_peaks([build_profile(1, **facts)])

@@ -174,9 +174,7 @@ mode_options = combine(
     click.option("--new", type=click.IntRange(min=1), help="Tokens to generate in mode generate; default: 128."),
 )
 
-timeout_option = click.option(
-    "--timeout", default="30m", help="How long a script may take until its first training step has ended."
-)
+timeout_option = click.option("--timeout", default="30m", help="How long a script may take until it is recorded.")
 _OF_MODELS = (  # parameters that a script sets itself
     "inputs", "settings", "batch", "loss", "optimizer", "implementation", "precision", "channels_last", "compile",
     "accumulation", "checkpointing", "recompute", "lora", "frozen", "mode", "prompt", "new",

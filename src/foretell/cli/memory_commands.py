@@ -85,7 +85,9 @@ if TYPE_CHECKING:
     help="As in PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True,max_split_size_mb:128.",
 )
 @click.option("--risk", default="5%", help="Chance that it does not fit, which you allow.")
-@click.option("--longest", is_flag=True, help="Also find the longest sequence that fits each device.")
+@click.option(
+    "--longest", is_flag=True, help="Also find the longest sequence that fits each device; the model may take less."
+)
 @level_option
 @rows_option(8, "Layers to show at the peak.")
 @click.option("--plot", type=PATH, metavar="FILE", help="Plot the memory over the step, as .png or .svg.")
@@ -115,7 +117,7 @@ def memory(
 ) -> None:
     """Predict the memory of a GPU that training or inference needs, what for, and where it fits.
 
-    After --, the command that starts your training script: its first two steps are recorded here, without a GPU.
+    After --, the command that starts your training script: its first steps are recorded here, without a GPU.
     """
     from foretell.core.units import parse_share
     from foretell.memory import api

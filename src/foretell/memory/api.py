@@ -1,6 +1,7 @@
 """The GPU memory of a training step, an inference or generated text: from the code of a model, or from a script."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from foretell.core.device_figures import open_device
 from foretell.core.devices import Device, check_precision, get_device, list_devices
@@ -76,21 +77,19 @@ def predict_memory(
     )
     model.correct()
     usage = model.measure()
-    general = forecast(usage, None, level=level)
-    fits, warnings = _fit_all(chosen, usage, model, risk=risk, level=level, longest=longest)
-    tight = _find_too_small(chosen, fits, named=bool(devices))
-    return MemoryPrediction(
-        usage=usage,
-        needed=general.needed,
-        context_bytes=general.context_bytes,
-        workspace_bytes=general.workspace_bytes,
-        risk_allowed=risk,
+    fits = _fit_all(chosen, usage, model, risk=risk, level=level, longest=longest)
+    small = _find_too_small(chosen, fits, named=bool(devices))
+    return _build_prediction(
+        usage,
+        _find_only(chosen, named=bool(devices)),
+        risk=risk,
+        level=level,
         devices=tuple(fits),
         left_out=left_out,
         host_bytes=usage.trace.host_bytes or None,
-        remedies=find_remedies(model, tight, risk=risk, level=level) if tight is not None else (),
-        remedies_for=tight.name if tight is not None else "",
-        warnings=(*_find_warnings(usage, assumed=model.read().notes), *warnings),
+        remedies=find_remedies(model, small, risk=risk, level=level) if small is not None else (),
+        remedies_for=small.name if small is not None else "",
+        warnings=tuple(_find_warnings(usage, assumed=model.read().notes)),
     )
 
 
@@ -119,22 +118,40 @@ def predict_script_memory(
     settings = AllocatorSettings.parse(allocator)
     shared = parse_strategy(strategy, gpus=gpus, offload=offload)
     chosen, left_out = choose_devices(devices, "fp32")
-    only = chosen[0] if devices and len(chosen) == 1 else None
+    only = _find_only(chosen, named=bool(devices))
     script = read_script(command, timeout_s=timeout_s, on_progress=on_progress, device=only, memory=True)
     assert script.memory is not None
     usage = measure_usage(apply_strategy(script.memory, shared), settings=settings)
-    general = forecast(usage, only, level=level)
-    return MemoryPrediction(
-        usage=usage,
-        needed=general.needed,
-        context_bytes=general.context_bytes,
-        workspace_bytes=general.workspace_bytes,
-        risk_allowed=risk,
+    return _build_prediction(
+        usage,
+        only,
+        risk=risk,
+        level=level,
         devices=tuple(_fit(device, usage, risk=risk, level=level) for device in chosen),
         left_out=left_out,
         host_bytes=estimate_host_bytes(script.facts),
         warnings=(*_find_warnings(usage), *script.warnings),
     )
+
+
+def _build_prediction(
+    usage: MemoryUsage, device: Device | None, *, risk: float, level: float, **parts: Any
+) -> MemoryPrediction:
+    """A prediction whose need is that on a device, or on a usual one."""
+    found = forecast(usage, device, level=level)
+    return MemoryPrediction(
+        usage=usage,
+        needed=found.needed,
+        context_bytes=found.context_bytes,
+        workspace_bytes=found.workspace_bytes,
+        risk_allowed=risk,
+        **parts,
+    )
+
+
+def _find_only(devices: Sequence[Device], *, named: bool) -> Device | None:
+    """The one device that was named."""
+    return devices[0] if named and len(devices) == 1 else None
 
 
 def choose_devices(
@@ -177,7 +194,7 @@ def _sort_key(device: Device) -> tuple[int, str]:
 
 def _fit_all(
     devices: Sequence[Device], usage: MemoryUsage, model: ModelMemory, *, risk: float, level: float, longest: bool
-) -> tuple[list[DeviceFit], list[PredictionWarning]]:
+) -> list[DeviceFit]:
     """Whether the step fits each device, and the largest batch that does."""
     fits = []
     for device in devices:
@@ -191,7 +208,7 @@ def _fit_all(
             start = usage.trace.length or 1
             length = find_largest(lambda size: find_risk(model.measure_length(size)), allowed=risk, start=start)
         fits.append(_fit(device, usage, risk=risk, level=level, largest_batch=batch, longest_sequence=length))
-    return fits, []
+    return fits
 
 
 def _find_too_small(devices: Sequence[Device], fits: Sequence[DeviceFit], *, named: bool) -> Device | None:

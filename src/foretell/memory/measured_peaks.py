@@ -1,5 +1,6 @@
 """Peaks of memory that were measured on a GPU, by which predictions of the same model are corrected."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -8,6 +9,7 @@ from foretell.memory.usage import MemoryUsage
 from foretell.workloads.measurement_files import ALLOCATED, RESERVED, Profile
 
 _REMEDY = "a profile of 'foretell workload profile' on a machine with a GPU, which measures its memory as well"
+_SIZE = re.compile(r"[0-9]{1,15}")  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +43,11 @@ def read_peaks(profiles: Sequence[Profile]) -> MeasuredPeaks | None:
     """
     found = []
     for profile in profiles:
-        try:
-            allocated, reserved = (int(profile.facts[name]) for name in (ALLOCATED, RESERVED))
-        except (KeyError, ValueError):
+        sizes = [profile.facts.get(name, "") for name in (ALLOCATED, RESERVED)]
+        allocated, reserved = (int(size) if _SIZE.fullmatch(size) else 0 for size in sizes)
+        if not 0 < allocated <= reserved:
             name = f"{profile.step.workload.name} on {profile.step.device}"
-            raise SpecError("options", [Mistake(place="profile", found=name, expected=_REMEDY)]) from None
+            raise SpecError("options", [Mistake(place="profile", found=name, expected=_REMEDY)])
         batch = profile.step.workload.batch
         found.append(MeasuredPeaks(batch=batch, allocated_bytes=allocated, reserved_bytes=reserved))
     return max(found, key=lambda each: each.batch, default=None)
