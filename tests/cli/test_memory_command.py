@@ -146,6 +146,13 @@ def test_a_script_takes_no_options_of_a_model(run: Run) -> None:
     assert "the script sets it" in outcome.err
 
 
+@pytest.mark.parametrize("words", [("python", "net.py"), ("net.py",)])
+def test_a_command_without_its_dashes_is_explained(run: Run, words: tuple[str, ...]) -> None:
+    outcome = run("memory", *words)
+    assert outcome.code in (1, 2)
+    assert "-- python" in outcome.err
+
+
 def test_what_is_not_seen_is_said(run: Run) -> None:
     words = ("net.py:build_extended", "--input", "8,64", "--device", "T4", "--json")
     record = run("memory", *words).record

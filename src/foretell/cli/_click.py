@@ -64,7 +64,13 @@ class LeadingCommand(Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         place = args.index("--") if "--" in args else len(args)
-        left = super().parse_args(ctx, args[:place])
+        try:
+            left = super().parse_args(ctx, args[:place])
+        except click.UsageError as exc:
+            if place < len(args) or "unexpected extra argument" not in exc.message:
+                raise
+            hint = f"Write -- before the command of a script: {ctx.command_path} -- python train.py"
+            raise click.UsageError(f"{exc.message}. {hint}", ctx) from exc
         ctx.params["command"] = tuple(args[place + 1 :])
         return left
 

@@ -97,7 +97,8 @@ def load_model(source: str, *, arguments: Mapping[str, object] | None = None, on
         return _load_configuration(path, arguments or {}, on_meta=on_meta)
     place, colon, factory = source.rpartition(":")
     if not colon or not place or not factory:
-        raise WorkloadError(f"{source!r} is not the name of a model. Expected {_FORMS}.")
+        script = f" {_SCRIPT.format(script=source)}" if path.suffix == ".py" else ""
+        raise WorkloadError(f"{source!r} is not the name of a model. Expected {_FORMS}.{script}")
     with _arguments_hidden(place):
         module = _import(place)
         make = _find_factory(module, factory, place)
