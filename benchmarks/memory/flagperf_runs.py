@@ -15,9 +15,10 @@ from benchmarks.gpus.results import DATA
 from benchmarks.memory.captures import cached
 from benchmarks.memory.results import Result, measure_errors
 from foretell.core.devices import get_device
+from foretell.core.layouts import parse_layout
 from foretell.core.memory import MemoryTrace
 from foretell.memory.forecast import forecast
-from foretell.memory.strategies import apply_strategy, parse_strategy
+from foretell.memory.layout_shards import apply_layout
 from foretell.memory.usage import measure_usage
 from foretell.workloads.memory_capture import capture_memory
 from foretell.workloads.step_options import InputSpec, StepOptions
@@ -56,7 +57,7 @@ def _predict(row: Any) -> Any:
     precision, name = _PRECISIONS[row["precision"]], _MODELS[row["model"]]
     trace = cached(f"flagperf {name} {batch} {precision}", lambda: _capture(name, batch, precision))
     gpus = int(row["nodes"]) * int(row["gpus_per_node"])
-    usage = measure_usage(apply_strategy(trace, parse_strategy("", gpus=gpus)))
+    usage = measure_usage(apply_layout(trace, parse_layout("", gpus=gpus)))
     return forecast(usage, get_device("A100-40"), level=_LEVEL).needed
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from benchmarks.capture import LLAMA
 from benchmarks.memory.results import Result
-from foretell.memory.strategies import apply_strategy, parse_strategy
+from foretell.core.layouts import parse_layout
+from foretell.memory.layout_shards import apply_layout
 from foretell.memory.usage import measure_usage
 from foretell.workloads.api import read_memory, read_workload
 from foretell.workloads.step_options import InputSpec, StepOptions
@@ -64,7 +65,7 @@ def answer(what: str) -> dict[str, float]:
         if what == "operators":
             read_workload(folder, inputs, options=_OPTIONS)
         else:
-            trace = apply_strategy(read_memory(folder, inputs, options=_OPTIONS), parse_strategy("fsdp", gpus=_GPUS))
+            trace = apply_layout(read_memory(folder, inputs, options=_OPTIONS), parse_layout("fsdp", gpus=_GPUS))
             figures["allocated_gb"] = measure_usage(trace).allocated_bytes / 1e9
         figures["seconds"] = time.process_time() - started
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -133,7 +133,7 @@ def test_a_script_as_it_is(run: Run, tmp_path: Path) -> None:
 
 def test_a_script_on_several_gpus(run: Run, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    words = ("--gpus", "8", "--strategy", "zero1", "--json", "--", sys.executable, str(tmp_path / "train.py"))
+    words = ("--gpus", "8", "--layout", "zero1", "--json", "--", sys.executable, str(tmp_path / "train.py"))
     record = run("memory", *words).record
     weights = 4 * (512 * 2048 + 2048 + 2048 * 8 + 8)
     assert record["parts"]["optimizer states"] == pytest.approx(2 * weights / 8, rel=0.05)
@@ -162,14 +162,14 @@ def test_what_is_not_seen_is_said(run: Run) -> None:
 
 
 def test_a_strategy_without_effect_is_said(run: Run) -> None:
-    record = run("memory", *MODEL, "--strategy", "fsdp", "--gpus", "1", "--json").record
+    record = run("memory", *MODEL, "--layout", "fsdp", "--gpus", "1", "--json").record
     assert "saves no memory" in record["warnings"][0]["text"]
 
 
 def test_several_gpus_need_less_each(run: Run) -> None:
-    one, eight = (run("memory", *MODEL, "--gpus", count, "--strategy", "fsdp", "--json").record for count in ("1", "8"))
+    one, eight = (run("memory", *MODEL, "--gpus", count, "--layout", "fsdp", "--json").record for count in ("1", "8"))
     assert eight["parts"]["optimizer states"] < 0.2 * one["parts"]["optimizer states"]
-    outcome = run("memory", *MODEL, "--gpus", "8", "--strategy", "zero1,fsdp")
+    outcome = run("memory", *MODEL, "--gpus", "8", "--layout", "zero1,fsdp")
     assert "one of them" in outcome.err
 
 

@@ -13,9 +13,10 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from foretell.core.layouts import parse_layout
 from foretell.core.memory import MemoryTrace
+from foretell.memory.layout_shards import apply_layout
 from foretell.memory.pipeline_stages import find_live_peak
-from foretell.memory.strategies import apply_strategy, parse_strategy
 from foretell.workloads.memory_capture import capture_memory
 from foretell.workloads.step_options import InputSpec, StepOptions
 
@@ -28,8 +29,8 @@ def record(batch: int, *, implementation: str = "foreach") -> MemoryTrace:
     return capture_memory(Transformer(), inputs, options=options)
 
 
-def predict(trace: MemoryTrace, strategy: str) -> int:
-    return find_live_peak(apply_strategy(trace, parse_strategy(strategy, gpus=RANKS)))
+def predict(trace: MemoryTrace, layout: str) -> int:
+    return find_live_peak(apply_layout(trace, parse_layout(layout, gpus=RANKS)))
 
 
 @pytest.mark.parametrize("batch", BATCHES)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     examples=[
         "foretell memory train.py:build_model --input 64,3,224,224 --optimizer adamw --precision bf16",
         "foretell memory config.json --batch 8 --device A100-40,H100 --longest",
-        "foretell memory config.json --optimizer adamw --precision bf16 --gpus 64 --strategy fsdp --device H100",
+        "foretell memory config.json --optimizer adamw --precision bf16 --gpus 64 --layout fsdp --device H100",
         "foretell memory config.json --mode generate --prompt 4096 --new 512 --batch 8 --device L40S",
         "foretell memory --device H100 -- python train.py --batch-size 64",
     ],
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 @batch_option
 @training_options
 @mode_options
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs that share the step; default: as in --strategy, or 1.")
+@click.option("--gpus", type=click.IntRange(min=1), help="GPUs that share the step; default: as in --layout, or 1.")
 @click.option(
-    "--strategy",
+    "--layout",
     default="",
     show_default=False,
     help="How they share it: ddp, zero1, zero2, zero3, fsdp, tp=N, pp=N, joined by commas as in tp=4,pp=2,zero1.",
@@ -100,7 +100,7 @@ def memory(
     settings: tuple[str, ...],
     batch: int | None,
     gpus: int | None,
-    strategy: str,
+    layout: str,
     offload: str,
     device: tuple[str, ...],
     device_figures: str | None,
@@ -127,7 +127,7 @@ def memory(
     given: dict[str, Any] = {
         "devices": read_devices(device, device_figures, required=False),
         "gpus": gpus,
-        "strategy": strategy,
+        "layout": layout,
         "offload": offload,
         "allocator": allocator,
         "risk": parse_option("--risk", parse_share, risk),

@@ -6,15 +6,16 @@ from typing import Any
 from foretell.core.device_figures import open_device
 from foretell.core.devices import Device, check_precision, get_device, list_devices
 from foretell.core.errors import Mistake, SpecError
+from foretell.core.layouts import parse_layout
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.memory.allocator_settings import AllocatorSettings
 from foretell.memory.fitting import find_largest
 from foretell.memory.forecast import UNSEEN_SHARE, forecast
+from foretell.memory.layout_shards import apply_layout
 from foretell.memory.measured_peaks import read_peaks
 from foretell.memory.memory_results import DeviceFit, MemoryPrediction
 from foretell.memory.model_memory import ModelMemory
 from foretell.memory.remedies import find_remedies
-from foretell.memory.strategies import apply_strategy, parse_strategy
 from foretell.memory.usage import MemoryUsage, measure_usage
 from foretell.steps.api import Input, check_batch, read_arguments, read_inputs
 from foretell.steps.step_results import LeftOutDevice
@@ -40,7 +41,7 @@ def predict_memory(
     options: StepOptions | None = None,
     batch: int | None = None,
     gpus: int | None = None,
-    strategy: str = "",
+    layout: str = "",
     offload: str = "",
     profiles: Sequence[Profile] = (),
     allocator: str = "",
@@ -51,7 +52,7 @@ def predict_memory(
     """The memory of a GPU that a step of a model needs, on which devices it fits, and the largest batch on each.
 
     ``devices`` are as for :func:`foretell.predict_workload`, by default some usual ones. ``gpus`` share the step by a
-    ``strategy`` such as ``fsdp`` or ``tp=4,pp=2``, each with the batch; ``offload`` is ``optimizer`` or ``parameters``,
+    ``layout`` such as ``fsdp`` or ``tp=4,pp=2``, each with the batch; ``offload`` is ``optimizer`` or ``parameters``,
     which the host then keeps. ``profiles`` of the same model that were measured on a GPU correct the peaks.
     ``allocator`` is a value of ``PYTORCH_CUDA_ALLOC_CONF``; ``risk`` is the chance of not fitting that is allowed. With
     ``longest``, also the longest sequence that fits. If a device is named on which the step does not fit,
@@ -72,7 +73,7 @@ def predict_memory(
         options=options,
         batch=batch,
         settings=AllocatorSettings.parse(allocator),
-        strategy=parse_strategy(strategy, gpus=gpus, offload=offload),
+        layout=parse_layout(layout, gpus=gpus, offload=offload),
         measured=read_peaks(profiles),
     )
     model.correct()
@@ -98,7 +99,7 @@ def predict_script_memory(
     *,
     devices: Sequence[str | Device] | str = (),
     gpus: int | None = None,
-    strategy: str = "",
+    layout: str = "",
     offload: str = "",
     allocator: str = "",
     risk: float = RISK,
@@ -108,7 +109,7 @@ def predict_script_memory(
 ) -> MemoryPrediction:
     """The memory of a GPU that the steps of a script need, as ``["python", "train.py", "--batch-size", "64"]``.
 
-    The command starts in this folder and ends after its second training step. It needs no GPU. A strategy shares the
+    The command starts in this folder and ends after its second training step. It needs no GPU. A layout shares the
     step as the script runs it on one GPU. Everything else is as for :func:`predict_memory`.
 
     Raises:
@@ -116,12 +117,12 @@ def predict_script_memory(
         MissingExtraError, NotFoundError, WorkloadError: As :func:`foretell.read_script`.
     """
     settings = AllocatorSettings.parse(allocator)
-    shared = parse_strategy(strategy, gpus=gpus, offload=offload)
+    shared = parse_layout(layout, gpus=gpus, offload=offload)
     chosen, left_out = choose_devices(devices, "fp32")
     only = _find_only(chosen, named=bool(devices))
     script = read_script(command, timeout_s=timeout_s, on_progress=on_progress, device=only, memory=True)
     assert script.memory is not None
-    usage = measure_usage(apply_strategy(script.memory, shared), settings=settings)
+    usage = measure_usage(apply_layout(script.memory, shared), settings=settings)
     return _build_prediction(
         usage,
         only,

@@ -9,27 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foretell.core.layouts import FsdpOptions
 from foretell.core.memory import Integers, MemoryKind, MemoryTrace
 from foretell.core.workload import StepPhase
 from foretell.memory.trace_editor import Span, TraceEditor, find_layers, find_lives, find_spans
 
 _ROOT = -1  # what is part of no repeated layer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FsdpOptions:
-    """The arguments of ``fully_shard``, with its defaults."""
-
-    group: int = 0  # GPUs that share the weights, of which the others have copies (HSDP); 0 for all of them
-    layers_per_unit: int = 1  # that are gathered together; 0 for the whole model at once
-    keeps_gathered: bool = False  # weights stay gathered after the forward phase (reshard_after_forward=False)
-    reduces_in_half: bool = False  # gradients are reduced in half precision (reduce_dtype)
-
-    def __str__(self) -> str:
-        parts = [f"hsdp={self.group}"] if self.group else []
-        parts += [f"wrap={self.layers_per_unit}"] if self.layers_per_unit != 1 else []
-        parts += ["keep"] if self.keeps_gathered else []
-        return " ".join([*parts, *(["half-reduce"] if self.reduces_in_half else [])])
 
 
 def shard_layers(

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from foretell.core.devices import Device
+from foretell.core.layouts import Layout
 from foretell.core.memory import MemoryTrace
 from foretell.memory.allocator_settings import AllocatorSettings
 from foretell.memory.batch_sizes import BatchTraces, NotAffineError
+from foretell.memory.layout_shards import adapt_options, apply_layout
 from foretell.memory.length_sizes import LengthTraces, extrapolate
 from foretell.memory.measured_peaks import MeasuredPeaks, PeakRatios, compare_peaks
-from foretell.memory.strategies import Strategy, adapt_options, apply_strategy
 from foretell.memory.usage import STEPS, MemoryUsage, measure_usage
 from foretell.steps.prediction_api import predict_workload
 from foretell.workloads.api import read_memory
@@ -28,12 +29,12 @@ class ModelMemory:
         options: StepOptions,
         batch: int | None,
         settings: AllocatorSettings,
-        strategy: Strategy | None = None,
+        layout: Layout | None = None,
         measured: MeasuredPeaks | None = None,
     ) -> None:
         self._source, self._inputs, self._arguments = source, inputs, arguments
         self._settings = settings
-        self.strategy = strategy or Strategy()
+        self.layout = layout or Layout()
         self._batch = batch
         self._measured = measured
         self._ratios = PeakRatios()
@@ -66,11 +67,11 @@ class ModelMemory:
         found._traces, found._settings = self._traces, settings
         return found
 
-    def with_strategy(self, strategy: Strategy) -> "ModelMemory":
+    def with_layout(self, layout: Layout) -> "ModelMemory":
         """The same model on other GPUs."""
         found = self.with_options()
-        found.strategy = strategy
-        if adapt_options(self.options, strategy) == adapt_options(self.options, self.strategy):
+        found.layout = layout
+        if adapt_options(self.options, layout) == adapt_options(self.options, self.layout):
             found._traces = self._traces
         return found
 
@@ -83,7 +84,7 @@ class ModelMemory:
             options=replace(self.options, **options),  # type: ignore[arg-type]
             batch=self._batch,
             settings=self._settings,
-            strategy=self.strategy,
+            layout=self.layout,
             measured=self._measured,
         )
         found._ratios = self._ratios
@@ -105,7 +106,7 @@ class ModelMemory:
                 self._source,
                 self._inputs,
                 arguments=self._arguments,
-                options=adapt_options(self.options, self.strategy),
+                options=adapt_options(self.options, self.layout),
                 batch=key[0],
                 length=length,
             )
@@ -118,7 +119,7 @@ class ModelMemory:
         if known is not None:
             return known
         steps = 2 if self.options.mode == "generate" else STEPS
-        usage = measure_usage(apply_strategy(trace, self.strategy), settings=self._settings, steps=steps)
+        usage = measure_usage(apply_layout(trace, self.layout), settings=self._settings, steps=steps)
         usage = self._ratios.correct(usage)
         if trace in self._traces.values():
             self._usages[trace] = usage

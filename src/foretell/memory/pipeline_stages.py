@@ -26,7 +26,7 @@ def split_stages(trace: MemoryTrace, stages: int, *, micro_batches: int) -> Memo
     layers = len(trace.repeated)
     if layers < stages:
         expected = f"at most {layers}, the repeated layers of {trace.name}"
-        raise SpecError("the strategy", [Mistake(place="pp", found=str(stages), expected=expected)])
+        raise SpecError("the layout", [Mistake(place="pp", found=str(stages), expected=expected)])
     places = _place_blocks(trace)
     bounds = np.linspace(0, layers, stages + 1).round().astype(int)
     built = [

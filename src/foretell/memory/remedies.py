@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from foretell.core.devices import Device, list_precisions
 from foretell.core.errors import ForetellError
+from foretell.core.layouts import Layout
 from foretell.memory.allocator_settings import AllocatorSettings
 from foretell.memory.fitting import find_largest
 from foretell.memory.forecast import MemoryForecast, forecast
 from foretell.memory.memory_results import Remedy
 from foretell.memory.model_memory import ModelMemory
-from foretell.memory.strategies import Strategy
 from foretell.memory.usage import MemoryUsage
 from foretell.workloads.lora_options import parse_lora
 
@@ -67,7 +67,7 @@ class _Judge:
             return
         yield from self._list_changes()
         yield from self._list_smaller_batch(self._model)
-        yield from self._list_strategies()
+        yield from self._list_layouts()
 
     def _list_changes(self) -> Iterator[Remedy]:
         """Other options of the training; all of those that recompute or compute in half precision, also together."""
@@ -97,20 +97,20 @@ class _Judge:
             return ""
         return next((each for each in ("bf16", "fp16") if each in list_precisions(self._device)), "")
 
-    def _list_strategies(self) -> Iterator[Remedy]:
+    def _list_layouts(self) -> Iterator[Remedy]:
         """More ways to share the states among the GPUs, or FSDP on as few GPUs as it takes."""
-        own = self._model.strategy
+        own = self._model.layout
         if own.data_parallel == "ddp":
             for kind in ("zero1", "zero2", "fsdp"):
                 yield self._share(replace(own, data_parallel=kind))
         elif own.gpus == 1:
-            shared = (self._share(Strategy(gpus=count, data_parallel="fsdp")) for count in _GPUS)
+            shared = (self._share(Layout(gpus=count, data_parallel="fsdp")) for count in _GPUS)
             yield from _take_until_it_fits(shared)
 
-    def _share(self, strategy: Strategy) -> Remedy:
-        name = f"{strategy} on {strategy.gpus} GPUs"
-        words = f"--gpus {strategy.gpus} --strategy {strategy}"
-        return self._build(name, words, self._model.with_strategy(strategy).measure(), None)
+    def _share(self, layout: Layout) -> Remedy:
+        name = f"{layout} on {layout.gpus} GPUs"
+        words = f"--gpus {layout.gpus} --layout {layout}"
+        return self._build(name, words, self._model.with_layout(layout).measure(), None)
 
     def _list_smaller_batch(self, model: ModelMemory) -> Iterator[Remedy]:
         """The largest batch that fits; in training, with as many batches before an update as make up for it."""

@@ -70,7 +70,7 @@ def _describe(prediction: MemoryPrediction) -> str:
         settings.get("optimizer", ""),
         f"{settings['prompt']} + {settings['new']} tokens" if "prompt" in settings else "",
         "checkpointing" if settings.get("checkpointing") == "yes" else "",
-        f"{settings['strategy']} on {settings['gpus']} GPUs" if settings.get("gpus", "1") != "1" else "",
+        f"{settings['layout']} on {settings['gpus']} GPUs" if settings.get("gpus", "1") != "1" else "",
     ]
     return f"{clean_line(trace.name)}: {', '.join(filter(None, words))}"
 

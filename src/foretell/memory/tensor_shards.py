@@ -34,11 +34,11 @@ def shard_tensors(trace: MemoryTrace, gpus: int, *, sequence: bool = False) -> M
     for heads in trace.heads[:1]:
         if heads % gpus:
             expected = f"a divisor of the {heads} heads of {trace.name}"
-            raise SpecError("the strategy", [Mistake(place="tp", found=str(gpus), expected=expected)])
+            raise SpecError("the layout", [Mistake(place="tp", found=str(gpus), expected=expected)])
     layers = _find_divided(trace)
     if not layers.columns:
         expected = "a model with linear layers of known names, such as q_proj and o_proj, fc1 and fc2"
-        raise SpecError("the strategy", [Mistake(place="tp", found=trace.name, expected=expected)])
+        raise SpecError("the layout", [Mistake(place="tp", found=trace.name, expected=expected)])
     editor = TraceEditor(trace)
     divided = _divide_states(trace, layers) | _divide_results(trace, layers, sequence=sequence)
     keys = _find_keys(trace, gpus)

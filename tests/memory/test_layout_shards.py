@@ -7,11 +7,12 @@ from tests.memory.sharded_training import TOKENS, VOCABULARY, Transformer
 from torch import nn
 
 from foretell.core.errors import SpecError
+from foretell.core.layouts import DATA_PARALLEL, Layout, parse_layout
 from foretell.core.memory import MemoryKind, MemoryTrace
 from foretell.memory import zero_shards
+from foretell.memory.layout_shards import NCCL_BYTES, apply_layout
 from foretell.memory.pipeline_stages import find_live_peak
 from foretell.memory.step_events import repeat_steps
-from foretell.memory.strategies import DATA_PARALLEL, NCCL_BYTES, Strategy, apply_strategy, parse_strategy
 from foretell.memory.usage import measure_usage
 from foretell.workloads.memory_capture import capture_memory
 from foretell.workloads.step_options import InputSpec, StepOptions
@@ -45,7 +46,7 @@ def every_weight_divided(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def share(trace: MemoryTrace, text: str, *, gpus: int = 8, offload: str = "") -> MemoryTrace:
-    return apply_strategy(trace, parse_strategy(text, gpus=gpus, offload=offload))
+    return apply_layout(trace, parse_layout(text, gpus=gpus, offload=offload))
 
 
 def at_update(trace: MemoryTrace, kinds: tuple[MemoryKind, ...]) -> int:
@@ -99,7 +100,7 @@ def test_options_of_fsdp_change_what_they_say(mixed: MemoryTrace) -> None:
 )
 def test_options_of_fsdp_that_cannot_be(text: str, said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        parse_strategy(text, gpus=8)
+        parse_layout(text, gpus=8)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,6 @@ def test_one_gpu_saves_nothing_by_zero(half: MemoryTrace) -> None:
         ("zero1,fsdp", 8, "one of them"),
         ("tp=3,pp=2,dp=2", 16, "12 GPUs"),
         ("tp=3,ddp", 8, "a multiple of 3"),
-        ("tp=2", 8, "how the 4 copies share"),
         ("zero4", 8, "zero3"),
         ("sp,ddp", 8, "tp=2 or more"),
         ("micro=4,ddp", 8, "pp=2"),
@@ -229,7 +229,7 @@ def test_one_gpu_saves_nothing_by_zero(half: MemoryTrace) -> None:
 )
 def test_contradictions_are_refused(text: str, gpus: int, expected: str) -> None:
     with pytest.raises(SpecError, match=expected):
-        parse_strategy(text, gpus=gpus)
+        parse_layout(text, gpus=gpus)
 
 
 @pytest.mark.parametrize(
@@ -241,5 +241,5 @@ def test_models_that_cannot_be_divided_so_are_refused(half: MemoryTrace, text: s
 
 
 def test_no_words_are_ddp() -> None:
-    assert parse_strategy("", gpus=4) == Strategy(gpus=4, data_parallel="ddp")
-    assert parse_strategy("tp=4,pp=2") == Strategy(gpus=8, tensor_parallel=4, pipeline_parallel=2)
+    assert parse_layout("", gpus=4) == Layout(gpus=4, data_parallel="ddp")
+    assert parse_layout("tp=4,pp=2") == Layout(gpus=8, tensor_parallel=4, pipeline_parallel=2)
