@@ -137,7 +137,7 @@ def test_a_script_on_several_gpus(run: Run, tmp_path: Path) -> None:
     record = run("memory", *words).record
     weights = 4 * (512 * 2048 + 2048 + 2048 * 8 + 8)
     assert record["parts"]["optimizer states"] == pytest.approx(2 * weights / 8, rel=0.05)
-    assert "zero1" in record["settings"]["strategy"]
+    assert "zero1" in record["settings"]["layout"]
 
 
 def test_a_script_takes_no_options_of_a_model(run: Run) -> None:
