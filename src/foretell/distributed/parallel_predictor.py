@@ -1,14 +1,26 @@
 """Predicts training steps that several GPUs share: the operators of one GPU, and what they wait for."""
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from foretell.core.layouts import Layout
 from foretell.core.prediction import Estimate
-from foretell.core.topology import LayoutGroups, Topology
-from foretell.core.workload import StepPhase, Workload
+from foretell.core.topology import Group, LayoutGroups, Topology
+from foretell.core.workload import Floats, StepEstimate, Workload
 from foretell.distributed.collective_times import Collective, CollectiveTimes
 from foretell.distributed.parallel_results import ParallelStep
+from foretell.distributed.shared_steps import SharedStep, share_step
+from foretell.distributed.step_schedule import OperatorSeconds, StepSchedule
+from foretell.distributed.step_units import UPDATE
 from foretell.steps.step_predictor import StepPredictor
+
+_READS_AND_WRITES = 3  # of gradients that are added to those of the batches before
+_STREAMED = 0.85  # of the bandwidth of memory, by kernels that only read and write
+_HIDDEN = 0.9  # of the time of an operator, behind which an exchange is hidden that runs at the same time
+_EXCHANGE_LOG = 0.25  # half width of the interval of exposed communication, of the logarithm
+_WAITING_LOG = 0.10  # the same of what GPUs wait for each other
 
 
 class ParallelPredictor:
@@ -24,6 +36,7 @@ class ParallelPredictor:
         self.predictor = predictor
         self.topology = topology
         self.collectives = collectives or CollectiveTimes()
+        self._known: dict[tuple[int, tuple[int, ...]], tuple[Workload, StepEstimate]] = {}
 
     def predict(
         self, workload: Workload, layouts: Sequence[Layout], *, accumulation: int = 1, level: float = 0.9
@@ -38,30 +51,122 @@ class ParallelPredictor:
         return [self._predict(workload, layout, accumulation, level) for layout in layouts]
 
     def _predict(self, workload: Workload, layout: Layout, accumulation: int, level: float) -> ParallelStep:
-        alone = self.predictor.predict(workload, level=level)
-        batches = max(accumulation, layout.accumulated)
-        shared = layout.model_parallel
-        stages = layout.pipeline_parallel
-        once = sum(alone.phases[phase] for phase in (StepPhase.FORWARD, StepPhase.BACKWARD)) / shared
-        bubble = once * (stages - 1) / layout.interleave
+        step = share_step(workload, layout)
+        alone = self._predict_alone(workload, step, level)
         groups = LayoutGroups.place(layout, self.topology)
-        sent = sum(gradient.bytes_ for gradient in workload.gradients) / (layout.tensor_parallel * stages)
-        reduced = self.collectives.predict(Collective.ALL_REDUCE, sent, groups.sharding, self.topology)
-        exposed = max(0.0, reduced - alone.phases[StepPhase.BACKWARD] / shared)
-        compute = once * batches + alone.phases[StepPhase.UPDATE] / shared
-        whole = compute + bubble + exposed
-        factor = whole / alone.iteration.value
+        schedule = StepSchedule(step, self._find_seconds(step, alone, groups), groups, self._exchange)
+        batches = max(accumulation, layout.accumulated)
+        return _Assembly(self, step, alone, schedule, batches).build(workload, level)
+
+    def _predict_alone(self, workload: Workload, step: SharedStep, level: float) -> StepEstimate:
+        """The operators of one GPU; layouts with the same shapes have the same."""
+        layout = step.layout
+        key = id(workload), (
+            layout.tensor_parallel, layout.context_parallel, layout.expert_parallel, int(layout.sequence_parallel)
+        )  # fmt: skip
+        if key not in self._known or self._known[key][0] is not workload:
+            self._known[key] = workload, self.predictor.predict(step.workload, level=level)
+        return self._known[key][1]
+
+    def _find_seconds(self, step: SharedStep, alone: StepEstimate, groups: LayoutGroups) -> OperatorSeconds:
+        exchanges = np.zeros(len(step.workload.operators))
+        hidden: dict[int, float] = {}
+        for each in step.exchanges:
+            seconds = self._exchange(each.operation, each.bytes_, getattr(groups, each.group))
+            if each.overlaps:
+                left = hidden.setdefault(each.place, _HIDDEN * float(alone.kernel_s[each.place]))
+                hidden[each.place] = max(0.0, left - seconds)
+                seconds = max(0.0, seconds - left)
+            exchanges[each.place] += seconds
+        return OperatorSeconds(
+            device=alone.kernel_s, host=alone.gap_s, exchange=exchanges, accumulating=self._find_adding(step)
+        )
+
+    def _find_adding(self, step: SharedStep) -> float:
+        """Seconds to add the gradients of a batch, for each part of the model; none if the step adds them itself."""
+        if step.workload.settings.get("accumulation", "1") != "1":
+            return 0.0
+        parts = step.layout.pipeline_parallel * step.layout.interleave
+        bytes_ = sum(gradient.dense + gradient.experts for gradient in step.gradients) / parts
+        return _READS_AND_WRITES * bytes_ / (_STREAMED * self.topology.device.bandwidth_bytes)
+
+    def _exchange(self, operation: Collective, bytes_: float, group: Group) -> float:
+        return self.collectives.predict(operation, bytes_, group, self.topology)
+
+
+class _Assembly:
+    """Joins what a step consists of."""
+
+    def __init__(
+        self, owner: ParallelPredictor, step: SharedStep, alone: StepEstimate, schedule: StepSchedule, batches: int
+    ) -> None:
+        self._owner, self._step, self._alone, self._schedule, self._batches = owner, step, alone, schedule, batches
+
+    def build(self, workload: Workload, level: float) -> ParallelStep:
+        step, schedule, batches = self._step, self._schedule, self._batches
+        stage, busy = schedule.find_slowest(batches)
+        without, whole = (schedule.measure(batches, exchanges=exchanged) for exchanged in (False, True))
+        updated, gathered = self._find_update()
+        seconds = self._sum(stage)
+        parts = {
+            "compute": batches * seconds["device"] + updated,
+            "host": batches * seconds["host"],
+            "tensor": batches * seconds["exchange"],
+            "data": max(0.0, whole - without) + gathered,
+            "bubble": max(0.0, without - busy),
+        }
+        parts["compute"] += max(0.0, busy - batches * sum(seconds.values()))  # gradients that are added
+        total = sum(parts.values())
         return ParallelStep(
             workload=workload,
-            layout=layout,
-            topology=self.topology,
-            step=Estimate(
-                value=whole,
-                low=alone.iteration.low * factor,
-                high=alone.iteration.high * factor,
-                level=level,
-            ),
-            parts={"compute": compute, "tensor": 0.0, "data": exposed, "bubble": bubble, "host": 0.0},
-            sent_bytes={"tensor": 0.0, "data": sent, "pipeline": 0.0},
+            layout=step.layout,
+            topology=self._owner.topology,
+            step=self._bound(total, parts, level),
+            parts=parts,
+            sent_bytes=self._count_sent(stage),
             micro_batches=batches,
+            mfu=self._find_use(workload, total),
         )
+
+    def _sum(self, stage: int) -> dict[str, float]:
+        """Seconds of a batch on a stage."""
+        found = self._schedule.seconds
+        columns = {"device": found.device, "host": found.host, "exchange": found.exchange}
+        return {name: self._schedule.sum_stage(stage, values) for name, values in columns.items()}
+
+    def _find_update(self) -> tuple[float, float]:
+        """Seconds of the update on the stage with most parameters, and of what is gathered after it."""
+        step = self._step
+        update: Floats = (self._alone.kernel_s + self._alone.gap_s)[step.units.pass_of == UPDATE]
+        exchanges = self._schedule.exchanges
+        stages = [self._schedule.list_states(stage) for stage in range(step.layout.pipeline_parallel)]
+        share = max(exchanges.find_share(states) for states in stages) / max(1.0, step.whole_parameters)
+        return float(update.sum()) * min(1.0, share), max(map(exchanges.gather_after_update, stages))
+
+    def _count_sent(self, stage: int) -> dict[str, float]:
+        """Bytes that one GPU gives to exchanges in a step."""
+        inside = sum(each.bytes_ for each in self._step.exchanges) / self._step.layout.pipeline_parallel
+        states = self._schedule.list_states(stage)
+        copies = self._step.layout.copies * self._step.layout.context_parallel
+        data = sum((each.dense + each.experts) * each.item_bytes for each in states) if copies > 1 else 0.0
+        stages = self._step.layout.pipeline_parallel
+        sent = 2.0 * self._step.result_bytes * self._batches if stages > 1 else 0.0
+        return {"tensor": inside * self._batches, "data": data, "pipeline": sent}
+
+    def _find_use(self, workload: Workload, total: float) -> float | None:
+        """Model FLOPs utilization: the share of the peak that the operations of the model need, none of them twice."""
+        precision = workload.settings.get("precision", "fp32").removeprefix("pure-")
+        peak = self._owner.topology.device.find_peak(precision)
+        once = sum(each.product_flops for each in workload.operators if not each.get("recomputed", 0))
+        gpus = self._step.layout.model_parallel
+        return once * self._batches / (total * peak * gpus) if peak else None
+
+    def _bound(self, total: float, parts: dict[str, float], level: float) -> Estimate:
+        """Errors of computing, communication and waiting; those of computing are the model's and the device's."""
+        alone = self._alone.iteration
+        computing = (parts["compute"] + parts["host"] + parts["bubble"]) / total
+        exchanged = (parts["tensor"] + parts["data"]) / total
+        others = math.hypot(_EXCHANGE_LOG * exchanged, _WAITING_LOG if self._step.layout.gpus > 1 else 0.0)
+        down = math.hypot(computing * math.log(alone.value / max(alone.low, 1e-12)), others)
+        up = math.hypot(computing * math.log(alone.high / alone.value), others)
+        return Estimate(value=total, low=total * math.exp(-down), high=total * math.exp(up), level=level)

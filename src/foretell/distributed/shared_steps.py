@@ -1,40 +1,207 @@
-"""What one GPU does of a step that several share: its operators, and what it exchanges between them."""
+"""What one GPU does of a step that several share: its operators by unit, and what it exchanges in each."""
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from foretell.core.layouts import Layout
-from foretell.core.workload import Workload
+from foretell.core.workload import Operator, StepPhase, Workload
 from foretell.distributed.collective_times import Collective
+from foretell.distributed.divided_operators import Part, divide_operators, find_parts
+from foretell.distributed.step_dimensions import ATTENTION, GROUPED_PRODUCTS, PRODUCTS, Dimensions, count_item_bytes
+from foretell.distributed.step_units import StepUnits, find_units
+
+_HALF = ("bf16", "fp16", "fp8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Communication:
-    """An exchange that the following operators wait for."""
+class Exchange:
+    """An operation of several GPUs inside of a layer; what follows waits for it."""
 
+    place: int  # of the operator whose results are exchanged
     operation: Collective
     bytes_: float  # as CollectiveTimes counts them
     group: str  # a field of LayoutGroups: tensor, context, experts
-    after: int  # place of the operator whose result is exchanged
+    overlaps: bool = False  # with the operator at that place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """A part of a model that runs as a whole: a repeated layer, or what is before or after all of them."""
+class UnitStates:
+    """Parameters of a unit on one GPU, before data parallelism divides them."""
 
-    name: str  # of the layer; empty for what belongs to none
-    forward: tuple[int, ...]  # places of its operators
-    backward: tuple[int, ...]
-    update: tuple[int, ...]
-    weight_bytes: float = 0.0  # of one GPU as a layer computes with them, before FSDP divides them
-    gradient_bytes: float = 0.0
-    result_bytes: float = 0.0  # of one batch, which the next stage of a pipeline needs
+    dense: float = 0.0  # elements that all copies of the model have
+    experts: float = 0.0  # elements of experts, which only some copies have
+    item_bytes: float = 4.0  # of a gradient
+    gathered_bytes: float = 4.0  # of a weight as it is computed with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedGradient:
+    """A parameter's gradient on one GPU: bytes of what all copies have, or of experts that only some have."""
+
+    ready: int  # place of the operator after which it is ready
+    dense: float = 0.0
+    experts: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SharedStep:
-    """One batch on one GPU, all stages of a pipeline included, and the update of its part of the weights."""
+    """One batch on one GPU, all stages of a pipeline included. The update is that of the whole model."""
 
     workload: Workload  # with the shapes that one GPU has
     layout: Layout
-    units: tuple[Unit, ...]  # in the order of the forward phase
-    communications: tuple[Communication, ...] = ()  # sorted by place
+    units: StepUnits
+    states: tuple[UnitStates, ...]  # of each unit
+    gradients: tuple[SharedGradient, ...]
+    exchanges: tuple[Exchange, ...] = ()
+    result_bytes: float = 0.0  # of one batch between two units, which a pipeline sends
+    whole_parameters: float = 0.0  # of the model, by its gradients
+
+
+def share_step(workload: Workload, layout: Layout) -> SharedStep:
+    """The part of one GPU.
+
+    Raises:
+        SpecError: The model cannot be divided so.
+    """
+    parts = find_parts(workload)
+    units = find_units(workload)
+    divided = divide_operators(workload, layout, parts)
+    gradients = tuple(_list_gradients(workload, layout, parts))
+    item = 2.0 if workload.settings.get("precision", "").startswith("pure-") else 4.0
+    finder = _Exchanges(divided, layout, units, parts)
+    return SharedStep(
+        workload=divided,
+        layout=layout,
+        units=units,
+        states=_sum_states(workload, units, gradients, item),
+        gradients=gradients,
+        exchanges=tuple(finder.list_all()),
+        result_bytes=_find_result(workload, layout),
+        whole_parameters=sum(gradient.bytes_ for gradient in workload.gradients) / item,
+    )
+
+
+def _list_gradients(workload: Workload, layout: Layout, parts: Sequence[Part]) -> Iterator[SharedGradient]:
+    inside = layout.expert_parallel if layout.expert_parallel > 1 else layout.tensor_parallel
+    for gradient in workload.gradients:
+        part = parts[gradient.ready]
+        if part is Part.EXPERTS:
+            yield SharedGradient(ready=gradient.ready, experts=gradient.bytes_ / inside)
+        else:
+            shared = layout.tensor_parallel if part in _DIVIDED else 1
+            yield SharedGradient(ready=gradient.ready, dense=gradient.bytes_ / shared)
+
+
+def _sum_states(
+    workload: Workload, units: StepUnits, gradients: Sequence[SharedGradient], item: float
+) -> tuple[UnitStates, ...]:
+    """Elements of each unit's trained parameters, by the gradients that become ready in it."""
+    unit_of = units.unit_of[[gradient.ready for gradient in gradients]] if gradients else np.zeros(0, dtype=int)
+    dense, experts = (
+        np.bincount(unit_of, weights=[getattr(each, kind) for each in gradients], minlength=len(units.names)) / item
+        for kind in ("dense", "experts")
+    )
+    gathered = 2.0 if _computes_in_half(workload) else 4.0
+    return tuple(
+        UnitStates(dense=own, experts=shared, item_bytes=item, gathered_bytes=gathered)
+        for own, shared in zip(dense.tolist(), experts.tolist(), strict=True)
+    )
+
+
+_DIVIDED = (Part.COLUMNS, Part.ROWS, Part.VOCABULARY)
+
+
+def _computes_in_half(workload: Workload) -> bool:
+    return workload.settings.get("precision", "fp32").removeprefix("pure-") in _HALF
+
+
+def _find_result(workload: Workload, layout: Layout) -> float:
+    """Bytes of what one unit gives to the next: the embeddings of its tokens."""
+    sizes = Dimensions.find(workload)
+    if not sizes.width:
+        return 0.0
+    shared = layout.context_parallel * (layout.tensor_parallel if layout.sequence_parallel else 1)
+    return sizes.batch * sizes.tokens * sizes.width * (2.0 if _computes_in_half(workload) else 4.0) / shared
+
+
+class _Exchanges:
+    """Finds what the layers exchange."""
+
+    def __init__(self, workload: Workload, layout: Layout, units: StepUnits, parts: Sequence[Part]) -> None:
+        self._workload, self._layout, self._units, self._parts = workload, layout, units, parts
+        self._layers = workload.layers or ("",) * len(workload.operators)
+
+    def list_all(self) -> Iterator[Exchange]:
+        layout = self._layout
+        if layout.tensor_parallel > 1:
+            yield from self._list_rows()
+            yield from self._list_columns()
+            yield from self._list_words()
+        if layout.context_parallel > 1:
+            yield from self._list_attentions()
+        if layout.expert_parallel > 1:
+            yield from self._list_experts()
+
+    def _is_product(self, place: int, part: Part, phase: StepPhase) -> bool:
+        operator = self._workload.operators[place]
+        return self._parts[place] is part and operator.phase is phase and operator.kind in PRODUCTS
+
+    def _list_rows(self) -> Iterator[Exchange]:
+        """The results of rows are summed over the GPUs; with sequence parallelism, each keeps its part of them."""
+        for place, operator in enumerate(self._workload.operators):
+            if self._is_product(place, Part.ROWS, StepPhase.FORWARD):
+                yield from self._reduce(place, math.prod(operator.output) * count_item_bytes(operator.dtype))
+
+    def _list_columns(self) -> Iterator[Exchange]:
+        """The gradients of what columns take are summed, once for those that take the same."""
+        last: dict[str, int] = {}
+        for place, layer in enumerate(self._layers):
+            if self._is_product(place, Part.COLUMNS, StepPhase.BACKWARD):
+                last[layer.rpartition(".")[0]] = place
+        for place in last.values():
+            operator = self._workload.operators[place]
+            yield from self._reduce(place, math.prod(operator.inputs[0]) * count_item_bytes(operator.dtype))
+
+    def _list_words(self) -> Iterator[Exchange]:
+        for place, operator in enumerate(self._workload.operators):
+            if self._parts[place] is not Part.VOCABULARY:
+                continue
+            item = count_item_bytes(operator.dtype)
+            if operator.kind == "embedding" and operator.phase is StepPhase.FORWARD:
+                yield from self._reduce(place, math.prod(operator.output) * item)
+            elif operator.kind == "linear" and operator.phase is StepPhase.BACKWARD:
+                yield from self._reduce(place, math.prod(operator.inputs[0]) * item)
+
+    def _reduce(self, place: int, bytes_: float) -> Iterator[Exchange]:
+        if not self._layout.sequence_parallel:
+            yield Exchange(place=place, operation=Collective.ALL_REDUCE, bytes_=bytes_, group="tensor")
+            return
+        for operation in (Collective.REDUCE_SCATTER, Collective.ALL_GATHER):
+            yield Exchange(place=place, operation=operation, bytes_=bytes_, group="tensor")
+
+    def _list_attentions(self) -> Iterator[Exchange]:
+        """Keys and values go around while parts of the attention are computed; their gradients, too."""
+        for place, operator in enumerate(self._workload.operators):
+            if operator.kind != ATTENTION or operator.phase is StepPhase.UPDATE or len(operator.inputs) < 3:
+                continue
+            keys = sum(map(math.prod, operator.inputs[1:3])) * count_item_bytes(operator.dtype)
+            bytes_ = float(keys * self._layout.context_parallel)
+            for _ in range(1 if operator.phase is StepPhase.FORWARD else 2):
+                yield Exchange(
+                    place=place, operation=Collective.ALL_GATHER, bytes_=bytes_, group="context", overlaps=True
+                )
+
+    def _list_experts(self) -> Iterator[Exchange]:
+        """Tokens go to the GPUs of their experts and come back: around the products of each layer's experts."""
+        ends: dict[tuple[str, StepPhase, int], tuple[int, Operator]] = {}
+        for place, operator in enumerate(self._workload.operators):
+            if self._parts[place] is Part.EXPERTS and operator.kind in (*GROUPED_PRODUCTS, "bmm"):
+                key = self._layers[place], operator.phase, int(self._units.pass_of[place])
+                ends.setdefault(key, (place, operator))
+        for place, operator in ends.values():
+            sent = math.prod(operator.inputs[0]) * count_item_bytes(operator.dtype)
+            for _ in range(2):
+                yield Exchange(place=place, operation=Collective.ALL_TO_ALL, bytes_=sent, group="experts")

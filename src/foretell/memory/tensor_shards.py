@@ -3,25 +3,16 @@ Korthikanti et al., https://arxiv.org/abs/2205.05198): heads of attention, colum
 vocabulary are divided; norms and the sums between the products are not.
 """
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.memory import Integers, MemoryKind, MemoryTrace
+from foretell.core.tensor_roles import TensorRole, find_tensor_role
 from foretell.core.workload import StepPhase
 from foretell.memory.trace_editor import TraceEditor, find_layers, find_lives, find_spans
 
-# By the names that models of Hugging Face, torchtitan, GPT-NeoX, timm and PyTorch give to their linear layers.
-_COLUMNS = re.compile(
-    r"(.*\.)?([qkv]_proj|qkv(_proj)?|query|key|value|[qkv]|w[qkv]|Wqkv|in_proj|query_key_value|gate_proj|up_proj"
-    r"|gate_up_proj|fc1|c_fc|w1|w3|lin1|linear1|dense_h_to_4h|wi(_\d)?|intermediate\.dense|c_attn|[qkv]_lin)"
-)
-_ROWS = re.compile(
-    r"(.*\.)?(o_proj|out_proj|c_proj|down_proj|fc2|w2|wo|lin2|linear2|dense_4h_to_h|output\.dense|o|proj|dense|out_lin)"
-)
-_VOCABULARY = re.compile(r"(.*\.)?(embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|shared|lm_head|embed_out)")
 _STATES = (MemoryKind.WEIGHTS, MemoryKind.GRADIENTS, MemoryKind.OPTIMIZER, MemoryKind.CASTS)
 
 
@@ -59,10 +50,11 @@ def _find_divided(trace: MemoryTrace) -> _Divided:
     owners = trace.owners[trace.kinds == MemoryKind.WEIGHTS]
     weighted = {layer for _, layer in (trace.owner_names[owner] for owner in owners.tolist())}
     inside = {layer for layer in weighted if any(layer.startswith(f"{each}.") for each in trace.repeated)}
-    columns = frozenset(layer for layer in inside if _COLUMNS.fullmatch(layer))
-    rows = frozenset(layer for layer in inside - columns if _ROWS.fullmatch(layer))
+    columns = frozenset(layer for layer in inside if find_tensor_role(layer) is TensorRole.COLUMNS)
+    rows = frozenset(layer for layer in inside if find_tensor_role(layer) is TensorRole.ROWS)
     around = frozenset(layer.rpartition(".")[0] for layer in columns) - set(trace.repeated)
-    return _Divided(columns, rows, frozenset(filter(_VOCABULARY.fullmatch, weighted)), around)
+    words = frozenset(layer for layer in weighted if find_tensor_role(layer) is TensorRole.VOCABULARY)
+    return _Divided(columns, rows, words, around)
 
 
 def _divide_states(trace: MemoryTrace, layers: _Divided) -> Integers:

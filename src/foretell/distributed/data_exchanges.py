@@ -1,0 +1,142 @@
+"""What copies of a model exchange: gradients in buckets, and weights that are divided among them (ZeRO, FSDP)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from foretell.core.topology import Group, LayoutGroups
+from foretell.distributed.collective_times import Collective
+from foretell.distributed.shared_steps import SharedStep, UnitStates
+from foretell.distributed.timeline import CAP_BYTES, FIRST_BYTES
+
+_FULL_SHARDING = ("zero3", "fsdp")
+# Buckets of DeepSpeed's and Megatron-LM's optimizers hold at least 40 million elements.
+_LARGE_BUCKET_BYTES = 80e6
+_GATHERED_ITEM = 2.0  # of weights after an update with divided states
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Gradients that are reduced together, and the operator after which the last of them is ready."""
+
+    ready: int
+    reduce_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathering:
+    """Units whose weights are gathered together."""
+
+    units: tuple[int, ...]
+    gather_s: float
+    reduce_s: float = 0.0
+
+
+@dataclass
+class DataExchanges:
+    """The exchanges of a layout's copies, in seconds."""
+
+    step: SharedStep
+    groups: LayoutGroups
+    exchanging: Callable[[Collective, float, Group], float]
+    _known: dict[object, float] = field(default_factory=dict)
+
+    @property
+    def _kind(self) -> str:
+        layout = self.step.layout
+        return layout.data_parallel if layout.copies * layout.context_parallel > 1 else ""
+
+    @property
+    def overlaps(self) -> bool:
+        return self.step.layout.overlaps
+
+    # Weights
+
+    def gathers(self, batch: int, *, forward: bool) -> bool:
+        """Whether a batch gathers weights: with full sharding always, else the first one after an update."""
+        if self._kind in _FULL_SHARDING:
+            return True
+        return self._kind in ("zero1", "zero2") and self.overlaps and forward and batch == 0
+
+    def list_gatherings(self, part: int, part_of: np.ndarray, *, forward: bool) -> list[Gathering]:
+        """Of a part of the model, in the order of the forward pass."""
+        layout, units = self.step.layout, self.step.units
+        own = [unit for unit in range(len(units.names)) if part_of[unit] == part]
+        layers = [unit for unit in own if units.numbered[unit]]
+        size = layout.sharding.layers_per_unit or max(1, len(layers))
+        root = [unit for unit in own if not units.numbered[unit]]
+        joined = [layers[begin : begin + size] for begin in range(0, len(layers), size)]
+        before = [unit for unit in root if not layers or unit < layers[0]]
+        after = [unit for unit in root if unit not in before]
+        found = [*([before] if before else []), *joined, *([after] if after else [])]
+        return [self._gather(tuple(some), forward=forward) for some in found]
+
+    def _gather(self, some: tuple[int, ...], *, forward: bool) -> Gathering:
+        states = [self.step.states[unit] for unit in some]
+        full = self._kind in _FULL_SHARDING
+        item = states[0].gathered_bytes if full else _GATHERED_ITEM
+        dense, experts = sum(each.dense for each in states), sum(each.experts for each in states)
+        kept = self.step.layout.sharding.keeps_gathered and not forward
+        gather = 0.0 if kept else self._exchange(Collective.ALL_GATHER, dense * item, experts * item)
+        if not full or forward:
+            return Gathering(units=some, gather_s=gather)
+        item = 2.0 if self.step.layout.sharding.reduces_in_half else states[0].item_bytes
+        reduce = self._exchange(Collective.REDUCE_SCATTER, dense * item, experts * item)
+        if self.groups.replicas.gpus > 1:
+            shard = dense * item / self.groups.sharding.gpus
+            reduce += self.exchanging(Collective.ALL_REDUCE, shard, self.groups.replicas)
+        return Gathering(units=some, gather_s=gather, reduce_s=reduce)
+
+    def _exchange(self, operation: Collective, dense: float, experts: float) -> float:
+        key = operation, dense, experts
+        if key not in self._known:
+            seconds = self.exchanging(operation, dense, self.groups.sharding) if dense else 0.0
+            seconds += self.exchanging(operation, experts, self.groups.expert_copies) if experts else 0.0
+            self._known[key] = seconds
+        return self._known[key]
+
+    # Gradients
+
+    def list_buckets(self, places: np.ndarray) -> list[Bucket]:
+        """The buckets of the gradients that become ready at some operators, in their order."""
+        if not self._kind or self._kind in _FULL_SHARDING or not len(places):
+            return []
+        operation = Collective.ALL_REDUCE if self._kind == "ddp" else Collective.REDUCE_SCATTER
+        return [
+            Bucket(ready=ready, reduce_s=self._exchange(operation, dense, experts))
+            for ready, dense, experts in self._fill(set(places.tolist()))
+        ]
+
+    def _fill(self, places: set[int]) -> list[tuple[int, float, float]]:
+        small = self._kind == "ddp"
+        found: list[tuple[int, float, float]] = []
+        dense = experts = 0.0
+        ready = -1
+        for gradient in sorted(self.step.gradients, key=lambda each: each.ready):
+            if gradient.ready not in places:
+                continue
+            dense, experts, ready = dense + gradient.dense, experts + gradient.experts, gradient.ready
+            limit = (CAP_BYTES if found else FIRST_BYTES) if small else _LARGE_BUCKET_BYTES
+            if dense + experts >= limit:
+                found.append((ready, dense, experts))
+                dense = experts = 0.0
+        return [*found, (ready, dense, experts)] if dense + experts else found
+
+    # The update
+
+    def find_share(self, states: Sequence[UnitStates]) -> float:
+        """Elements that one GPU updates of those that it has."""
+        layout = self.step.layout
+        dense, experts = sum(each.dense for each in states), sum(each.experts for each in states)
+        if self._kind in ("", "ddp"):
+            return dense + experts
+        copies = max(1, self.groups.expert_copies.gpus)
+        return dense / layout.sharding_gpus + experts / copies
+
+    def gather_after_update(self, states: Sequence[UnitStates]) -> float:
+        """Seconds in which updated weights go to all copies, where nothing runs at the same time."""
+        if self._kind not in ("zero1", "zero2") or self.overlaps:
+            return 0.0
+        dense, experts = sum(each.dense for each in states), sum(each.experts for each in states)
+        return self._exchange(Collective.ALL_GATHER, dense * _GATHERED_ITEM, experts * _GATHERED_ITEM)
