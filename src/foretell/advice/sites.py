@@ -15,7 +15,7 @@ from typing import Any
 from foretell.core.errors import Mistake, NotFoundError, SiteError
 from foretell.core.run import BENCH_FIGURES
 from foretell.core.site import Billing, NodeType, Site
-from foretell.core.units import parse_bytes, parse_duration, parse_money
+from foretell.core.units import parse_bytes, parse_duration, parse_money, parse_rate
 
 SCHEDULERS = ("slurm", "shell")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -41,6 +41,7 @@ _AS_OF = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 _MOST_COUNT = 1_000_000
 _MOST_BYTES = 2**50
 _MOST_DURATION_S = 366 * 86400
+_MOST_RATE = 1e14  # bytes a second
 _MOST_PRICE = 1_000_000
 _MHZ = (100, 20_000)
 _MOST_BENCH_S = 3600
@@ -109,6 +110,12 @@ def _read_duration(value: Any) -> float:
     return seconds
 
 
+def _read_rate(value: Any) -> float:
+    rate = parse_rate(_require(value, str))
+    _check(rate <= _MOST_RATE)
+    return rate
+
+
 def _read_price(value: Any) -> Decimal:
     price = parse_money(_require(value, str, int, Decimal))
     _check(price <= _MOST_PRICE)
@@ -171,6 +178,7 @@ def _check(holds: object) -> None:
 _COUNTED = f"a whole number from 1 to {_MOST_COUNT}"
 _SIZED = 'a size, for example "178GB" or "4556MB", at most 1024TB'
 _PRICED = f"a price per hour, for example 0.003, from 0 to {_MOST_PRICE}"
+_RATED = 'a rate in each direction, for example "200Gb/s" or "25GB/s"'
 _WORDED = "a line of text in quotes"
 _YES_OR_NO = "true or false"
 _BENCHED = f"seconds above 0, at most {_MOST_BENCH_S}, as 'foretell machine bench --json' prints them"
@@ -201,6 +209,8 @@ NODE_KEYS = {
     "gpu_memory": Key("gpu_memory_bytes", _read_bytes, _SIZED),
     "cpu_model": Key("cpu_model", _read_line, _WORDED),
     "architecture": Key("architecture", _read_name, "the architecture as 'uname -m' prints it: x86_64 or aarch64"),
+    "network": Key("network_bytes", _read_rate, _RATED),
+    "gpu_link": Key("gpu_link_bytes", _read_rate, _RATED),
     "cpu_mhz": Key("cpu_mhz", _read_mhz, f"a clock in MHz from {_MHZ[0]} to {_MHZ[1]}"),
     "max_nodes": Key("max_nodes", _read_count, _COUNTED),
     "max_walltime": Key("max_walltime_s", _read_duration, 'a duration, for example "168h", at most a year'),

@@ -27,6 +27,8 @@ class NodeType:
 
     ``whole_node``: a job gets whole nodes, and is charged for them. ``whole_node_if_several``: it does if it requests
     more than one. The figures of ``foretell machine bench`` on such a node, if known, scale times to it.
+    ``network_bytes`` is what a node sends to others, ``gpu_link_bytes`` what a GPU sends to the others of its node, both
+    a second in each direction.
     """
 
     name: str
@@ -40,6 +42,8 @@ class NodeType:
     cpu_model: str = ""
     cpu_mhz: float | None = None
     architecture: str | None = None  # as `uname -m` prints it
+    network_bytes: float | None = None
+    gpu_link_bytes: float | None = None
     max_nodes: int = 1
     max_walltime_s: float | None = None
     whole_node: bool = False
