@@ -10,6 +10,7 @@ from rich.table import Table
 
 import benchmarks.clusters.command
 import benchmarks.consumption.command
+import benchmarks.distributed.command
 import benchmarks.ets.command
 import benchmarks.gpus.command
 import benchmarks.house.command
@@ -42,6 +43,7 @@ NAMES = {
     "from_code": "recorded iterations predicted from the models' code, compared with recorded operators",
     "clusters": "steps of data-parallel training that others measured: few GPUs to more, and clusters never seen",
     "consumption": "consumption of measured distributed trainings, predicted for held-out families and settings",
+    "distributed": "training steps on many GPUs by any layout, against steps that others measured",
     "gpus": "kernels and whole steps on GPUs and models that were left out, in every precision",
     "memory": "peaks of GPU memory that others measured, of models that were left out; the largest batch that fits",
     "ets": "training iterations that others recorded operator by operator, of families never seen",
@@ -49,6 +51,7 @@ NAMES = {
 COMMANDS = {
     "clusters": benchmarks.clusters.command,
     "consumption": benchmarks.consumption.command,
+    "distributed": benchmarks.distributed.command,
     "gpus": benchmarks.gpus.command,
     "house": benchmarks.house.command,
     "install": benchmarks.install,
