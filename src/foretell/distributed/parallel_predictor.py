@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class ParallelPredictor:
         self.predictor = predictor
         self.topology = topology
         self.collectives = collectives or CollectiveTimes()
-        self._known: dict[tuple[int, tuple[int, ...]], tuple[Workload, StepEstimate]] = {}
+        self._shared: dict[tuple[int, ...], tuple[Workload, SharedStep, StepEstimate]] = {}
 
     def predict(
         self, workload: Workload, layouts: Sequence[Layout], *, accumulation: int = 1, level: float = 0.9
@@ -51,22 +52,21 @@ class ParallelPredictor:
         return [self._predict(workload, layout, accumulation, level) for layout in layouts]
 
     def _predict(self, workload: Workload, layout: Layout, accumulation: int, level: float) -> ParallelStep:
-        step = share_step(workload, layout)
-        alone = self._predict_alone(workload, step, level)
+        step, alone = self._share(workload, layout, level)
         groups = LayoutGroups.place(layout, self.topology)
         schedule = StepSchedule(step, self._find_seconds(step, alone, groups), groups, self._exchange)
         batches = max(accumulation, layout.accumulated)
         return _Assembly(self, step, alone, schedule, batches).build(workload, level)
 
-    def _predict_alone(self, workload: Workload, step: SharedStep, level: float) -> StepEstimate:
-        """The operators of one GPU; layouts with the same shapes have the same."""
-        layout = step.layout
-        key = id(workload), (
-            layout.tensor_parallel, layout.context_parallel, layout.expert_parallel, int(layout.sequence_parallel)
-        )  # fmt: skip
-        if key not in self._known or self._known[key][0] is not workload:
-            self._known[key] = workload, self.predictor.predict(step.workload, level=level)
-        return self._known[key][1]
+    def _share(self, workload: Workload, layout: Layout, level: float) -> tuple[SharedStep, StepEstimate]:
+        """The operators of one GPU and their times; layouts that divide operators in the same way have the same."""
+        inside = layout.tensor_parallel, layout.context_parallel, layout.expert_parallel, int(layout.sequence_parallel)
+        key = id(workload), *inside
+        if key not in self._shared or self._shared[key][0] is not workload:
+            step = share_step(workload, layout)
+            self._shared[key] = workload, step, self.predictor.predict(step.workload, level=level)
+        _, step, alone = self._shared[key]
+        return replace(step, layout=layout), alone
 
     def _find_seconds(self, step: SharedStep, alone: StepEstimate, groups: LayoutGroups) -> OperatorSeconds:
         exchanges = np.zeros(len(step.workload.operators))
@@ -105,7 +105,8 @@ class _Assembly:
     def build(self, workload: Workload, level: float) -> ParallelStep:
         step, schedule, batches = self._step, self._schedule, self._batches
         stage, busy = schedule.find_slowest(batches)
-        without, whole = (schedule.measure(batches, exchanges=exchanged) for exchanged in (False, True))
+        whole = schedule.measure(batches)
+        without = schedule.measure(batches, exchanges=False) if step.layout.pipeline_parallel > 1 else busy
         updated, gathered = self._find_update()
         seconds = self._sum(stage)
         parts = {

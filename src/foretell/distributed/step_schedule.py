@@ -104,10 +104,14 @@ class StepSchedule:
         """Places of the operators of a part of the model in its backward pass."""
         return np.flatnonzero((self._part_of == part) & (self._step.units.pass_of == BACKWARD))
 
-    def sum_units(self, part: int, one: int, units: Sequence[int]) -> float:
-        """Seconds of some units of a part in a pass."""
-        chosen = (self._part_of == part) & (self._step.units.pass_of == one) & np.isin(self._step.units.unit_of, units)
-        return float(self.seconds.whole[chosen].sum())
+    @cached_property
+    def _of_units(self) -> Floats:
+        """Seconds of each unit (columns) in each pass (rows)."""
+        return np.array([self._step.units.add_up(self.seconds.whole, one) for one in (FORWARD, BACKWARD)])
+
+    def sum_units(self, one: int, units: Sequence[int]) -> float:
+        """Seconds of some units in a pass."""
+        return float(self._of_units[one, list(units)].sum())
 
     def cut_backward(self, part: int, places: Sequence[int]) -> list[float]:
         """Seconds of the backward pass of a part up to each of these operators, and of what is left."""
@@ -196,7 +200,7 @@ class _StageTasks:
         self, turn: Turn, name: tuple[Hashable, ...], number: int, unit: Gathering, *, last: bool
     ) -> Task:
         one = FORWARD if turn.forward else BACKWARD
-        seconds = self._schedule.sum_units(turn.chunk, one, unit.units)
+        seconds = self._schedule.sum_units(one, unit.units)
         after = (("gather", *name, number), *(self._wait(turn) if number == 0 else ()))
         key = self._key(turn) if last else (*name, number)
         return Task(key, self._compute, seconds + (self._adding(turn) if last else 0.0), after)
