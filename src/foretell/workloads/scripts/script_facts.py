@@ -1,5 +1,6 @@
 """What a recorded script says about its training: the step's settings, its data, how long it trains."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from foretell.core.workload import Workload
 
 _SHOWN = 5  # files that a warning names
 COUNTS = ("batches", "samples", "epochs", "steps", "processes")
+_LATER_COUNTS = ("batch_size", "accumulation")
+_NUMBERS = ("load_s", "evaluation_batches", "saves_per_epoch")
 _HOST_COUNTS = ("workers", "prefetch", "batch_bytes", "process_bytes", "worker_bytes", "moved_bytes")
 
 
@@ -22,7 +25,12 @@ class ScriptFacts:
     samples: int | None = None  # in the data set of the training
     batches: int | None = None  # of an epoch
     epochs: int | None = None
-    steps: int | None = None  # of the whole training, if it counts steps
+    steps: int | None = None  # updates of the whole training, if it counts them
+    batch_size: int | None = None  # examples of a batch
+    accumulation: int | None = None  # batches of a step
+    load_s: float | None = None  # in which one worker makes a batch on this machine
+    evaluation_batches: float | None = None  # of evaluations, an epoch
+    saves_per_epoch: float | None = None  # checkpoints that are written
     processes: int = 1
     gpu: bool = False  # whether it asks for a GPU
     wrappers: tuple[str, ...] = ()  # around the model, such as DistributedDataParallel
@@ -33,6 +41,23 @@ class ScriptFacts:
     process_bytes: int | None = None  # that the process occupies before the step, without moved_bytes
     worker_bytes: int | None = None  # that one worker occupies for itself after the step
     moved_bytes: int | None = None  # of parameters that were on the host before they came to the GPU
+
+    @property
+    def examples_per_step(self) -> int | None:
+        """Examples of a step of one process."""
+        return None if self.batch_size is None else self.batch_size * (self.accumulation or 1)
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Updates of an epoch; a last one may have fewer batches."""
+        return None if not self.batches else math.ceil(self.batches / (self.accumulation or 1))
+
+    @property
+    def total_steps(self) -> int | None:
+        """Updates of the whole training."""
+        if self.steps is not None or self.epochs is None or self.steps_per_epoch is None:
+            return self.steps
+        return self.epochs * self.steps_per_epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +119,14 @@ def facts_from_record(record: Mapping[str, Any]) -> ScriptFacts:
         gpu=record["gpu"] is True,
         wrappers=tuple(map(str, record["wrappers"])),
         pin_memory=None if record.get("pin_memory") is None else record["pin_memory"] is True,
-        **{name: _read_count(record[name]) for name in COUNTS[:-1]},
-        **{name: _read_count(record.get(name)) for name in _HOST_COUNTS},
+        **_read_optional(record),
     )
+
+
+def _read_optional(record: Mapping[str, Any]) -> dict[str, Any]:
+    counts: dict[str, Any] = {name: _read_count(record[name]) for name in COUNTS[:-1]}
+    counts |= {name: _read_count(record.get(name)) for name in (*_HOST_COUNTS, *_LATER_COUNTS)}
+    return counts | {name: _read_number(record.get(name)) for name in _NUMBERS}
 
 
 def _read_count(value: object) -> int | None:
@@ -105,6 +135,14 @@ def _read_count(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is not a count")
     return value
+
+
+def _read_number(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ValueError(f"{value!r} is not a number from 0 on")
+    return float(value)
 
 
 def estimate_host_bytes(facts: ScriptFacts) -> int | None:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch.utils.data import dataloader
 from foretell.workloads.known_tensors import list_tensors
 from foretell.workloads.scripts import cuda_answers, cuda_functions, script_events
 from foretell.workloads.scripts.answered_gpu import load_answered
+from foretell.workloads.scripts.batch_loading import measure_load
 from foretell.workloads.scripts.cuda_answers import replace
 from foretell.workloads.scripts.distributed_answers import install_distributed
 from foretell.workloads.scripts.host_facts import read_resident_bytes
@@ -84,6 +86,9 @@ def _finish(watch: StepWatch) -> None:
                 script_events.write_again(script_events.PARTIAL_RESULT, result)
                 watch.begin_next_step()
                 return
+        load_s = measure_load(watch.loader)
+        if load_s is not None:
+            result["facts"]["load_s"] = load_s
         written = script_events.write_once(script_events.RESULT, result)
         script_events.report("step", first=written)
     except Exception as exc:
@@ -202,8 +207,11 @@ def _watch_loaders(watch: StepWatch) -> None:
         return made
 
     def give(self: Any) -> Any:
+        begin = time.perf_counter()
         with watch.pause():
             batch = fetch(self)
+        if watch.active and not getattr(self, "_num_workers", 0):
+            watch.fetch_s.append(time.perf_counter() - begin)
         watch.note_batch(getattr(self, "_foretell_loader", None), batch)
         return batch
 

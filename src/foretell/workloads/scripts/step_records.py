@@ -13,10 +13,12 @@ from foretell.workloads.measurement_files import workload_to_record
 from foretell.workloads.memory_records import trace_to_record
 from foretell.workloads.operator_records import Record, build_gradients, build_sources
 from foretell.workloads.scripts.host_facts import read_own_bytes
-from foretell.workloads.scripts.loop_counts import find_epochs
+from foretell.workloads.scripts.loop_counts import find_counts
 from foretell.workloads.scripts.script_facts import ScriptFacts, facts_to_record
 from foretell.workloads.scripts.script_recorder import ScriptRecorder
+from foretell.workloads.scripts.script_values import count_items
 from foretell.workloads.scripts.step_watch import StepWatch
+from foretell.workloads.scripts.training_counts import TrainingCounts
 
 _PURE = {torch.bfloat16: "pure-bf16", torch.float16: "pure-fp16", torch.float64: "fp64"}
 _MIXED = {torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -146,14 +148,23 @@ def _find_facts(watch: StepWatch, frame: FrameType | None) -> ScriptFacts:
     optimizer = watch.stepped[0] if watch.stepped else None
     group = optimizer.param_groups[0] if optimizer is not None else {}
     rate = group.get("initial_lr", group.get("lr"))  # a schedule may begin with none
-    epochs, steps = find_epochs(frame)
+    accumulation = watch.count_batches()
+    try:
+        counts = find_counts(frame, watch.loader, accumulation=accumulation)
+    except Exception:  # code that nobody expected: the step is known all the same
+        counts = TrainingCounts(batches=count_items(watch.loader))
     return ScriptFacts(
         optimizer=type(optimizer).__name__ if optimizer is not None else "",
         learning_rate=float(rate) if rate is not None else None,
-        samples=_count(getattr(watch.loader, "dataset", None)),
-        batches=_count(watch.loader),
-        epochs=epochs,
-        steps=steps,
+        samples=count_items(getattr(watch.loader, "dataset", None)),
+        batches=counts.batches,
+        epochs=counts.epochs,
+        steps=counts.steps,
+        batch_size=watch.find_batch_size(),
+        accumulation=accumulation,
+        load_s=watch.find_load_s(),
+        evaluation_batches=counts.evaluation_batches,
+        saves_per_epoch=counts.saves_per_epoch,
         processes=_count_processes(),
         gpu=watch.gpu,
         wrappers=tuple(watch.wrappers),
@@ -175,13 +186,6 @@ def _find_host_facts(watch: StepWatch) -> dict[str, Any]:
         "worker_bytes": max(own, default=None),
         "moved_bytes": moved,
     }
-
-
-def _count(sized: Any) -> int | None:
-    try:
-        return len(sized)
-    except Exception:  # no length, or one that the user's own code computes and fails at
-        return None
 
 
 def _count_processes() -> int:

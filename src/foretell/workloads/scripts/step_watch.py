@@ -1,6 +1,7 @@
 """Finds the first training step in what a script does: from the first forward call to the end of the update."""
 
 import contextlib
+import statistics
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -84,6 +85,7 @@ class StepWatch:
         self._state = _ThreadState()
         self._thread: int | None = None  # of the recorder
         self._calls: list[_Call] = []
+        self.fetch_s: list[float] = []  # in which the process itself made each batch, without workers
         self._last_loader: Any = None
         self._last_bytes: int | None = None
         self._on_end = on_end
@@ -407,9 +409,16 @@ class StepWatch:
             return max(1, self.rounds)
         return max(1, self.fetches + 1) if self.loader is not None else 1
 
+    def find_load_s(self) -> float | None:
+        """In which a batch was made, as far as this process made them; the first one also opens files."""
+        made = self.fetch_s[1:] or self.fetch_s
+        return statistics.median(made) if made and self.loader is not None else None
+
     def find_batch_size(self) -> int:
-        """Examples of a batch: as the loader says, else the first dimension of the first tensor."""
+        """Examples of a batch: as the loader or its sampler says, else the first dimension of the first tensor."""
         size = getattr(self.loader, "batch_size", None)
+        if size is None:
+            size = getattr(getattr(self.loader, "batch_sampler", None), "batch_size", None)
         if isinstance(size, int) and not isinstance(size, bool):
             return size
         if self.batch:
