@@ -75,7 +75,10 @@ def predict_rows(rows: Sequence[CollectiveRow], model: CollectiveModel, added_s:
     """Seconds of each row, as its source would measure them."""
     times = CollectiveTimes(model)
     return np.array(
-        [times.predict(row.operation, row.bytes_, row.group, row.topology) + added_s[row.source] for row in rows]
+        [
+            times.predict(row.operation, row.bytes_, row.group, row.topology) + added_s.get(row.source, 0.0)
+            for row in rows
+        ]
     )
 
 

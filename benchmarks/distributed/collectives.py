@@ -7,15 +7,17 @@ import numpy as np
 
 from benchmarks.distributed.collective_fits import build_curves, find_spread, fit_law, predict_rows
 from benchmarks.distributed.collective_rows import CollectiveRow, read_rows
+from benchmarks.distributed.network_rows import read_published
 from benchmarks.distributed.results import Result, judge
 from foretell.core.model_files import save_model
 from foretell.core.workload import Floats
 from foretell.distributed.collective_curves import Evidence
-from foretell.distributed.collective_times import LARGE, SHIPPED, CollectiveModel, CollectiveTimes
+from foretell.distributed.collective_times import LARGE, SHIPPED, CollectiveModel, CollectiveTimes, load_shipped
 
 _GOAL = 15.0  # per cent, messages of 1 MiB and more on devices that were left out
 _SEED = 20260101
 _VALUE = 1.645  # of a normal distribution, for 90 % intervals
+_UNKNOWN_NETWORK = "A100-80"  # in rows of vidur
 _NETWORK_SPREAD = 0.2  # of what networks reach of their rate: 0.6 to 0.95 in about 90 % of clusters; not fitted
 
 
@@ -49,9 +51,7 @@ def judge_collectives(devices: Sequence[str] = ()) -> list[Result]:
         *_judge_groups("collectives, device left out, 1 MiB+", left_out),
         *_judge_sizes("collectives, generation left out", generations),
         *_judge_sizes("collectives, own curves, half of the sizes", own),
-        *_judge_sizes(
-            "collectives, two nodes, no fit", crossing, note="A100: network unknown, taken as 100 Gb/s a GPU"
-        ),
+        *_judge_crossing("collectives, between nodes, not fitted, 1 MiB+", crossing),
     ]
 
 
@@ -101,8 +101,8 @@ def hold_out_sizes(rows: Sequence[CollectiveRow]) -> Iterable[HeldOut]:
 
 
 def predict_crossing(rows: Sequence[CollectiveRow]) -> Iterable[HeldOut]:
-    """Rows of two nodes, to which nothing is fitted."""
-    yield from _predict_held_out(rows, [row for row in rows if row.crosses])
+    """Rows between nodes, to which nothing is fitted."""
+    yield from _predict_held_out(rows, [*(row for row in rows if row.crosses), *read_published()])
 
 
 def _predict_held_out(train: Sequence[CollectiveRow], held: Sequence[CollectiveRow]) -> Iterable[HeldOut]:
@@ -114,11 +114,11 @@ def _predict_held_out(train: Sequence[CollectiveRow], held: Sequence[CollectiveR
         yield HeldOut(row=row, seconds=float(seconds), evidence=evidence)
 
 
-def _judge_sizes(what: str, held: Sequence[HeldOut], *, goal: float | None = None, note: str = "") -> Iterable[Result]:
+def _judge_sizes(what: str, held: Sequence[HeldOut], *, goal: float | None = None) -> Iterable[Result]:
     """All messages and large ones together; large ones by operation."""
     large = [each for each in held if each.is_large]
     operations = dict.fromkeys(str(each.row.operation) for each in large)
-    yield from _judge(what, "1 MiB and more", large, among=large, goal=goal, note=note)
+    yield from _judge(what, "1 MiB and more", large, among=large, goal=goal)
     yield from _judge(what, "16 MiB and more", [each for each in held if each.row.bytes_ >= 16 * LARGE], among=large)
     yield from _judge(what, "all sizes", held, among=held)
     for name in operations:
@@ -131,6 +131,16 @@ def _judge_groups(what: str, held: Sequence[HeldOut]) -> Iterable[Result]:
     for device, source in dict.fromkeys((each.row.device, each.row.source) for each in large):
         some = [each for each in large if (each.row.device, each.row.source) == (device, source)]
         yield from _judge(what, f"{device}, {source}", some, among=large, note=f"by {some[0].evidence}")
+
+
+def _judge_crossing(what: str, held: Sequence[HeldOut]) -> Iterable[Result]:
+    """By source and operation, with the intervals that ship."""
+    names = [f"{each.row.device}, {each.row.source}, {each.row.operation}" for each in held]
+    for name in dict.fromkeys(names):
+        some = [each for each, other in zip(held, names, strict=True) if other == name and each.is_large]
+        known = some[0].row.device != _UNKNOWN_NETWORK
+        rate = f"{some[0].row.topology.network_bytes_per_s * 8e-9:g} Gb/s a GPU"
+        yield from _judge(what, name, some, among=some, note=rate if known else f"network unknown, taken as {rate}")
 
 
 def _judge(
@@ -165,6 +175,9 @@ def _find_spreads_of_others(held: Sequence[HeldOut]) -> dict[tuple[str, Evidence
     errors: Floats = np.array([each.error for each in held])
     found = {}
     for name in dict.fromkeys(names):
+        if name[1] is Evidence.NETWORK:
+            found[name] = load_shipped().spreads["network" if name[2] else "network small"]
+            continue
         others = np.array([other[0] != name[0] and other[1:] == name[1:] for other in names])
         found[name] = find_spread(errors[others] if others.any() else errors)
     return found
