@@ -26,7 +26,7 @@ COMMANDS = _list_commands(app)
 
 
 def test_every_command_is_found() -> None:
-    assert len(COMMANDS) == 39
+    assert len(COMMANDS) == 40
     assert ("runs", "import") in COMMANDS
 
 

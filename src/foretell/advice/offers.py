@@ -140,29 +140,51 @@ class Choice:
     risk: Risk
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The offers that work, best first, with their places among the options; and what cannot work."""
+
+    offers: tuple[Offer, ...]
+    rows: tuple[int, ...]
+    allowed: tuple[bool, ...]  # by the limits of the policy
+    rejections: tuple[Rejection, ...]
+    rejected: tuple[int, ...]  # the places of the last of these
+
+
+def survey(choice: Choice, policy: Policy, *, rejections: Sequence[Rejection] = ()) -> Survey:
+    """Every option as an offer or a rejection."""
+    ranking = _rank(choice, policy)
+    risk = choice.risk(ranking.walltime_s, ranking.memory)
+    works = tuple(int(row) for row in ranking.order if ranking.verdict[row] == WORKS)
+    impossible = tuple(int(row) for row in ranking.order if ranking.verdict[row] != WORKS)
+    return Survey(
+        offers=tuple(_offer(choice, ranking, row, float(risk[row])) for row in works),
+        rows=works,
+        allowed=tuple(bool(ranking.allowed[row]) for row in works),
+        rejections=(*rejections, *(_reject(choice, ranking, row) for row in impossible)),
+        rejected=impossible,
+    )
+
+
 def choose(choice: Choice, policy: Policy, *, rejections: Sequence[Rejection] = ()) -> Recommendation:
     """Every offer that works, best first, and the one to take.
 
     Raises:
         InfeasibleError: if no allocation works, or none within the policy's limits.
     """
-    ranking = _rank(choice, policy)
-    risk = choice.risk(ranking.walltime_s, ranking.memory)
-    works = [int(row) for row in ranking.order if ranking.verdict[row] == WORKS]
-    impossible = [_reject(choice, ranking, int(row)) for row in ranking.order if ranking.verdict[row] != WORKS]
-    offers = tuple(_offer(choice, ranking, row, float(risk[row])) for row in works)
-    everything = (*rejections, *impossible)
-    if not works:
-        raise InfeasibleError(describe_nothing_works(choice.app, choice.site, everything))
-    if not ranking.allowed[works[0]]:
-        raise InfeasibleError(_nothing_allowed(offers, policy))
+    found = survey(choice, policy, rejections=rejections)
+    if not found.offers:
+        raise InfeasibleError(describe_nothing_works(choice.app, choice.site, found.rejections))
+    if not found.allowed[0]:
+        raise InfeasibleError(_nothing_allowed(found.offers, policy))
+    allowed = [offer for offer, within in zip(found.offers, found.allowed, strict=True) if within]
+    wanted = choice.predictions[found.rows[0]].request
     return Recommendation(
         app=choice.app,
-        offers=offers,
-        picked=offers[0],
-        why=_explain([offer for offer, row in zip(offers, works, strict=True) if ranking.allowed[row]], policy)
-        + _warn_if_cut(offers[0], choice.predictions[works[0]].request),
-        rejections=everything,
+        offers=found.offers,
+        picked=found.offers[0],
+        why=explain_pick(allowed, policy) + warn_if_cut(found.offers[0], wanted),
+        rejections=found.rejections,
     )
 
 
@@ -241,7 +263,8 @@ def _too_much_memory(node: NodeType, prediction: Prediction) -> str:
     return f"about {needed} of memory; a node has {render_bytes(node.memory_bytes)}"
 
 
-def _explain(allowed: Sequence[Offer], policy: Policy) -> str:
+def explain_pick(allowed: Sequence[Offer], policy: Policy) -> str:
+    """Why the first of the offers within the limits is the one to take."""
     picked = allowed[0]
     alike = [offer for offer in allowed if offer.measured == picked.measured]
     which = f"the {policy.best} of {len(alike)} offers" if len(alike) > 1 else "the only offer"
@@ -261,7 +284,7 @@ def _warn_if_not_measured(picked: Offer, allowed: Sequence[Offer]) -> str:
     return "; such an allocation was not measured, so check it with one run first"
 
 
-def _warn_if_cut(picked: Offer, wanted: Request) -> str:
+def warn_if_cut(picked: Offer, wanted: Request) -> str:
     """That no node offers the whole request, and how likely it is too small."""
     asked = picked.prediction.request
     cut = asked.walltime_s < wanted.walltime_s or (asked.memory_bytes or 0) < (wanted.memory_bytes or 0)

@@ -23,6 +23,16 @@ class Policy(Protocol):
 
     best: ClassVar[str]
 
+    @property
+    def max_time_s(self) -> float | None:
+        """The limit of the time."""
+        ...
+
+    @property
+    def max_cost(self) -> Decimal | None:
+        """The limit of the cost."""
+        ...
+
     def allows(self, *, longest_s: Floats, cost: Floats) -> NDArray[np.bool_]:
         """Where the upper bound of the time, and the cost of the whole request, are within the limits."""
         ...

@@ -73,6 +73,10 @@ COMMANDS = {
         "foretell.cli.advice_commands",
         "Rank the allocations of a site for a configuration, and write the job script of the best.",
     ),
+    "advise": Entry(
+        "foretell.cli.advise_command",
+        "Advise what to request for a training, from a model's code or a script and a budget.",
+    ),
     "run": Entry(
         "foretell.cli.advice_commands",
         "Recommend a request, submit it and wait; request more of what ran out, and store the run.",

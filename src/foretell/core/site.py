@@ -27,8 +27,8 @@ class NodeType:
 
     ``whole_node``: a job gets whole nodes, and is charged for them. ``whole_node_if_several``: it does if it requests
     more than one. The figures of ``foretell machine bench`` on such a node, if known, scale times to it.
-    ``network_bytes`` is what a node sends to others, ``gpu_link_bytes`` what a GPU sends to the others of its node, both
-    a second in each direction.
+    ``network_bytes`` is what a node sends to others in a second, ``gpu_link_bytes`` what a GPU sends to those of its
+    node, in each direction.
     """
 
     name: str

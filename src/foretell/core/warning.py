@@ -56,6 +56,12 @@ WARNING_CODES: Mapping[str, str] = {
     "workload-not-measured": "The workload was measured on other clusters only.",
     "nodes-not-measured": "No step on several nodes of that cluster was measured.",
     "figures-not-used": "Device or link figures have no effect, because no measured step has them.",
+    # training jobs
+    "batch-grows": "The batch of a step grows with the number of GPUs.",
+    "loading-unknown": "The time in which the data are loaded is not known.",
+    "interconnect-unknown": "The site file lacks the rate of a network or of the links between GPUs.",
+    "cpu-scaled": "The time on a CPU is scaled from that of one core.",
+    "other-currency": "The costs of sites are in different currencies.",
     # observed jobs and benchmarks of a machine
     "busy-machine": "Other processes used the CPU during the measurement.",
     "cycle-of-others": "The compute cycle may be that of other processes.",

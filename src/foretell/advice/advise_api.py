@@ -1,0 +1,231 @@
+"""Advice for a training: from a model's code or a script, and a budget, to what to request where."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from foretell.advice.advise_results import Advice, SiteAdvice
+from foretell.advice.nearest_changes import build_error
+from foretell.advice.policy import Policy, choose_policy
+from foretell.advice.script_strategy import find_strategy
+from foretell.advice.site_lookup import LOCAL, find_site
+from foretell.advice.training_candidates import CandidateSearch, StepEvidence
+from foretell.advice.training_offers import build_site_advice, compare_sites
+from foretell.advice.training_plan import (
+    RecordedTraining,
+    TrainingPlan,
+    build_job,
+    find_length_mistakes,
+    find_plan_warnings,
+)
+from foretell.advice.training_script import build_command
+from foretell.core.errors import ForetellError, Mistake, SpecError
+from foretell.core.layouts import parse_layout
+from foretell.core.site import Site
+from foretell.core.warning import PredictionWarning, build_warning
+from foretell.steps.api import DEVICES, KEPT, Input, check_batch, read_arguments, read_inputs
+from foretell.workloads.api import SCRIPT_TIMEOUT_S, read_memory, read_script, read_workload
+from foretell.workloads.scripts.script_facts import ScriptFacts
+from foretell.workloads.step_options import StepOptions
+
+LEVEL, RISK = 0.9, 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceOptions:
+    """How sites are searched.
+
+    ``layout`` is the only way to share the step that is tried; by default all of a model's, and a script's own.
+    ``risk`` is that of a walltime that is too short, and that of a GPU whose memory is. ``folder`` has the devices that
+    were learned here, ``cpu`` names the one for nodes whose CPU has no model. ``evidence`` is what else is known.
+    """
+
+    layout: str | None = None
+    level: float = LEVEL
+    risk: float = RISK
+    folder: Path = KEPT
+    cpu: str | None = None
+    evidence: StepEvidence | None = None
+
+
+def advise(
+    source: str,
+    inputs: Sequence[Input] = (),
+    *,
+    plan: TrainingPlan,
+    sites: Sequence[Site | str] = (LOCAL,),
+    policy: Policy | None = None,
+    arguments: Mapping[str, object] | None = None,
+    options: StepOptions | None = None,
+    batch: int | None = None,
+    command: Sequence[str] = (),
+    search: AdviceOptions | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Advice:
+    """What to request for the training of a model, of every GPU count, layout and node type of the sites.
+
+    The batch of the inputs is that of a step on all GPUs, unless ``plan.batch_per_gpu``. ``command`` is what the job
+    runs; by default the file of the model. Of several sites, each has its offers, and the best one is the first.
+
+    Raises:
+        InfeasibleError: Nothing works, or nothing within the limits; it names the nearest changes.
+        NotFoundError: There is no such site, file, module or factory.
+        SpecError: An option cannot be used, or it is not known how long the training goes on; with every mistake.
+        MissingExtraError, WorkloadError: As :func:`foretell.read_workload`.
+    """
+    search, chosen = search or AdviceOptions(), options or StepOptions()
+    places = _prepare(sites, search, plan, chosen)
+    check_batch(batch)
+    on_progress("Reading the model…")
+    given, named = read_inputs(inputs), read_arguments(arguments)
+    alone = replace(chosen, accumulation=1)
+    recorded = RecordedTraining(
+        workload=read_workload(source, given, arguments=named, options=alone, batch=batch),
+        memory=read_memory(source, given, arguments=named, options=alone, batch=batch),
+        command=tuple(command) or build_command(source),
+        accumulation=chosen.accumulation,
+    )
+    return _advise(recorded, plan, places, policy, search, on_progress)
+
+
+def advise_script(
+    command: Sequence[str],
+    *,
+    plan: TrainingPlan | None = None,
+    sites: Sequence[Site | str] = (LOCAL,),
+    policy: Policy | None = None,
+    search: AdviceOptions | None = None,
+    timeout_s: float = SCRIPT_TIMEOUT_S,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Advice:
+    """The same for a script as it is, as ``["python", "train.py", "--epochs", "90"]``.
+
+    It starts in this folder, without a GPU, and ends after its second step. Its epochs, samples and loaders are used
+    where it shows them and ``plan`` does not say otherwise. Its batch is that of each process, so that a step of
+    several GPUs has more examples, unless ``plan.batch_per_gpu`` is ``False``.
+
+    Raises:
+        InfeasibleError, NotFoundError, SpecError: As :func:`advise`.
+        MissingExtraError, NotFoundError, WorkloadError: As :func:`foretell.read_script`.
+    """
+    search, plan = search or AdviceOptions(), plan or TrainingPlan()
+    places = _prepare(sites, search, plan, None)
+    script = read_script(command, timeout_s=timeout_s, on_progress=on_progress, memory=True)
+    recorded = RecordedTraining(
+        workload=script.workload,
+        memory=script.memory,
+        facts=script.facts,
+        command=tuple(command),
+        accumulation=max(1, int(script.workload.settings.get("accumulation", "1"))),
+        warnings=script.warnings,
+    )
+    layout = search.layout or find_strategy(script)
+    return _advise(recorded, plan, places, policy, replace(search, layout=layout), on_progress)
+
+
+def _advise(
+    recorded: RecordedTraining,
+    plan: TrainingPlan,
+    sites: Sequence[Site],
+    policy: Policy | None,
+    search: AdviceOptions,
+    on_progress: Callable[[str], None],
+) -> Advice:
+    """One recorded step, tried on every allocation of every site."""
+    job = build_job(plan, recorded, level=search.level)
+    chosen = policy or choose_policy()
+    tried = CandidateSearch(
+        job,
+        recorded,
+        layout=search.layout,
+        level=search.level,
+        risk=search.risk,
+        learned=search.folder / DEVICES,
+        cpu=search.cpu,
+        evidence=search.evidence,
+    )
+    found = [
+        build_site_advice(site, list(tried.search(site, on_progress)), job, chosen, risk=search.risk) for site in sites
+    ]
+    if not any(each.picked for each in found):
+        raise build_error(found)
+    return Advice(
+        job=job,
+        policy=chosen,
+        sites=tuple(compare_sites(found, chosen)),
+        risk=search.risk,
+        level=search.level,
+        warnings=(
+            *recorded.warnings,
+            *find_plan_warnings(job, recorded, most_gpus=_count_most(found)),
+            *_compare_currencies(found),
+        ),
+    )
+
+
+def _count_most(found: Sequence[SiteAdvice]) -> int:
+    """The most GPUs of an offer."""
+    return max((offer.candidate.gpus for site in found for offer in site.offers), default=0)
+
+
+def _compare_currencies(found: Sequence[SiteAdvice]) -> list[PredictionWarning]:
+    currencies = sorted({each.site.currency for each in found})
+    if len(currencies) == 1:
+        return []
+    text = (
+        f"Costs are in {' and '.join(currencies)}, which cannot be compared: --max-cost is a limit in each, and sites "
+        f"in {found[0].site.currency} come first."
+    )
+    return [build_warning("other-currency", text, currencies=currencies)]
+
+
+def _prepare(
+    sites: Sequence[Site | str], search: AdviceOptions, plan: TrainingPlan, options: StepOptions | None
+) -> list[Site]:
+    """The sites, before anything is read; all mistakes are reported at once.
+
+    Raises:
+        NotFoundError, SiteError: There is no such site, if that is the only mistake.
+        SpecError: A number cannot be used, or the layout is none.
+    """
+    mistakes = [*_check_plan(plan), *_check_options(options)]
+    if options is not None:  # a script may show what the plan leaves out
+        mistakes += find_length_mistakes(plan, ScriptFacts())
+    errors: list[ForetellError] = []
+    found = []
+    for each in sites:
+        try:
+            found.append(find_site(each) if isinstance(each, str) else each)
+        except ForetellError as exc:
+            errors.append(exc)
+            mistakes.append(Mistake(place="--site", found=repr(each), expected=str(exc)))
+    try:
+        _check_layout(search.layout)
+    except SpecError as exc:
+        errors.append(exc)
+        mistakes += exc.mistakes
+    if len(errors) == len(mistakes) == 1:
+        raise errors[0]
+    if mistakes:
+        raise SpecError("options", mistakes)
+    return found
+
+
+def _check_layout(layout: str | None) -> None:
+    if layout is not None:
+        parse_layout(layout)
+
+
+def _check_plan(plan: TrainingPlan) -> list[Mistake]:
+    counts = {"--epochs": plan.epochs, "--steps": plan.steps, "--samples": plan.samples}
+    return [
+        Mistake(place=name, found=f"{value:g}", expected="a number above 0")
+        for name, value in counts.items()
+        if value is not None and value <= 0
+    ]
+
+
+def _check_options(options: StepOptions | None) -> list[Mistake]:
+    if options is None or options.mode == "training":
+        return []
+    return [Mistake(place="--mode", found=options.mode, expected="training: advice is for trainings")]

@@ -1,0 +1,255 @@
+"""Advice for a training as text: the pick and why, the offers, and what does not work."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from foretell.advice.advise_results import Advice, RunnerUp, SiteAdvice, TrainingOffer
+from foretell.advice.nearest_changes import list_obstacles
+from foretell.advice.training_job import TrainingJob
+from foretell.advice.training_script import describe_sharing
+from foretell.core.prediction import Estimate
+from foretell.core.render.phrases import (
+    ELAPSED,
+    count,
+    describe_outcome,
+    describe_request,
+    name_node,
+    render_cost,
+    render_interval,
+    render_level,
+    render_range,
+    render_risk,
+    render_short_time,
+)
+from foretell.core.render.tables import (
+    GOOD,
+    HEADING,
+    QUIET,
+    WordTable,
+    add_cells,
+    build_facts,
+    build_line,
+    build_notes,
+    build_table,
+    build_warnings,
+    stack,
+)
+from foretell.core.units import describe_money, render_bytes, render_duration, render_most_money
+
+_LEGEND = "> picked   + runner-up   * no other is both quicker and cheaper   ! beyond a limit"
+_PART_TITLES = {
+    "compute": "computing",
+    "tensor": "communication inside of layers",
+    "data": "communication of gradients and weights",
+    "bubble": "waiting in the pipeline",
+    "host": "the host",
+}
+
+
+def render_advice(advice: Advice, *, rows: int = 12) -> Group:
+    """The pick, what it was picked from, and what does not work; and the other sites, if several are compared."""
+    best = advice.best
+    return stack(
+        *_build_head(advice),
+        *([_build_sites(advice)] if len(advice.sites) > 1 else []),
+        _build_offers(best, choose_rows(best, rows)),
+        *_build_rest(best, rows),
+        *build_notes("Does not work", _list_problems(advice), style=""),
+        *build_warnings([*advice.warnings, *advice.picked.candidate.warnings]),
+    )
+
+
+def _build_head(advice: Advice) -> Iterator[RenderableType]:
+    picked, job, best = advice.picked, advice.job, advice.best
+    candidate = picked.candidate
+    yield build_line(f"{job.name}: ask for {describe_request(picked.offer)}.", HEADING)
+    yield build_line(f"{describe_outcome(picked.offer)}.")
+    yield build_line(f"Why: {best.why}.")
+    yield Text("")
+    yield build_facts(
+        [
+            ("Training", describe_training(job, candidate.gpus or 1)),
+            ("Step", f"{_describe_step(picked)}. {describe_sharing(picked, job)}."),
+            ("Time", describe_phases(candidate.time.phases)),
+            ("GPU memory", _describe_memory(picked)),
+            ("Runner-up", describe_runner_up(best.runner_up) if best.runner_up else ""),
+        ]
+    )
+
+
+def describe_training(job: TrainingJob, gpus: int) -> str:
+    """``90 epochs of 1,281,167 samples: 900,900 steps``."""
+    steps = f"{job.count_steps(gpus):,} steps"
+    if job.samples is None:
+        return steps
+    epochs = job.count_epochs(gpus) or 0.0
+    return f"{epochs:,.4g} {'epoch' if epochs == 1 else 'epochs'} of {job.samples:,} samples: {steps}"
+
+
+def _describe_step(offer: TrainingOffer) -> str:
+    candidate = offer.candidate
+    step = candidate.step
+    interval = f"{render_level(step.level)}: {render_interval(step, render_short_time)}"
+    bound = "loading its data" if candidate.time.waits_for_data else _name_bound(offer)
+    return f"{render_short_time(step.value)} ({interval}), most of it {bound}"
+
+
+def _name_bound(offer: TrainingOffer) -> str:
+    limit = offer.candidate.choice.step.main_limit
+    return _PART_TITLES.get(limit, limit)
+
+
+def describe_phases(phases: Mapping[str, Estimate]) -> str:
+    """``start-up 45 s, steps 2 h 30 min``."""
+    return ", ".join(f"{name} {_render_value(estimate)}" for name, estimate in phases.items())
+
+
+def _render_value(estimate: Estimate) -> str:
+    return render_duration(estimate.value)
+
+
+def _describe_memory(offer: TrainingOffer) -> str:
+    choice = offer.candidate.choice
+    if choice.needed is None or not offer.candidate.gpus:
+        return ""
+    device = choice.step.topology.device
+    needed = f"{render_bytes(choice.needed.value)} ({render_interval(choice.needed, render_bytes)})"
+    usable = render_bytes(device.usable_memory_bytes)
+    return (
+        f"{needed} of the {usable} of each {device.name}; the chance that it does not fit is {render_risk(choice.risk)}"
+    )
+
+
+def describe_runner_up(runner_up: RunnerUp) -> str:
+    """What another offer would change."""
+    offer = runner_up.offer
+    currency = offer.offer.currency
+    quicker = "quicker" if runner_up.time_change_s < 0 else "slower"
+    cheaper = "cheaper" if runner_up.cost_change < 0 else "dearer"
+    time = f"{render_duration(abs(runner_up.time_change_s))} {quicker}"
+    cost = f"{describe_money(abs(runner_up.cost_change), currency)} {cheaper}" if runner_up.cost_change else "same cost"
+    return (
+        f"{name_amount(offer)} of {name_node(offer.allocation)} ({offer.candidate.choice.step.layout}): {time}, {cost}"
+    )
+
+
+def name_amount(offer: TrainingOffer) -> str:
+    """``1 GPU``, ``2 nodes of 4 GPUs``, ``16 cores``."""
+    allocation = offer.allocation
+    if not allocation.gpus:
+        return count(allocation.cores, "core")
+    each = count(allocation.gpus, "GPU")
+    return each if allocation.nodes == 1 else f"{allocation.nodes} nodes of {each}"
+
+
+def choose_rows(site: SiteAdvice, rows: int) -> list[TrainingOffer]:
+    """The offers to show: the pick, the runner-up, the Pareto front, the best of each node type, then the next."""
+    first = {id(each) for each in _list_best_of_nodes(site.offers)}
+    runner_up = site.runner_up.offer if site.runner_up else None
+
+    def rank(place: int) -> tuple[int, int]:
+        offer = site.offers[place]
+        if offer is site.picked or offer is runner_up:
+            return 0, place
+        return (1 if offer.offer.pareto else 2 if id(offer) in first else 3), place
+
+    shown = sorted(sorted(range(len(site.offers)), key=rank)[:rows])
+    return [site.offers[place] for place in shown]
+
+
+def _list_best_of_nodes(offers: Sequence[TrainingOffer]) -> list[TrainingOffer]:
+    best: dict[str | None, TrainingOffer] = {}
+    for each in offers:
+        best.setdefault(each.allocation.node_type, each)
+    return list(best.values())
+
+
+def _build_offers(site: SiteAdvice, shown: Sequence[TrainingOffer]) -> WordTable:
+    level = render_level(shown[0].offer.prediction.elapsed_s.level)
+    numbers = ("Step", "Memory", "Time", level, "Cost", "At most")
+    table = build_table("", "Node type", "GPUs", "Layout", *numbers, numbers=numbers, whole=("Time", level))
+    for each in shown:
+        elapsed = each.offer.prediction.elapsed_s
+        add_cells(
+            table,
+            _render_marks(each, site),
+            name_node(each.allocation),
+            _render_size(each),
+            str(each.candidate.choice.step.layout),
+            render_short_time(each.candidate.step.value),
+            _render_share(each),
+            render_duration(elapsed.value),
+            render_range(ELAPSED, elapsed),
+            render_cost(each.offer),
+            _render_most(each),
+            style=GOOD if each is site.picked else "" if each.allowed else QUIET,
+        )
+    return table
+
+
+def _render_most(offer: TrainingOffer) -> str:
+    most = offer.offer.cost_at_request
+    return render_most_money(most, offer.offer.currency) if most else ""
+
+
+def _render_marks(offer: TrainingOffer, site: SiteAdvice) -> str:
+    runner_up = site.runner_up is not None and offer is site.runner_up.offer
+    first = ">" if offer is site.picked else "+" if runner_up else " " if offer.allowed else "!"
+    return first + ("*" if offer.offer.pareto else " ")
+
+
+def _render_size(offer: TrainingOffer) -> str:
+    allocation = offer.allocation
+    if not allocation.gpus:
+        return count(allocation.cores, "core")
+    return f"{allocation.nodes} x {allocation.gpus}" if allocation.nodes > 1 else str(allocation.gpus)
+
+
+def _render_share(offer: TrainingOffer) -> str:
+    """How much of the GPU's memory is needed."""
+    choice = offer.candidate.choice
+    if choice.needed is None or not offer.candidate.gpus:
+        return ""
+    return f"{choice.needed.value / choice.step.topology.device.usable_memory_bytes:.0%}".replace("%", " %")
+
+
+def _build_rest(site: SiteAdvice, rows: int) -> Iterator[RenderableType]:
+    left = len(site.offers) - rows
+    if left > 0:
+        yield Text(f"... and {count(left, 'other offer')}", style=QUIET)
+    yield Text(f"{_LEGEND}\n", style=QUIET)
+
+
+def _build_sites(advice: Advice) -> WordTable:
+    """A line for each site that is compared."""
+    numbers = ("Time", render_level(advice.level), "Cost")
+    table = build_table("", "Site", "Node type", "GPUs", "Layout", *numbers, numbers=numbers, whole=numbers[:2])
+    for site in advice.sites:
+        picked = site.picked
+        if picked is None:
+            add_cells(table, "", site.site.name, "none", "", "", "", "", "", style=QUIET)
+            continue
+        add_cells(
+            table,
+            ">" if site is advice.best else "",
+            site.site.name,
+            name_node(picked.allocation),
+            _render_size(picked),
+            str(picked.candidate.choice.step.layout),
+            render_duration(picked.time_s),
+            render_range(ELAPSED, picked.offer.prediction.elapsed_s),
+            render_cost(picked.offer),
+            style=GOOD if site is advice.best else "",
+        )
+    return table
+
+
+def _list_problems(advice: Advice) -> Iterator[str]:
+    yield from list_obstacles(advice.best.obstacles)
+    for site in advice.sites:
+        if site.picked is None:
+            yield f"{site.site.name}: {site.problem}"
+            if not site.offers:
+                yield from list_obstacles(site.obstacles, most=2)

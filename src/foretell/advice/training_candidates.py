@@ -1,0 +1,218 @@
+"""Where a training could run at a site: each allocation with its best layout, and what cannot work."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from foretell.advice.cpu_training import find_cpu_nodes
+from foretell.advice.training_job import JobTime, TrainingJob
+from foretell.advice.training_nodes import (
+    CannotTrainError,
+    GpuNodes,
+    build_allocation,
+    count_loaders,
+    find_gpu_nodes,
+    list_core_allocations,
+    request_memory,
+    scale_host,
+)
+from foretell.advice.training_plan import RecordedTraining
+from foretell.core.devices import Device
+from foretell.core.errors import NotFoundError, SpecError
+from foretell.core.layouts import Layout, parse_layout
+from foretell.core.prediction import Estimate
+from foretell.core.run import Allocation
+from foretell.core.site import NodeType, Site
+from foretell.core.topology import Topology
+from foretell.core.units import render_bytes
+from foretell.core.warning import PredictionWarning
+from foretell.distributed.layout_search import LayoutChoice, LayoutSearch, RecordedStep
+from foretell.memory.allocator_settings import AllocatorSettings
+from foretell.memory.usage import measure_usage
+from foretell.steps.step_predictor import StepPredictor, build_figure_predictor, find_step_predictor
+
+OTHERS = 3  # layouts that are kept in addition to the best one
+
+
+class StepEvidence(Protocol):
+    """What else is known of a step than its code: runs of the same training, profiles, history."""
+
+    def combine(self, code: Estimate, *, topology: Topology, layout: Layout, batch: int) -> Estimate:
+        """The step from its code and from the rest, in one estimate."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An allocation that holds the training, with its fastest layout."""
+
+    node: NodeType
+    allocation: Allocation
+    choice: LayoutChoice
+    others: tuple[LayoutChoice, ...]  # that fit as well, the fastest first
+    step: Estimate  # with all evidence
+    time: JobTime
+    batch: int  # examples of a step
+    host: Estimate  # bytes of each node
+    memory_bytes: int  # to request of each node
+    warnings: tuple[PredictionWarning, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        return self.allocation.gpus * self.allocation.nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """An allocation on which the training does not work, why, and the least change with which it would."""
+
+    site: str
+    allocation: Allocation
+    reason: str
+    change: str = ""
+    lacking_bytes: int = 0  # of each GPU
+    divides: bool = True  # whether so many GPUs can share the training at all
+
+
+class CandidateSearch:
+    """Tries every allocation of a site with every layout. One recorded step serves all of them."""
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        recorded: RecordedTraining,
+        *,
+        layout: str | None,
+        level: float,
+        risk: float,
+        learned: Path | None,
+        cpu: str | None = None,
+        evidence: StepEvidence | None = None,
+    ) -> None:
+        """``layout`` is the only one that is tried, ``"one"`` where the training cannot use several GPUs."""
+        self.job, self.recorded, self.layout = job, recorded, layout
+        self._level, self._learned, self._cpu, self._evidence = level, learned, cpu, evidence
+        step = RecordedStep(workload=recorded.workload, memory=recorded.memory)
+        find = cache(self._find_predictor)
+        self._layouts = LayoutSearch(step, find_predictor=find, risk=risk, level=level)
+
+    def search(self, site: Site, on_progress: Callable[[str], None]) -> Iterator[Candidate | Obstacle]:
+        """Every allocation of a site."""
+        for node in site.node_types:
+            on_progress(f"Comparing {node.name} of {site.name}…")
+            try:
+                yield from self._search_gpus(site, node) if node.gpus else self._search_cores(site, node)
+            except (CannotTrainError, NotFoundError) as exc:
+                whole = Allocation(cores=node.cores, gpus=node.gpus, partition=node.partition, node_type=node.name)
+                yield Obstacle(site=site.name, allocation=whole, reason=str(exc))
+
+    def _search_gpus(self, site: Site, node: NodeType) -> Iterator[Candidate | Obstacle]:
+        facts = self.recorded.facts
+        if facts is not None and not facts.gpu:
+            raise CannotTrainError("the script asks for no GPU")
+        nodes = find_gpu_nodes(node, precision=self.recorded.workload.settings.get("precision", "fp32"))
+        for count, gpus in nodes.list_counts():
+            if self.layout == "one" and count * gpus > 1:
+                continue
+            allocation = build_allocation(node, self.job, nodes=count, gpus=gpus)
+            yield self._try(site, nodes, allocation)
+
+    def _try(self, site: Site, nodes: GpuNodes, allocation: Allocation) -> Candidate | Obstacle:
+        """The fastest layout of so many GPUs that fits."""
+        gpus = allocation.gpus * allocation.nodes
+        try:
+            found = self._rank_layouts(nodes.topology, gpus)
+        except SpecError as exc:
+            return self._describe_undivided(site, allocation, exc)
+        fitting = [choice for choice in found if choice.fits]
+        if not fitting:
+            return describe_misfit(site, nodes.device, allocation, found)
+        warnings = (*fitting[0].step.warnings, *nodes.find_warnings(nodes=allocation.nodes, gpus=allocation.gpus))
+        return self._build(nodes.node, allocation, fitting, warnings)
+
+    def _rank_layouts(self, topology: Topology, gpus: int) -> list[LayoutChoice]:
+        batch = self.job.count_batch(gpus) // self.recorded.in_step
+        if self.layout is None:
+            return self._layouts.rank(topology, gpus=gpus, batch=batch)
+        layout = Layout() if gpus == 1 and self.layout in _ONE_COPY_EACH else parse_layout(self.layout, gpus=gpus)
+        return [self._layouts.predict(topology, layout, batch=batch)]
+
+    def _describe_undivided(self, site: Site, allocation: Allocation, exc: SpecError) -> Obstacle:
+        """That a layout divides the model or the batch among so many GPUs nowhere."""
+        gpus = allocation.gpus * allocation.nodes
+        places = {mistake.place for mistake in exc.mistakes}
+        if "gpus" in places and self.layout is not None:
+            reason = f"so many cannot be shared by {self.layout}"
+        elif self.job.count_batch(gpus) % gpus:
+            reason = f"so many cannot share the {self.job.count_batch(gpus):,} examples of a step"
+        else:
+            reason = "; ".join(f"{each.found}, but expected is {each.expected}" for each in exc.mistakes)
+        return Obstacle(site=site.name, allocation=allocation, reason=reason, divides=False)
+
+    def _search_cores(self, site: Site, node: NodeType) -> Iterator[Candidate | Obstacle]:
+        nodes = find_cpu_nodes(node, learned=self._learned, device=self._cpu)
+        for allocation in list_core_allocations(node):
+            choice = nodes.predict(self.recorded.workload, cores=allocation.cores, level=self._level)
+            yield self._build(node, allocation, [choice], choice.step.warnings)
+
+    def _build(
+        self,
+        node: NodeType,
+        allocation: Allocation,
+        choices: Sequence[LayoutChoice],
+        warnings: tuple[PredictionWarning, ...],
+    ) -> Candidate:
+        choice, gpus = choices[0], allocation.gpus * allocation.nodes
+        batch, layout = self.job.count_batch(max(1, gpus)), choice.step.layout
+        step = choice.step.step
+        if self._evidence is not None:  # runs, profiles and history enter here, before anything is made of the step
+            step = self._evidence.combine(step, topology=choice.step.topology, layout=layout, batch=batch)
+        loaders = count_loaders(allocation, self.job)
+        host = scale_host(self.job, allocation) if gpus else self._find_host_of_cores()
+        return Candidate(
+            node=node,
+            allocation=allocation,
+            choice=choice,
+            others=tuple(choices[1 : OTHERS + 1]),
+            step=step,
+            time=self.job.predict(step, gpus=max(1, gpus), copies=layout.copies, workers=loaders),
+            batch=batch,
+            host=host,
+            memory_bytes=request_memory(node, allocation, host),
+            warnings=warnings,
+        )
+
+    def _find_host_of_cores(self) -> Estimate:
+        """Bytes of the host where the step's tensors are there as well."""
+        host, memory = self.job.host, self.recorded.memory
+        if memory is None:
+            return host
+        peak = measure_usage(memory, settings=AllocatorSettings.parse("")).allocated_bytes
+        return Estimate(value=host.value + peak, low=host.low + peak, high=host.high + peak, level=host.level)
+
+    def _find_predictor(self, device: Device) -> StepPredictor:
+        try:
+            return find_step_predictor(device.name, learned=self._learned)
+        except NotFoundError:
+            return build_figure_predictor(device)
+
+
+_ONE_COPY_EACH = ("one", "ddp", "fsdp", "zero1", "zero2", "zero3")
+
+
+def describe_misfit(site: Site, device: Device, allocation: Allocation, choices: Sequence[LayoutChoice]) -> Obstacle:
+    """That no layout fits the GPUs, by the one that lacks least."""
+    known = [choice for choice in choices if choice.needed is not None]
+    if not known:
+        return Obstacle(site=site.name, allocation=allocation, reason="no layout divides the training among them")
+    least = min(known, key=lambda choice: choice.needed.high if choice.needed else 0.0)
+    assert least.needed is not None
+    usable = device.usable_memory_bytes
+    reason = (
+        f"needs {render_bytes(least.needed.value)} (up to {render_bytes(least.needed.high)}) of the "
+        f"{render_bytes(usable)} of each {device.name}, at best by {least.step.layout}"
+    )
+    lacking = max(1, int(least.needed.high) - usable)
+    return Obstacle(site=site.name, allocation=allocation, reason=reason, lacking_bytes=lacking)
