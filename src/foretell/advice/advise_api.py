@@ -9,7 +9,7 @@ from foretell.advice.nearest_changes import build_error
 from foretell.advice.policy import Policy, choose_policy
 from foretell.advice.script_strategy import find_strategy
 from foretell.advice.site_lookup import LOCAL, find_site
-from foretell.advice.training_candidates import CandidateSearch, StepEvidence
+from foretell.advice.training_candidates import CandidateSearch, StepEvidence, build_layouts
 from foretell.advice.training_offers import build_site_advice, compare_sites
 from foretell.advice.training_plan import (
     RecordedTraining,
@@ -133,14 +133,14 @@ def _advise(
 ) -> Advice:
     """One recorded step, tried on every allocation of every site."""
     job = build_job(plan, recorded, level=search.level)
-    chosen = policy or choose_policy()
+    chosen, learned = policy or choose_policy(), search.folder / DEVICES
     tried = CandidateSearch(
         job,
         recorded,
+        build_layouts(recorded, risk=search.risk, level=search.level, learned=learned),
         layout=search.layout,
         level=search.level,
-        risk=search.risk,
-        learned=search.folder / DEVICES,
+        learned=learned,
         cpu=search.cpu,
         evidence=search.evidence,
     )

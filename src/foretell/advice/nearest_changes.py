@@ -14,6 +14,7 @@ from foretell.core.units import render_bytes, render_duration, render_most_money
 
 _SHOWN = 8
 _NODES = 4
+_LACKING = "too little memory"
 _CENT = Decimal("0.01")
 
 
@@ -99,10 +100,12 @@ def list_obstacles(obstacles: Sequence[Obstacle], *, most: int = _SHOWN) -> list
     of_nodes: dict[tuple[str, str], list[Obstacle]] = {}
     for each in obstacles:
         if each.divides:
-            of_nodes.setdefault((name_node(each.allocation), each.change or each.reason), []).append(each)
+            kind = _LACKING if each.lacking_bytes else each.change or each.reason
+            of_nodes.setdefault((name_node(each.allocation), kind), []).append(each)
     nodes_of: dict[str, list[str]] = {}
     for (node, _), group in of_nodes.items():
-        nodes_of.setdefault(_describe_reason(group[-1]), []).append(f"{node}{_describe_sizes(group)}")
+        nearest = min(group, key=lambda each: each.lacking_bytes)
+        nodes_of.setdefault(_describe_reason(nearest), []).append(f"{node}{_describe_sizes(group)}")
     lines = [f"{_join(nodes)}: {reason}" for reason, nodes in nodes_of.items()]
     lines += _list_undivided([each for each in obstacles if not each.divides])
     left = len(lines) - most

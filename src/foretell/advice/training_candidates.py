@@ -76,6 +76,32 @@ class Obstacle:
     divides: bool = True  # whether so many GPUs can share the training at all
 
 
+class Layouts(Protocol):
+    """Predicts one recorded step by the layouts of GPUs; a :class:`LayoutSearch` does."""
+
+    def predict(self, topology: Topology, layout: Layout, *, batch: int) -> LayoutChoice:
+        """One layout, with so many examples on all GPUs."""
+        ...
+
+    def rank(self, topology: Topology, *, gpus: int, batch: int) -> list[LayoutChoice]:
+        """All layouts of so many GPUs, those that fit first, the fastest of them first."""
+        ...
+
+
+def build_layouts(recorded: RecordedTraining, *, risk: float, level: float, learned: Path | None) -> Layouts:
+    """The layouts of a recorded step, on devices that were learned or are known by their figures."""
+
+    @cache
+    def find_predictor(device: Device) -> StepPredictor:
+        try:
+            return find_step_predictor(device.name, learned=learned)
+        except NotFoundError:
+            return build_figure_predictor(device)
+
+    step = RecordedStep(workload=recorded.workload, memory=recorded.memory)
+    return LayoutSearch(step, find_predictor=find_predictor, risk=risk, level=level)
+
+
 class CandidateSearch:
     """Tries every allocation of a site with every layout. One recorded step serves all of them."""
 
@@ -83,20 +109,18 @@ class CandidateSearch:
         self,
         job: TrainingJob,
         recorded: RecordedTraining,
+        layouts: Layouts,
         *,
-        layout: str | None,
-        level: float,
-        risk: float,
-        learned: Path | None,
+        layout: str | None = None,
+        level: float = 0.9,
+        learned: Path | None = None,
         cpu: str | None = None,
         evidence: StepEvidence | None = None,
     ) -> None:
         """``layout`` is the only one that is tried, ``"one"`` where the training cannot use several GPUs."""
         self.job, self.recorded, self.layout = job, recorded, layout
-        self._level, self._learned, self._cpu, self._evidence = level, learned, cpu, evidence
-        step = RecordedStep(workload=recorded.workload, memory=recorded.memory)
-        find = cache(self._find_predictor)
-        self._layouts = LayoutSearch(step, find_predictor=find, risk=risk, level=level)
+        self._layouts, self._level, self._learned, self._cpu = layouts, level, learned, cpu
+        self._evidence = evidence
 
     def search(self, site: Site, on_progress: Callable[[str], None]) -> Iterator[Candidate | Obstacle]:
         """Every allocation of a site."""
@@ -191,12 +215,6 @@ class CandidateSearch:
             return host
         peak = measure_usage(memory, settings=AllocatorSettings.parse("")).allocated_bytes
         return Estimate(value=host.value + peak, low=host.low + peak, high=host.high + peak, level=host.level)
-
-    def _find_predictor(self, device: Device) -> StepPredictor:
-        try:
-            return find_step_predictor(device.name, learned=self._learned)
-        except NotFoundError:
-            return build_figure_predictor(device)
 
 
 _ONE_COPY_EACH = ("one", "ddp", "fsdp", "zero1", "zero2", "zero3")

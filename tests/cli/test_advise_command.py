@@ -1,0 +1,194 @@
+"""``foretell advise`` as its users call it."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+MODEL = """
+from torch import nn
+
+
+def build_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 512), nn.ReLU(), nn.Linear(512, 10))
+"""
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+data = TensorDataset(torch.randn(640, 32), torch.randint(0, 10, (640,)))
+loader = DataLoader(data, batch_size=32)
+model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
+optimizer = torch.optim.AdamW(model.parameters())
+for epoch in range(int(sys.argv[1])):
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x.to(device)), y.to(device)).backward()
+        optimizer.step()
+"""
+TRAINING = ("net.py:build_model", "--input", "64,512", "--epochs", "20", "--samples", "100000")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("advise")
+    (folder / "net.py").write_text(MODEL)
+    (folder / "train.py").write_text(SCRIPT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def advised(folder: Path, foretell: Callable[..., Any]) -> Any:
+    return foretell("advise", *TRAINING, "--site", "ascend", "--max-cost", "5", "--json", folder=folder)
+
+
+def list_keys(value: Any, path: str = "") -> Iterator[str]:
+    """Every place in a record; the lists and mappings of free names count as one."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            key = "*" if path.endswith((".phases", ".parts", ".data")) else name
+            yield from list_keys(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from list_keys(inner, f"{path}[]")
+    else:
+        yield path.removeprefix(".")
+
+
+def test_everything_is_in_the_json_and_its_keys_stay(advised: Any) -> None:
+    text = "\n".join(sorted(set(list_keys(advised.record)))) + "\n"
+    path = GOLDEN / "advise_keys.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def test_the_pick_is_within_the_limits_and_has_a_script(advised: Any, folder: Path) -> None:
+    record = advised.record
+    assert advised.code == 0
+    assert record["picked"]["cost_at_request"] <= 5
+    (site,) = record["sites"]
+    assert site["offers"][site["picked"]] == record["picked"]
+    script = (folder / record["script"]).read_text()
+    assert "#SBATCH --clusters=ascend" in script
+    assert "net.py" in script.splitlines()[-1]
+
+
+def test_people_get_a_table_a_script_and_a_plot(folder: Path, foretell: Callable[..., Any]) -> None:
+    limits = ("--max-time", "2h", "--evaluation", "5%", "--checkpoints", "4", "--load-per-batch", "20ms")
+    more = ("--account", "PAS1", "--option", "qos=long", "--output", "own.sbatch", "--plot", "plot.svg", "--rows", "3")
+    run = ("--run", "python main.py --lr 1")
+    done = foretell("advise", *TRAINING, "--site", "osc", *limits, *more, *run, folder=folder)
+    assert done.code == 0, done.err
+    said = " ".join(done.out.split())
+    for part in ("ask for", "Why: the cheapest of", "20 epochs of 100,000 samples", "Runner-up", "Does not work"):
+        assert part in said
+    assert "most of it loading its data" in said
+    assert "evaluation" in said
+    assert all(len(line) <= 100 for line in done.out.splitlines())
+    script = (folder / "own.sbatch").read_text()
+    assert "--account=PAS1" in script
+    assert "--qos=long" in script
+    assert "main.py --lr 1" in script
+    assert (folder / "plot.svg").stat().st_size > 1000
+
+
+def test_an_edited_script_is_kept(folder: Path, foretell: Callable[..., Any]) -> None:
+    (folder / "mine.sbatch").write_text("#!/bin/bash\nmine\n")
+    done = foretell("advise", *TRAINING, "--site", "ascend", "--output", "mine.sbatch", folder=folder)
+    assert done.code == 1
+    assert "ask for" in done.out
+    assert "mine.sbatch was not written" in done.err
+    assert "mine" in (folder / "mine.sbatch").read_text()
+
+
+def test_sites_are_compared(folder: Path, foretell: Callable[..., Any]) -> None:
+    (folder / "own.toml").write_text(
+        '[sites.own]\ntitle = "Own"\nscheduler = "shell"\n[sites.own.nodes.box]\ncores = 8\nmemory = "64GB"\ngpus = 2\n'
+        'gpu_model = "RTX 4090"\n'
+    )
+    done = foretell("advise", *TRAINING, "--compare", "ascend,vista,own.toml", "--output", "any.sh", folder=folder)
+    assert done.code == 0, done.err
+    said = " ".join(done.out.split())
+    assert "Costs are in SU and USD" in said
+    for site in ("ascend", "vista", "own"):
+        assert f" {site} " in said
+    assert "start it with: bash any.sh" in done.err
+
+
+def test_a_script_says_its_own_epochs(folder: Path, foretell: Callable[..., Any]) -> None:
+    options = ("--site", "ascend", "--json", "--output", "script.sbatch")
+    done = foretell("advise", *options, "--", sys.executable, "train.py", "30", folder=folder)
+    assert done.code == 0, done.err
+    record = done.record
+    assert (record["job"]["epochs"], record["job"]["samples"], record["job"]["grows"]) == (30, 640, True)
+    assert {offer["gpus"] for offer in record["sites"][0]["offers"]} == {1}  # nothing in it shares a training
+    assert record["picked"]["steps"] == 600
+
+
+def test_nodes_without_gpus_are_predicted_from_a_core(folder: Path, foretell: Callable[..., Any]) -> None:
+    (folder / "cpu.toml").write_text(
+        '[sites.cpus]\ntitle = "CPUs"\nscheduler = "slurm"\n[sites.cpus.nodes.epyc]\ncores = 16\nmemory = "64GB"\n'
+        'cpu_model = "AMD EPYC 7763"\n[sites.cpus.nodes.other]\ncores = 2\nmemory = "8GB"\n'
+    )
+    site = ("--site", "cpus", "--site-file", "cpu.toml")
+    record = foretell("advise", *TRAINING, *site, "--json", "--output", "cpu.sbatch", folder=folder).record
+    offers = record["sites"][0]["offers"]
+    assert {offer["prediction"]["allocation"]["cores"] for offer in offers} == {1, 2, 4, 8, 16}
+    times = {offer["prediction"]["allocation"]["cores"]: offer["step"] for offer in offers}
+    assert times[16]["value"] < times[4]["value"] < times[1]["value"]
+    assert times[16]["high"] / times[16]["low"] > times[1]["high"] / times[1]["low"]
+    assert "export OMP_NUM_THREADS=" in (folder / "cpu.sbatch").read_text()
+    (obstacle,) = record["sites"][0]["obstacles"]
+    assert "no training was measured on this CPU" in obstacle["reason"]
+    named = foretell("advise", *TRAINING, *site, "--cpu", "EPYC core", "--json", "--output", "x.sbatch", folder=folder)
+    assert named.record["sites"][0]["obstacles"] == []
+
+
+ERRORS = [
+    (("--site", "nowhere"), "no site named 'nowhere'. Known: ascend"),
+    (("--layout", "qq"), "found 'qq'; expected ddp, "),
+    (("--site", "nowhere", "--max-time", "5x", "--risk", "300%", "--evaluation", "x%"), "options: 4 mistakes"),
+    (("--compare", "osc", "--site", "osc"), "--compare: found with --site; expected one of them"),
+    (("--keep-batch", "--batch-per-gpu"), "--keep-batch: found with --batch-per-gpu; expected one of them"),
+    (("--steps", "5"), "found 20 epochs and 5 steps; expected one of them"),
+    (("--samples", "-3"), "--samples: found -3; expected a number above 0"),
+    (("--compare", "gone.toml"), "no site file named 'gone.toml'"),
+    (("--prefer", "best"), "prefer: found 'best'; expected auto or cheapest or fastest"),
+    (("--plot", "plot.pdf"), "its name must end in .png or .svg"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), ERRORS)
+def test_mistakes_are_named_before_anything_is_read(
+    folder: Path, foretell: Callable[..., Any], options: tuple[str, ...], said: str
+) -> None:
+    done = foretell("advise", *TRAINING, *options, folder=folder)
+    assert done.code == 1
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("net.py:build_model", "--input", "64,512"), "--epochs: found none; expected how long the training goes on"),
+        ((), "Missing argument 'SOURCE'"),
+        (("net.py:build_model", "--", "python", "train.py"), "either a model, or a command after --"),
+        (("--optimizer", "adam", "--", "python", "train.py"), "the script sets it"),
+        ((*TRAINING, "--site", "ascend", "--layout", "tp=7"), "GPUs: so many cannot be shared by tp=7"),
+        ((*TRAINING, "--site", "ascend", "--max-cost", "0.001"), "the limits buy no training"),
+    ],
+)
+def test_what_cannot_be_advised_says_why(
+    folder: Path, foretell: Callable[..., Any], words: tuple[str, ...], said: str
+) -> None:
+    done = foretell("advise", *words, folder=folder)
+    assert done.code != 0
+    assert said in " ".join(done.err.split()), done.err

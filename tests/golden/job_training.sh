@@ -1,0 +1,9 @@
+#!/bin/bash
+
+# Predicted: 2 min 23 s (90 %: 1 min 23 s to 4 min 16 s), at most $0.34
+# Memory of each GPU: 10 GB
+# A step has 64 examples: 16 on each of 4 copies of the model, by ddp on 4 GPUs
+
+set -e
+
+torchrun --standalone --nproc-per-node=4 net.py
