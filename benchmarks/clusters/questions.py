@@ -1,11 +1,7 @@
-"""Predicts measured steps of data-parallel training on GPU clusters: on more GPUs, and on clusters that are held back.
-
-The growth of synchronisation is chosen within the rows to fit to: by more GPUs, or by a cluster left out.
-"""
+"""Predicts measured steps of data-parallel training: on more GPUs, and on GPU clusters that are held back."""
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.runs.sia import DERIVED, FEW_GPUS, HARDWARE
-from foretell.core.devices import Device
+from foretell.core.devices import find_device
 from foretell.core.prediction import Estimate
-from foretell.distributed.data_parallel import ParallelModel, score_growths
-from foretell.distributed.measured_range import split_by_cluster, split_by_gpus
+from foretell.distributed.data_parallel import ParallelModel
 from foretell.distributed.placed_steps import PlacedStep, TimedStep
 from foretell.distributed.placement_predictor import PlacedPredictor
 
-MORE, GOALS = "more", {"more": 8.0, "new": 15.0}
+MORE, GOALS = "more", {"more": 10.0, "new": 20.0}
 SMALL = {"one_node": 1, "two_nodes": 2}  # measured nodes of small tables
 SMALL_BATCHES = 4
 LEVEL = 0.9
 MOST_SHOTS = 3  # placements measured on a new cluster
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """The predictions of one question, the chosen growth, and the scores of all growths."""
-
-    rows: pd.DataFrame
-    growth: str
-    scores: Mapping[str, float]
 
 
 def read_rows(path: Path) -> list[TimedStep]:
@@ -44,13 +30,13 @@ def read_rows(path: Path) -> list[TimedStep]:
 
 
 def _build_row(row: Mapping[Any, Any]) -> TimedStep:
-    _, tflops, gb_per_s, gbit_per_s = HARDWARE[row["cluster"]]
+    device, _, _, gbit_per_s = HARDWARE[row["cluster"]]
     placed = PlacedStep(
         workload=row["workload"],
         cluster=row["cluster"],
         batch=float(row["local_bsz"]),
         gpus=_place(row),
-        device=_build_device(row["cluster"], tflops, gb_per_s),
+        device=None if device is None else find_device(device),
         link_bytes_per_s=None if gbit_per_s is None else gbit_per_s * 1e9 / 8,
     )
     sync = row.get("sync_time")
@@ -65,40 +51,25 @@ def _place(row: Mapping[Any, Any]) -> tuple[int, ...]:
     return tuple(each + (number < more) for number in range(int(row["num_nodes"])))
 
 
-def _build_device(cluster: str, tflops: float | None, gb_per_s: float | None) -> Device | None:
-    if tflops is None or gb_per_s is None:
-        return None
-    name = str(HARDWARE[cluster][0])
-    return Device(
-        name=name, kind="gpu", peak_flops=tflops * 1e12, bandwidth_bytes=gb_per_s * 1e9, units=0, memory_bytes=0
-    )
-
-
-def ask_more(rows: Sequence[TimedStep]) -> Answered:
+def ask_more(rows: Sequence[TimedStep]) -> pd.DataFrame:
     """Steps on more GPUs than those fitted to."""
-    train = [row for row in rows if sum(row.placed.gpus) <= FEW_GPUS]
-    test = [row for row in rows if sum(row.placed.gpus) > FEW_GPUS]
-    scores = score_growths(split_by_gpus(train))
-    growth = min(scores, key=scores.__getitem__)
-    return Answered(rows=predict(train, test, growth), growth=growth, scores=scores)
+    few = [row for row in rows if sum(row.placed.gpus) <= FEW_GPUS]
+    return predict(few, [row for row in rows if sum(row.placed.gpus) > FEW_GPUS])
 
 
-def ask_new(rows: Sequence[TimedStep], cluster: str) -> Answered:
+def ask_new(rows: Sequence[TimedStep], cluster: str) -> pd.DataFrame:
     """Steps on a cluster that is held back."""
     train = [row for row in rows if row.placed.cluster != cluster]
-    test = [row for row in rows if row.placed.cluster == cluster]
-    scores = score_growths(split_by_cluster(train))
-    growth = min(scores, key=scores.__getitem__)
-    return Answered(rows=predict(train, test, growth), growth=growth, scores=scores)
+    return predict(train, [row for row in rows if row.placed.cluster == cluster])
 
 
-def ask_shots(rows: Sequence[TimedStep], cluster: str, shots: int, growth: str) -> pd.DataFrame:
+def ask_shots(rows: Sequence[TimedStep], cluster: str, shots: int) -> pd.DataFrame:
     """Steps on a cluster with a few measured placements: one GPU, one full node, then full nodes."""
     own = [row for row in rows if row.placed.cluster == cluster]
     measured = choose_placements({row.placed.gpus for row in own})[:shots]
     test = [row for row in own if row.placed.gpus not in measured]
     train = [row for row in rows if row.placed.cluster != cluster or row.placed.gpus in measured]
-    return predict(train, test, growth, bounds=False)
+    return predict(train, test, bounds=False)
 
 
 def choose_placements(placements: set[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -131,9 +102,9 @@ def _ask_pair(rows: Sequence[TimedStep], workload: str, cluster: str, nodes: int
     return pd.DataFrame([_record(row, each.step_s) for row, each in zip(test, predicted, strict=True)])
 
 
-def predict(train: Sequence[TimedStep], test: Sequence[TimedStep], growth: str, *, bounds: bool = True) -> pd.DataFrame:
+def predict(train: Sequence[TimedStep], test: Sequence[TimedStep], *, bounds: bool = True) -> pd.DataFrame:
     """A row for each step, with its measured and predicted time."""
-    model = ParallelModel(growth).fit(train)
+    model = ParallelModel().fit(train)
     if bounds:
         model.calibrate(train)
     predicted = model.predict([row.placed for row in test])
@@ -166,11 +137,10 @@ def run_questions(rows: Sequence[TimedStep], questions: Sequence[str]) -> dict[s
 def _run_question(rows: Sequence[TimedStep], name: str) -> dict[str, Any]:
     if name in SMALL:
         return judge_pairs(ask_small(rows, SMALL[name]))
-    found = ask_more(rows) if name == MORE else ask_new(rows, name)
-    record = {"growth": found.growth, "chosen_by": dict(found.scores), **judge(found.rows)}
+    record = judge(ask_more(rows) if name == MORE else ask_new(rows, name))
     if name != MORE:
         record["measured_placements"] = {
-            str(shots): judge(ask_shots(rows, name, shots, found.growth)) for shots in range(1, MOST_SHOTS + 1)
+            str(shots): judge(ask_shots(rows, name, shots)) for shots in range(1, MOST_SHOTS + 1)
         }
     return record
 
@@ -224,7 +194,6 @@ def print_record(record: Mapping[str, Any]) -> None:
     table = Table(title="Predicted steps, in per cent", title_justify="left")
     for name in (
         "question",
-        "growth",
         "mean error",
         "goal",
         "median",
@@ -232,13 +201,13 @@ def print_record(record: Mapping[str, Any]) -> None:
         "mean width",
         "1, 2, 3 placements",
     ):
-        table.add_column(name, justify="left" if name in ("question", "growth") else "right")
+        table.add_column(name, justify="left" if name == "question" else "right")
     for name, each in record.items():
         shots = [_mean(value) for value in each.get("measured_placements", {}).values()]
         figures = [each["median_error"], each["coverage"], each["mean_width"]]
         goal = f"≤ {GOALS[name]:.0f}" if name in GOALS else ""
         cells = [f"{figure:.1f}" for figure in figures]
-        table.add_row(name, each.get("growth", ""), f"{each['mean_error']:.1f}", goal, *cells, ", ".join(shots))
+        table.add_row(name, f"{each['mean_error']:.1f}", goal, *cells, ", ".join(shots))
     Console().print(table)
     if MORE in record:
         Console().print(_tabulate_pairs(record[MORE]))

@@ -175,6 +175,10 @@ class ComputeTimeModel:
         alone = np.where(rows.count == 1, self.alone[pair] + self.alone_shared[workload], 0.0)
         return np.asarray(logs + waits + alone)
 
+    def find_gpu_share(self, rows: Rows) -> Floats:
+        """The share of compute time that the GPU needs for the batch; the host limits the rest."""
+        return np.minimum(np.exp(_find_logs(self.law, rows)[1] - _compute_law(self.law, rows)), 1.0)
+
 
 def _require(rows: Rows, names: Names) -> None:
     missing = [name for name, number in names.workload.items() if number not in rows.levels["workload"]]
@@ -261,6 +265,12 @@ def _fit_compute_law(rows: Rows, found: Sequence[tuple[int, float, float]], name
 
 def _compute_law(params: Params, rows: Rows) -> Floats:
     """The log of the time of the host or of the GPU, whichever is longer, with a smooth transition."""
+    host, gpu = _find_logs(params, rows)
+    return np.asarray(np.logaddexp(_SHARPNESS * host, _SHARPNESS * gpu) / _SHARPNESS)
+
+
+def _find_logs(params: Params, rows: Rows) -> tuple[Floats, Floats]:
+    """The logs of the times of the host and of the GPU."""
 
     def get(name: str) -> Floats:
         return get_column(name, params, rows, _PARAMETERS)
@@ -268,8 +278,7 @@ def _compute_law(params: Params, rows: Rows) -> Floats:
     host = get("host") + get("host_cluster") + get("host_pair")
     speed = get("flops_power") * rows.flops + get("bandwidth_power") * rows.bandwidth
     sample = get("sample") + get("sample_cluster") + get("sample_pair") - speed
-    gpu = sample + np.log(rows.batch + np.exp(get("samples_before")))
-    return np.asarray(np.logaddexp(_SHARPNESS * host, _SHARPNESS * gpu) / _SHARPNESS)
+    return host, sample + np.log(rows.batch + np.exp(get("samples_before")))
 
 
 def _group(found: Sequence[tuple[int, float, float]], deviations: Floats) -> dict[int, tuple[Floats, Floats]]:

@@ -1,17 +1,16 @@
 """The time of a data-parallel training step for a batch, a placement and a cluster.
 
 A step computes a batch on each GPU and synchronises the gradients. Compute time is bound by the host or by the GPU;
-public figures of the GPU transfer it to others. Synchronisation is in proportion to the bytes of the gradients, grows
-with the GPUs of a node and with nodes, and partly overlaps with computation. All parameters are fitted together with
-priors, those of a workload or cluster around the common ones, so that an unmeasured cluster has a prediction too.
+public figures of the GPU transfer it to others. Gradients are sent by a ring over the bus of a node and the network,
+partly while the GPU computes. All parameters are fitted together with priors, those of a workload or cluster around the
+common ones, so that an unmeasured cluster has a prediction too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from scipy.special import expit, logit
 
 from foretell.core.errors import ImportDataError
 from foretell.core.intervals import Spread, bound
@@ -19,18 +18,15 @@ from foretell.core.workload import Floats
 from foretell.distributed.compute_time import (
     NOISE,
     ComputeTimeModel,
-    ParameterGroup,
     Params,
     fit_parameters,
-    get_column,
     soft_l1,
 )
-from foretell.distributed.measured_range import SPLITS, Distance, Fold, MeasuredRange
+from foretell.distributed.gradient_times import PARAMETERS, find_step_times
+from foretell.distributed.measured_range import SPLITS, Distance, MeasuredRange
 from foretell.distributed.placed_steps import Ints, Names, PlacedStep, Placement, Rows, TimedStep
 
-GROWTHS = ("ring", "power", "limited")  # how synchronisation grows with GPUs and nodes
 _SYNC_NOISE = (0.1, 0.05)  # of measured synchronisation: relative to itself, and to compute time
-_LEAST_S = 1e-9
 _LEAST_WIDTH = 0.02  # of an interval on each side, as a logarithm
 _MOST_ROWS = 3000  # to fit synchronisation to
 _MOST_POINTS = 300  # of the Gaussian process of a workload on a cluster
@@ -48,53 +44,14 @@ class ParallelTime:
     high_s: float
 
 
-# Logarithms, but powers and shares, which are logits where they are limited to one.
-_SYNC_PARAMETERS = {
-    "bytes": ParameterGroup("workload", 0.0, 1.5),
-    "local": ParameterGroup("all", np.log(0.2), 3.0),  # on one node; relative to compute time
-    "local_cluster": ParameterGroup("cluster", 0.0, 1.5),
-    "local_pair": ParameterGroup("pair", 0.0, 0.25),
-    "net": ParameterGroup("all", np.log(0.2), 3.0),  # on several nodes
-    "net_cluster": ParameterGroup("cluster", 0.0, 1.5),
-    "net_pair": ParameterGroup("pair", 0.0, 0.25),
-    "link_power": ParameterGroup("all", 0.5, 0.5),  # the efficiency of faster links is lower
-    "overlap": ParameterGroup("workload", 0.0, 1.0),  # share of compute time that overlaps with sending
-    "overlap_pair": ParameterGroup("pair", 0.0, 0.7),
-    "sharpness": ParameterGroup("all", 0.7, 0.5),  # of the transition from overlapped to exposed
-    "busy": ParameterGroup("pair", 3.0, 1.5),  # share of compute time in which the GPU is busy; the host uses the rest
-}
-_GROWTH_PARAMETERS = {
-    "ring": {"hop": ParameterGroup("all", np.log(1e-4), 2.0), "hop_cluster": ParameterGroup("cluster", 0.0, 1.5)},
-    "power": {
-        "local_power": ParameterGroup("all", 0.5, 0.3),
-        "local_power_cluster": ParameterGroup("cluster", 0.0, 0.3),
-        "nodes_power": ParameterGroup("all", 0.15, 0.3),
-        "nodes_power_cluster": ParameterGroup("cluster", 0.0, 0.3),
-        "shared_power": ParameterGroup("all", 0.5, 0.3),
-        "shared_power_cluster": ParameterGroup("cluster", 0.0, 0.3),
-    },
-    "limited": {
-        "local_power": ParameterGroup("all", 0.0, 1.0),
-        "local_power_cluster": ParameterGroup("cluster", 0.0, 1.0),
-        "nodes_power": ParameterGroup("all", float(logit(0.15)), 1.0),
-        "nodes_power_cluster": ParameterGroup("cluster", 0.0, 1.0),
-        "shared_power": ParameterGroup("all", 0.0, 1.0),
-        "shared_power_cluster": ParameterGroup("cluster", 0.0, 1.0),
-    },
-}
-
-
 class ParallelModel:
     """Predicts steps with other batches, placements and clusters from a table of measured ones.
 
-    **Growth** of synchronisation. ``ring``: bytes that a ring sends, and a latency for each hop. ``power``: powers of
-    the GPUs of a node and of nodes. ``limited``: the same with powers from 0 to 1.
     **Residuals** are optionally fitted by a Gaussian process for each workload on a cluster.
     **Intervals** have default widths until :meth:`calibrate` fits them to rows that were held back.
     """
 
-    def __init__(self, growth: str = "ring", *, residuals: bool = True) -> None:
-        self.growth = growth
+    def __init__(self, *, residuals: bool = True) -> None:
         self.residuals = residuals
 
     def fit(self, rows: Sequence[TimedStep]) -> Self:
@@ -150,7 +107,7 @@ class ParallelModel:
 
     def _find_errors(self, train: Sequence[TimedStep], test: Sequence[TimedStep]) -> Iterator[tuple[float, float]]:
         """The error of each placement, as a logarithm, and the expected one; batches of a placement count as one."""
-        model = ParallelModel(self.growth, residuals=self.residuals).fit(train)
+        model = ParallelModel(residuals=self.residuals).fit(train)
         groups: dict[tuple[str, str, Placement], list[float]] = {}
         for row, predicted in zip(test, model.predict([row.placed for row in test]), strict=True):
             key = (row.placed.workload, row.placed.cluster, row.placed.gpus)
@@ -181,12 +138,12 @@ class ParallelModel:
         medians = _find_medians(self.compute_.predict(rows), rows.levels["workload"], self.names_.sizes()["workload"])
         several = np.flatnonzero(rows.count > 1)
         rows, step_s, sync_s = rows.take(several), step_s[several], sync_s[several]
-        compute = np.exp(self.compute_.predict(rows))
+        compute, gpu_share = np.exp(self.compute_.predict(rows)), self.compute_.find_gpu_share(rows)
         measured = np.isfinite(sync_s)
         noise = _SYNC_NOISE[0] * np.where(measured, sync_s, 0.0) + _SYNC_NOISE[1] * compute
 
         def find_residuals(params: Params) -> Floats:
-            times, exposed = _law(params, rows, compute, self.growth)
+            times, exposed = find_step_times(params, rows, compute, gpu_share)
             waits = np.where(measured, sync_s - exposed, 0.0) / noise
             return np.stack([soft_l1(np.log(step_s / times) / NOISE), soft_l1(waits)])
 
@@ -194,14 +151,13 @@ class ParallelModel:
         median = np.array([np.median(medians)])
         start = {"local": median, "net": median, "bytes": medians - median}
         centred = {
-            name: replace(_SYNC_PARAMETERS[name], mean=float(median[0]) + _SYNC_PARAMETERS[name].mean)
-            for name in ("local", "net")
+            name: replace(PARAMETERS[name], mean=float(median[0]) + PARAMETERS[name].mean) for name in ("local", "net")
         }
-        groups = _SYNC_PARAMETERS | _GROWTH_PARAMETERS[self.growth] | centred
-        return fit_parameters(groups, self.names_.sizes(), rows, find_residuals, start=start)
+        return fit_parameters({**PARAMETERS, **centred}, self.names_.sizes(), rows, find_residuals, start=start)
 
     def _predict_law(self, rows: Rows) -> Floats:
-        return _law(self.sync_, rows, np.exp(self.compute_.predict(rows)), self.growth)[0]
+        compute, gpu_share = np.exp(self.compute_.predict(rows)), self.compute_.find_gpu_share(rows)
+        return find_step_times(self.sync_, rows, compute, gpu_share)[0]
 
     def _fit_residuals(self, rows: Rows, step_s: Floats) -> "dict[int, _GaussianProcess]":
         residuals = np.clip(np.log(step_s / self._predict_law(rows)), -_MOST_RESIDUAL, _MOST_RESIDUAL)
@@ -241,43 +197,6 @@ def _find_medians(values: Floats, levels: Ints, size: int) -> Floats:
     return np.array([np.median(values[levels == n]) if (levels == n).any() else overall for n in range(size)])
 
 
-def _law(params: Params, rows: Rows, compute: Floats, growth: str) -> tuple[Floats, Floats]:
-    """Seconds of each step, and of its exposed synchronisation."""
-    groups = _SYNC_PARAMETERS | _GROWTH_PARAMETERS[growth]
-
-    def get(name: str) -> Floats:
-        return get_column(name, params, rows, groups)
-
-    sent = np.where(rows.count > 1, np.exp(np.minimum(_find_sent(get, rows, growth), 8.0)), 0.0) + _LEAST_S
-    if growth == "ring":
-        sent += np.exp(get("hop") + get("hop_cluster")) * (rows.count - 1)
-    busy = compute * expit(get("busy"))
-    behind = busy * expit(get("overlap") + get("overlap_pair"))
-    sharpness = 1 + np.exp(get("sharpness"))
-    both = np.maximum(behind, sent) * (1 + (np.minimum(behind, sent) / np.maximum(behind, sent)) ** sharpness) ** (
-        1 / sharpness
-    )
-    exposed = both - behind
-    # While the GPU waits for the host, waiting for gradients costs nothing.
-    return np.maximum(compute, busy + exposed), exposed
-
-
-def _find_sent(get: Callable[[str], Floats], rows: Rows, growth: str) -> Floats:
-    """The log of seconds to send the gradients, without overlap."""
-    alone = rows.nodes == 1
-    within = get("bytes") + get("local") + get("local_cluster") + get("local_pair")
-    across = get("bytes") + get("net") + get("net_cluster") + get("net_pair") - get("link_power") * rows.link
-    if growth == "ring":
-        return np.where(alone, within, across) + np.log(2 * np.maximum(rows.count - 1, 0.5) / rows.count)
-    limit = expit if growth == "limited" else np.asarray
-    local, nodes, shared = (
-        limit(get(f"{name}_power") + get(f"{name}_power_cluster")) for name in ("local", "nodes", "shared")
-    )
-    within = within + local * np.log(np.maximum(rows.most, 2) / 2)
-    across = across + nodes * np.log(np.maximum(rows.nodes, 2) / 2) + shared * np.log(rows.most)
-    return np.where(alone, within, across)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GaussianProcess:
     """The residuals of a workload on a cluster; 0 far from the measured placements."""
@@ -313,13 +232,3 @@ def _build_points(rows: Rows) -> Floats:
 
 def _kernel(some: Floats, others: Floats) -> Floats:
     return np.asarray(np.exp(-0.5 * ((some[:, None] - others[None]) ** 2).sum(axis=2)))
-
-
-def score_growths(folds: Sequence[Fold]) -> dict[str, float]:
-    """The mean relative error of each growth over folds."""
-    return {growth: float(np.mean([_score(growth, *fold) for fold in folds])) for growth in GROWTHS}
-
-
-def _score(growth: str, train: Sequence[TimedStep], test: Sequence[TimedStep]) -> float:
-    predicted = ParallelModel(growth).fit(train).predict([row.placed for row in test])
-    return float(np.mean([abs(time.step_s / row.step_s - 1) for time, row in zip(predicted, test, strict=True)]))

@@ -284,7 +284,8 @@ class Rows:
     most: Floats  # GPUs of the fullest node
     flops: Floats  # log, relative to the mean of the devices
     bandwidth: Floats
-    link: Floats
+    local_link: Floats  # in the node
+    link: Floats  # between nodes
 
     def take(self, chosen: Ints) -> "Rows":
         levels = {name: values[chosen] for name, values in self.levels.items()}
@@ -292,7 +293,8 @@ class Rows:
         return Rows(levels=levels, **rest)
 
 
-_COLUMNS = ("batch", "count", "nodes", "most", "flops", "bandwidth", "link")
+_DEVICE_FIGURES = ("flops", "bandwidth", "local_link")
+_COLUMNS = ("batch", "count", "nodes", "most", *_DEVICE_FIGURES, "link")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +314,7 @@ class Names:
         ]
         pairs = sorted({(step.workload, step.cluster) for step in steps})
         clusters = {step.cluster: step for step in steps}.values()
-        figures = {name: [each[name] for each in map(_figures, clusters)] for name in ("flops", "bandwidth")}
+        figures = {name: [each[name] for each in map(_figures, clusters)] for name in _DEVICE_FIGURES}
         scale = {name: _mean_log(values) for name, values in figures.items()} | {"link": float(np.log(_DEFAULT_LINK))}
         return cls(
             workload=names[0], cluster=names[1], pair={pair: number for number, pair in enumerate(pairs)}, scale=scale
@@ -343,7 +345,7 @@ class Names:
         }
         figures = {
             name: np.array([_compare(_figures(step)[name], self.scale[name]) for step in steps])
-            for name in ("flops", "bandwidth", "link")
+            for name in (*_DEVICE_FIGURES, "link")
         }
         return Rows(
             levels=levels,
@@ -364,6 +366,7 @@ def _figures(step: PlacedStep) -> dict[str, float | None]:
     return {
         "flops": device.peak_flops if device else None,
         "bandwidth": device.bandwidth_bytes if device else None,
+        "local_link": (device.link_bytes or None) if device else None,
         "link": step.link_bytes_per_s,
     }
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from foretell.core.errors import ImportDataError
 from foretell.core.prediction import Estimate
 from foretell.core.warning import PredictionWarning, build_warning
-from foretell.distributed.data_parallel import GROWTHS, ParallelModel, ParallelTime, score_growths
-from foretell.distributed.measured_range import SPLITS, Distance, find_fittable
+from foretell.distributed.data_parallel import ParallelModel, ParallelTime
+from foretell.distributed.measured_range import Distance, find_fittable
 from foretell.distributed.placed_steps import PlacedPrediction, PlacedStep, Placement, TimedStep
 
 _MOST_PAIRS = 30  # workloads on clusters to fit at once: more take minutes
@@ -25,7 +25,7 @@ class PlacedPredictor:
 
     @classmethod
     def fit(cls, rows: Sequence[TimedStep], *, workload: str, cluster: str) -> "PlacedPredictor":
-        """Fit to rows, by the growth that best predicts those held back: more GPUs, or another cluster.
+        """Fit to rows; those held back, on more GPUs or on another cluster, calibrate the intervals.
 
         Its intervals are for this workload and cluster.
 
@@ -40,10 +40,7 @@ class PlacedPredictor:
         rows = _choose_rows(rows, workload, cluster)
         measured = any((row.placed.workload, row.placed.cluster) == (workload, cluster) for row in rows)
         kinds = (Distance.MORE_GPUS, Distance.MEASURED) if measured else (Distance.OTHER_CLUSTER,)
-        folds = SPLITS[kinds[0]](rows)
-        scores = score_growths(folds) if folds else {}
-        model = ParallelModel(min(scores, key=scores.__getitem__) if scores else GROWTHS[0]).fit(rows)
-        return cls(model=model.calibrate(rows, kinds), rows=rows)
+        return cls(model=ParallelModel().fit(rows).calibrate(rows, kinds), rows=rows)
 
     def predict(self, steps: Sequence[PlacedStep], *, level: float = 0.9) -> list[PlacedPrediction]:
         """The time of each step, in order.
