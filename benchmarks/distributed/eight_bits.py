@@ -6,8 +6,11 @@ routers and attention stay in half precision. https://docs.nvidia.com/deeplearni
 """
 
 import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from foretell.core.tensor_roles import TensorRole, find_tensor_role
 from foretell.core.workload import Operator, StepPhase, Workload
 from foretell.workloads.fused_chains import fuse_chains
 from foretell.workloads.step_passes import insert_before
@@ -38,14 +41,38 @@ def scale_and_fuse(workload: Workload, factors: str) -> Workload:
         shape = operator.inputs[0] if operator.phase is StepPhase.FORWARD else operator.output
         inserted[place] = [_build_cast(operator, shape, factors)]
     settings = {**workload.settings, "precision": "fp8"}
-    return fuse_chains(insert_before(replace(workload, operators=tuple(operators), settings=settings), inserted))
+    cast = insert_before(replace(workload, operators=tuple(operators), settings=settings), inserted)
+    return fuse_chains(replace(cast, layers=_place_casts(cast.operators, cast.layers)))
+
+
+def _place_casts(operators: Sequence[Operator], layers: Sequence[str]) -> tuple[str, ...]:
+    """The layers of operators: casts belong to what makes the tensors, which layouts divide as these."""
+    return tuple(
+        _find_maker(layer, operator.phase) if operator.kind == _CAST else layer
+        for operator, layer in zip(operators, layers, strict=True)
+    )
+
+
+def _find_maker(layer: str, phase: StepPhase) -> str:
+    """The block for what it passes from part to part, otherwise the part of it: attention or MLP."""
+    role = find_tensor_role(layer)
+    if role is None:
+        return layer
+    block = _BLOCK.match(layer)
+    outside = _OUTSIDE[phase] is role and block is not None
+    return block[0] if outside and block is not None else layer.rpartition(".")[0]
+
+
+_CAST = "scale_to_fp8"
+_BLOCK = re.compile(r".*?\.\d+")
+_OUTSIDE: Mapping[StepPhase, TensorRole] = {StepPhase.FORWARD: TensorRole.COLUMNS, StepPhase.BACKWARD: TensorRole.ROWS}
 
 
 def _build_cast(operator: Operator, shape: tuple[int, ...], factors: str) -> Operator:
     elements = math.prod(shape)
     passes = 2 if factors == TENSORS else 1
     return Operator(
-        kind="scale_to_fp8",
+        kind=_CAST,
         phase=operator.phase,
         inputs=(shape,),
         output=shape,

@@ -1,6 +1,7 @@
 """Mixtures of experts and attention with latent keys, as Megatron-Core runs them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,11 +60,44 @@ class _Experts(nn.Module):
         rows = tokens.shape[0] * self.chosen
         order = torch.empty(rows, dtype=torch.int64, device=tokens.device)
         ends = torch.empty(self.count, dtype=torch.int32, device=tokens.device)
-        given = tokens.index_select(0, order)
+        given: Tensor = _Permute.apply(tokens, order, self.chosen)  # type: ignore[no-untyped-call]
         gate, value = functional.grouped_mm(given, self.gate_up_proj, offs=ends).chunk(2, dim=-1)
         inner = functional.silu(gate) * value * weights.reshape(-1, 1)
         results = functional.grouped_mm(inner, self.down_proj, offs=ends)
-        return results.index_select(0, order).view(tokens.shape[0], self.chosen, -1).sum(dim=1)
+        after: Tensor = _Unpermute.apply(results, order, self.chosen)  # type: ignore[no-untyped-call]
+        return after
+
+
+class _Permute(torch.autograd.Function):
+    """Each token to all of its experts; backward, the sum of its gradients, in one kernel each.
+
+    ``moe_permute_fusion`` of Megatron-Core, by the kernels in
+    https://github.com/NVIDIA/TransformerEngine/blob/main/transformer_engine/pytorch/permutation.py.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, order: Tensor, chosen: int) -> Tensor:
+        ctx.save_for_backward(order)
+        ctx.chosen = chosen
+        return tokens.index_select(0, order)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0].view(-1, ctx.chosen, gradients[0].shape[1]).sum(dim=1), None, None
+
+
+class _Unpermute(torch.autograd.Function):
+    """The sum of what a token's experts give, in one kernel; backward, its gradient for each of them."""
+
+    @staticmethod
+    def forward(ctx: Any, results: Tensor, order: Tensor, chosen: int) -> Tensor:
+        ctx.save_for_backward(order)
+        return results.view(-1, chosen, results.shape[1]).sum(dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (order,) = ctx.saved_tensors
+        return gradients[0].index_select(0, order), None, None
 
 
 class _Shared(nn.Module):
