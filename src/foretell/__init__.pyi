@@ -1,5 +1,11 @@
 """The public names of Foretell: this is the one list of them."""
 
+from foretell.advice.advise_api import AdviceOptions as AdviceOptions
+from foretell.advice.advise_api import advise as advise
+from foretell.advice.advise_api import advise_script as advise_script
+from foretell.advice.advise_results import Advice as Advice
+from foretell.advice.advise_results import SiteAdvice as SiteAdvice
+from foretell.advice.advise_results import TrainingOffer as TrainingOffer
 from foretell.advice.api import recommend as recommend
 from foretell.advice.api import render_script as render_script
 from foretell.advice.execution import JobRequest as JobRequest
@@ -8,6 +14,8 @@ from foretell.advice.execution import run as run
 from foretell.advice.policy import Cheapest as Cheapest
 from foretell.advice.policy import Fastest as Fastest
 from foretell.advice.site_lookup import find_site as find_site
+from foretell.advice.training_plan import TrainingPlan as TrainingPlan
+from foretell.advice.training_script import render_training_script as render_training_script
 from foretell.advice.verification import verify as verify
 from foretell.apps.api import RunsPage as RunsPage
 from foretell.apps.api import import_runs as import_runs

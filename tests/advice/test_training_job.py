@@ -109,6 +109,17 @@ class TestPlan:
         assert (job.epochs, job.samples, job.workers) == (7, 99, 0)
         assert build_job(TrainingPlan(), self.script(steps=70, epochs=3), level=0.9).steps == 70
 
+    def test_what_a_script_loads_evaluates_and_saves_is_part_of_its_job(self) -> None:
+        shown = self.script(epochs=4, batches=100, evaluation_batches=30, saves_per_epoch=0.5, load_s=0.08, workers=4)
+        job = build_job(TrainingPlan(), shown, level=0.9)
+        assert job.load is not None
+        assert (job.evaluation_share, job.checkpoints, job.load.value) == (pytest.approx(0.1), 2, 0.02)
+        assert job.load.low < job.load.value < job.load.high
+        said = TrainingPlan(evaluation_s=9.0, checkpoints=0, load_s=0.5)
+        job = build_job(said, shown, level=0.9)
+        assert job.load is not None
+        assert (job.evaluation_share, job.evaluation_s, job.checkpoints, job.load.value) == (0.0, 9.0, 0, 0.5)
+
     def test_the_start_has_an_interval_unless_it_is_given(self) -> None:
         job = build_job(TrainingPlan(steps=1), self.MODEL, level=0.9)
         assert (job.startup.low, job.startup.value, job.startup.high) == STARTUP_S

@@ -178,7 +178,7 @@ def test_mistakes_are_named_before_anything_is_read(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("net.py:build_model", "--input", "64,512"), "--epochs: found none; expected how long the training goes on"),
+        (("net.py:build_model", "--input", "64,512"), "--epochs: found none; expected how long the training is"),
         ((), "Missing argument 'SOURCE'"),
         (("net.py:build_model", "--", "python", "train.py"), "either a model, or a command after --"),
         (("--optimizer", "adam", "--", "python", "train.py"), "the script sets it"),

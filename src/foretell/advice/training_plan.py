@@ -1,4 +1,4 @@
-"""How long a training goes on: what its user says, and what its script shows."""
+"""The length of a training: what its user says, and what its script shows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ STARTUP_S = (15.0, 45.0, 180.0)  # imports, the process group, CUDA and the firs
 WORKERS = 4  # processes that load data for each GPU, where nothing says how many
 WRITE_BYTES = 1e9  # a second, of checkpoints
 _LOADING = (0.6, 1.6)  # what loading takes elsewhere, of what it took here
+_FORWARD = 1 / 3  # of a step, as the backward phase has twice its operations
 _STATES = 3  # copies of the weights in a checkpoint, with the states of Adam
 _GIB = 2**30
 # Bytes of the host for a process: Python with PyTorch and the libraries of CUDA; and for each of its loaders.
@@ -36,9 +37,9 @@ class TrainingPlan:
     steps: int | None = None
     samples: int | None = None
     startup_s: float | None = None
-    evaluation_share: float = 0.0
-    evaluation_s: float = 0.0
-    checkpoints: int = 0
+    evaluation_share: float | None = None
+    evaluation_s: float | None = None
+    checkpoints: int | None = None
     checkpoint_s: float | None = None
     load_s: float | None = None
     workers: int | None = None
@@ -66,7 +67,7 @@ def build_job(plan: TrainingPlan, recorded: RecordedTraining, *, level: float) -
     """The job of a training.
 
     Raises:
-        SpecError: It is not known how long the training goes on, or two numbers contradict each other.
+        SpecError: It is not known how long the training is, or two numbers contradict each other.
     """
     facts = recorded.facts or ScriptFacts()
     batch = recorded.workload.batch * recorded.accumulation
@@ -85,9 +86,9 @@ def build_job(plan: TrainingPlan, recorded: RecordedTraining, *, level: float) -
         epochs=epochs,
         steps=steps,
         startup=_estimate(startup, level),
-        evaluation_share=plan.evaluation_share,
-        evaluation_s=plan.evaluation_s,
-        checkpoints=plan.checkpoints,
+        evaluation_share=_find_evaluation_share(plan, facts),
+        evaluation_s=plan.evaluation_s or 0.0,
+        checkpoints=_count_checkpoints(plan, facts, epochs),
         checkpoint_s=plan.checkpoint_s if plan.checkpoint_s is not None else _find_checkpoint_s(recorded),
         load=_find_load(plan, facts, level),
         workers=WORKERS if workers is None else workers,
@@ -126,14 +127,14 @@ def _find_samples(plan: TrainingPlan, facts: ScriptFacts, batch: int) -> int | N
 
 
 def find_length_mistakes(plan: TrainingPlan, facts: ScriptFacts) -> Iterator[Mistake]:
-    """What is missing to know how long a training goes on, or contradicts itself."""
+    """What is missing to know how long a training is, or contradicts itself."""
     epochs, steps = _choose_length(plan, facts)
     samples = _find_samples(plan, facts, 1)
     if plan.epochs is not None and plan.steps is not None:
         found = f"{plan.epochs:g} epochs and {plan.steps:,} steps"
         yield Mistake(place="--epochs, --steps", found=found, expected="one of them")
     if epochs is None and steps is None:
-        expected = "how long the training goes on: --epochs 90, or --steps 450000 of the optimizer"
+        expected = "how long the training is: --epochs 90, or --steps 450000 of the optimizer"
         yield Mistake(place="--epochs", found=f"none{_describe_shown(facts)}", expected=expected)
     if steps is None and samples is None:
         expected = "the examples of an epoch: --samples 1281167; or --steps instead of epochs"
@@ -156,11 +157,27 @@ def _describe_shown(facts: ScriptFacts) -> str:
 def _find_load(plan: TrainingPlan, facts: ScriptFacts, level: float) -> Estimate | None:
     if plan.load_s is not None:
         return _estimate((plan.load_s,) * 3, level)
-    measured = getattr(facts, "load_s", None)  # by the script's own loader on this machine
-    if not measured:
+    if not facts.load_s:
         return None
+    workers = plan.workers if plan.workers is not None else facts.workers
     low, high = _LOADING
-    return _estimate((low * measured, measured, high * measured), level)
+    together = facts.load_s / max(1, workers or 0)  # each of them makes another batch
+    return _estimate((low * together, together, high * together), level)
+
+
+def _find_evaluation_share(plan: TrainingPlan, facts: ScriptFacts) -> float:
+    """Of the time of an epoch's steps: the forward phase of the batches that the script evaluates, as it shows them."""
+    if plan.evaluation_share is not None or plan.evaluation_s is not None:
+        return plan.evaluation_share or 0.0
+    if not facts.evaluation_batches or not facts.batches:
+        return 0.0
+    return _FORWARD * facts.evaluation_batches / facts.batches
+
+
+def _count_checkpoints(plan: TrainingPlan, facts: ScriptFacts, epochs: float | None) -> int:
+    if plan.checkpoints is not None:
+        return plan.checkpoints
+    return round((facts.saves_per_epoch or 0.0) * (epochs or 0.0))
 
 
 def _find_checkpoint_s(recorded: RecordedTraining) -> float:

@@ -58,7 +58,7 @@ def _render_environment(allocation: Allocation) -> Iterator[str]:
 
 
 def _describe(offer: TrainingOffer, job: TrainingJob) -> Iterator[str]:
-    """What was predicted, and what the training must be told."""
+    """What was predicted, and what the training needs."""
     elapsed, candidate = offer.offer.prediction.elapsed_s, offer.candidate
     cost = offer.offer.cost_at_request
     at_most = f", at most {render_most_money(cost, offer.offer.currency)}" if cost else ""

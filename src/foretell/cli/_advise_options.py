@@ -27,13 +27,15 @@ length_options = combine(
         "--batch-per-gpu", is_flag=True, help="Each GPU keeps the batch: a step of several GPUs has more examples."
     ),
     click.option(
-        "--keep-batch", is_flag=True, help="Divide the batch of a script among the GPUs; it must then be told."
+        "--keep-batch", is_flag=True, help="Divide the batch of a script among the GPUs; give it the smaller one."
     ),
 )
 job_options = combine(
     click.option("--startup", help="Time until the first step; default: 45 s (15 s to 3 min)."),
-    click.option("--evaluation", help="For each epoch: a time (2min), or a share of the epoch's steps (5%)."),
-    click.option("--checkpoints", type=click.IntRange(min=0), default=0, help="Checkpoints that are written."),
+    click.option(
+        "--evaluation", help="For each epoch: 2min, or a share of its steps such as 5%; default: as in the script."
+    ),
+    click.option("--checkpoints", type=click.IntRange(min=0), help="Checkpoints; default: as the script shows them."),
     click.option("--checkpoint-time", help="Time of one; default: weights and optimizer states at 1 GB/s."),
     click.option("--load-per-batch", help="Time in which the loaders of one process make a batch, such as 80ms."),
     click.option(
@@ -95,7 +97,7 @@ def _read_plan(reader: _Reader) -> "TrainingPlan":
     if given["batch_per_gpu"] and given["keep_batch"]:
         expected = "one of them: each GPU keeps the batch, or they divide it"
         reader.mistakes.append(Mistake(place="--keep-batch", found="with --batch-per-gpu", expected=expected))
-    share, evaluation_s = reader.read("evaluation", _parse_evaluation) or (0.0, 0.0)
+    share, evaluation_s = reader.read("evaluation", _parse_evaluation) or (None, None)
     return TrainingPlan(
         epochs=given["epochs"],
         steps=given["steps"],
@@ -111,11 +113,11 @@ def _read_plan(reader: _Reader) -> "TrainingPlan":
     )
 
 
-def _parse_evaluation(text: str) -> tuple[float, float]:
-    """A share of the steps, and seconds; one of them is 0."""
+def _parse_evaluation(text: str) -> tuple[float | None, float | None]:
+    """A share of the steps, or seconds."""
     from foretell.core.units import parse_duration, parse_share
 
-    return (parse_share(text), 0.0) if text.strip().endswith("%") else (0.0, parse_duration(text))
+    return (parse_share(text), None) if text.strip().endswith("%") else (None, parse_duration(text))
 
 
 def _read_sites(reader: _Reader) -> "list[Site]":
