@@ -9,6 +9,7 @@ import numpy as np
 
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.layouts import Layout
+from foretell.core.workload import Floats
 from foretell.distributed.step_units import StepUnits
 
 
@@ -47,8 +48,11 @@ def _find_turn(forward: bool, number: int, stage: int, stages: int, interleave: 
     return Turn(forward, batch, (part if forward else interleave - 1 - part) * stages + stage)
 
 
-def place_units(units: StepUnits, layout: Layout, *, name: str) -> np.ndarray:
-    """Of each unit, its part of the model: as many layers in each, what is before and after them in the first and last.
+def place_units(units: StepUnits, layout: Layout, seconds: Floats, *, name: str) -> np.ndarray:
+    """Of each unit, its part of the model; ``seconds`` are those of each unit.
+
+    Each part has as many layers as the others, and the first and the last also what is before and after them. Where
+    the layers cannot be divided so, the longest part is as short as it can be.
 
     Raises:
         SpecError: There are fewer layers than parts.
@@ -57,12 +61,41 @@ def place_units(units: StepUnits, layout: Layout, *, name: str) -> np.ndarray:
     layers = [place for place, numbered in enumerate(units.numbered) if numbered]
     if parts > max(1, len(layers)):
         expected = f"at most {len(layers)}, the repeated layers of {name}"
-        found = str(layout.pipeline_parallel) + (
+        found = f"{layout.pipeline_parallel}" + (
             f" with interleave={layout.interleave}" if layout.interleave > 1 else ""
         )
         raise SpecError("the layout", [Mistake(place="pp", found=found, expected=expected)])
-    bounds = np.linspace(0, len(layers), parts + 1).round().astype(int)
+    if parts > 1 and len(layers) % parts:
+        return _balance(seconds, parts)
     part_of = np.zeros(len(units.names), dtype=int)
     for number, place in enumerate(layers):
-        part_of[place:] = np.searchsorted(bounds, number, side="right") - 1
+        part_of[place:] = number * parts // len(layers)
     return part_of
+
+
+def _balance(seconds: Floats, parts: int) -> np.ndarray:
+    """Neighbours in so many parts, of which the longest is as short as possible; none is empty."""
+    low, high = float(seconds.max()), float(seconds.sum())
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if len(_fill(seconds, middle)) <= parts else (middle, high)
+    sizes = _fill(seconds, high)
+    while len(sizes) < parts:  # divide the largest ones
+        largest = max(range(len(sizes)), key=lambda place: sizes[place])
+        sizes[largest : largest + 1] = [sizes[largest] - sizes[largest] // 2, sizes[largest] // 2]
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+_HALVINGS = 30
+
+
+def _fill(seconds: Floats, limit: float) -> list[int]:
+    """The number of units in each part, when parts are filled to a limit."""
+    sizes, filled = [0], 0.0
+    for each in seconds.tolist():
+        if sizes[-1] and filled + each > limit:
+            sizes.append(0)
+            filled = 0.0
+        sizes[-1] += 1
+        filled += each
+    return sizes

@@ -41,7 +41,7 @@ class StepSchedule:
         self, step: SharedStep, seconds: OperatorSeconds, groups: LayoutGroups, exchanging: Exchanging
     ) -> None:
         self._step, self.layout, self.seconds = step, step.layout, seconds
-        self.parts = place_units(step.units, step.layout, name=step.workload.name)
+        self.parts = place_units(step.units, step.layout, self._of_units.sum(axis=0), name=step.workload.name)
         self._part_of = self.parts[step.units.unit_of]
         self.exchanges = DataExchanges(step, groups, exchanging)
         self.send_s = exchanging(Collective.SEND, step.result_bytes, groups.stages)
