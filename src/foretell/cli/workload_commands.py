@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foretell.cli._click import Group, LeadingCommand
+from foretell.cli._layout_options import LAYOUT_NAMES, build_question, layout_options, refuse_with_layouts, show_layouts
 from foretell.cli._options import (
     PATH,
     add_unit,
@@ -166,6 +167,8 @@ def profile_workload(
         "foretell workload predict train.py:build_model --input 32,3,224,224 --batch 16,32,64 --device T4",
         "foretell workload predict config.json --device all --mode inference",
         "foretell workload predict config.json --device H100,MI300X --mode generate --prompt 512 --new 128",
+        "foretell workload predict config.json --batch 1 --device H100 --gpus 64 --layout dp=8,tp=4,pp=2",
+        "foretell workload predict config.json --device A100,H100 --gpus 16 --global-batch 256 --layout best",
         "foretell workload predict --device H100,A100 -- python train.py --batch-size 64",
     ],
 )
@@ -186,6 +189,7 @@ def profile_workload(
 @click.option("--batch", help="One or several, such as 16,32,64; default: the batch of the inputs.")
 @training_options
 @mode_options
+@layout_options
 @click.option(
     "--profile",
     multiple=True,
@@ -240,6 +244,7 @@ def predict_workload(
 
     check_plot(plot)
     note_unused_store(store)
+    sharing = {name: training.pop(name) for name in LAYOUT_NAMES}
     options = build_step_options(**training)
     given: dict[str, Any] = {
         "devices": read_devices(device, device_figures),
@@ -253,6 +258,20 @@ def predict_workload(
         "arguments": parse_settings(settings),
         "options": options,
     }
+    question = build_question(sharing)
+    if question is not None:
+        refuse_with_layouts(profile=bool(profile), plot=plot is not None, batches=len(of_model["batches"]) > 1)
+        if command:
+            given["timeout_s"] = read_timeout(source, timeout)
+        else:
+            model = {
+                "source": get_source(source),
+                "inputs": inputs or (),
+                "batch": next(iter(of_model.pop("batches")), None),
+            }
+            given |= {**model, **of_model}
+        show_layouts(question, command, given, as_json=as_json)
+        return
     if options.mode == "generate" and not command:
         _refuse_for_text({"--profile": bool(profile), "--plot": plot is not None})
         texts = prediction_api.predict_generation(get_source(source), inputs or (), **of_model, **given)
