@@ -5,12 +5,13 @@ of the setting (batch and layout) on it. Few networks err by far more than the o
 that the first and the last part have a t distribution. The interval of each prediction says how large its error may be.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foretell.core.intervals import Floats
 from foretell.core.prediction import Estimate
@@ -39,8 +40,8 @@ class ErrorShares:
 
 MEASURED_LOG = 0.235  # half the width of the 90 % intervals of devices that whole networks were measured on
 # Image models of timm and Profet, and language models of NeuSight: ``python -m benchmarks.advise.shared_errors``.
-SHARES = ErrorShares(network=0.75, device=0.02, freedom=2.5, batch_doublings=2.5)
-PRODUCT_SHARES = ErrorShares(network=0.15, device=0.15, freedom=3.0, batch_doublings=1.0)
+SHARES = ErrorShares(network=0.74, device=0.01, freedom=2.4, batch_doublings=3.0)
+PRODUCT_SHARES = ErrorShares(network=0.14, device=0.17, freedom=3.1, batch_doublings=1.0)
 
 
 def choose_shares(*, convolutions: bool) -> ErrorShares:
@@ -77,8 +78,9 @@ def find_scale(estimate: Estimate, freedom: float) -> float:
 class ErrorCovariance:
     """What errors at several places have in common.
 
-    ``network`` is the variance of the part of the network, ``settings`` that of batches and layouts on a device:
-    both are ``width`` times as large, which is not known. ``devices`` is that of devices, each with a width of its own.
+    ``network`` is the variance of the part of the network, ``devices`` that of devices, ``settings`` that of batches
+    and layouts on them. The first is ``width`` times as large, which is not known; each device has a width of its own;
+    and settings err as much more as both together do.
     """
 
     network: float
@@ -87,8 +89,12 @@ class ErrorCovariance:
 
     def build(self, width: float, device_widths: Floats) -> Floats:
         """Of the whole errors."""
-        spread = np.sqrt(device_widths)
-        return np.asarray(width * (self.network + self.settings) + self.devices * np.outer(spread, spread))
+        own = np.diag(self.devices)
+        both = (width * self.network + device_widths * own) / (self.network + own)
+        settings = self.settings * np.sqrt(np.outer(both, both))
+        return np.asarray(
+            width * self.network + settings + self.devices * np.sqrt(np.outer(device_widths, device_widths))
+        )
 
 
 def build_covariance(
@@ -97,10 +103,9 @@ def build_covariance(
     """The scale matrices of the errors at these places; ``known`` are devices that whole networks were measured on."""
     usual = MEASURED_LOG / t_quantile(0.95, shares.freedom)
     limits = [scale if one else min(scale, usual) for scale, one in zip(scales.tolist(), known, strict=True)]
-    least = min(limits) ** 2
+    least = min(limits, default=usual) ** 2
     device = scales**2 - (shares.network + shares.setting) * least
-    same = np.array([[_compare_devices(one, other, shares) for other in places] for one in places])
-    alike = np.array([[_compare_settings(one, other, shares) for other in places] for one in places])
+    same, alike = _compare_places(places, shares)
     return ErrorCovariance(
         network=shares.network * least,
         settings=alike * shares.setting * least,
@@ -108,20 +113,23 @@ def build_covariance(
     )
 
 
-def _compare_devices(one: StepPlace, other: StepPlace, shares: ErrorShares) -> float:
-    if one.device != other.device:
-        return 0.0
-    return 1.0 if one.sharing == other.sharing else shares.layout
+def _compare_places(places: Sequence[StepPlace], shares: ErrorShares) -> tuple[Floats, Floats]:
+    """What the errors of devices at two places have in common, and those of settings."""
+    device = _number([each.device for each in places])
+    sharing = _number([each.sharing for each in places])
+    batch = np.array([np.log2(each.batch) if each.batch else np.nan for each in places])
+    on_same = device[:, None] == device
+    shared_alike = on_same & (sharing[:, None] == sharing)
+    apart = np.abs(batch[:, None] - batch)
+    apart = np.where(np.isnan(batch[:, None]) & np.isnan(batch), 0.0, np.where(np.isnan(apart), np.inf, apart))
+    same = np.where(shared_alike, 1.0, np.where(on_same, shares.layout, 0.0))
+    return same, np.where(shared_alike, np.exp(-apart / shares.batch_doublings), 0.0)
 
 
-def _compare_settings(one: StepPlace, other: StepPlace, shares: ErrorShares) -> float:
-    if one.device != other.device or one.sharing != other.sharing:
-        return 0.0
-    if one.batch == other.batch:
-        return 1.0
-    if not one.batch or not other.batch:
-        return 0.0
-    return float(np.exp(-abs(np.log2(one.batch / other.batch)) / shares.batch_doublings))
+def _number(values: Sequence[Hashable]) -> NDArray[np.int_]:
+    """Equal values have the same number."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(each, len(numbers)) for each in values], dtype=int)
 
 
 @cache

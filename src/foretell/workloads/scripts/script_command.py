@@ -21,6 +21,7 @@ from foretell.core.errors import WorkloadError
 from foretell.workloads.scripts import script_events
 from foretell.workloads.scripts.answered_gpu import build_answered, save_answered
 from foretell.workloads.scripts.command_checks import check_command
+from foretell.workloads.scripts.script_events import TimingRequest
 from foretell.workloads.scripts.written_files import remove_temporary
 
 POLL_S = 0.05
@@ -49,10 +50,12 @@ def run_command(
     on_progress: Callable[[str], None] | None = None,
     device: Device | None = None,
     memory: bool = False,
+    timing: TimingRequest | None = None,
 ) -> CommandOutcome:
     """Run a command until its first training step has ended, in this folder and environment; with memory, the second.
 
-    PyTorch answers as on a machine with this device, by default an H100.
+    PyTorch answers as on a machine with this device, by default an H100. With ``timing``, it runs as it is on this
+    machine until so many of its steps were timed.
     No process of it is left when this returns, or raises.
 
     Raises:
@@ -64,6 +67,8 @@ def run_command(
         save_answered(build_answered(device), Path(folder))
         if memory:
             script_events.ask_for_memory(Path(folder))
+        if timing is not None:
+            script_events.ask_for_timing(Path(folder), timing)
         return _Run(command, Path(folder), timeout_s=timeout_s, on_progress=on_progress or (lambda _: None)).wait()
 
 

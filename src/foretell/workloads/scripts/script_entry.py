@@ -58,6 +58,12 @@ def _install_stack_signal() -> None:
 
 
 def _begin() -> None:
+    timing = script_events.find_timing()
+    if timing is not None:
+        from foretell.workloads.scripts.timed_session import begin as begin_timing
+
+        begin_timing(timing)
+        return
     from foretell.workloads.scripts.host_facts import read_resident_bytes
 
     occupied = read_resident_bytes()

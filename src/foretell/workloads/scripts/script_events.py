@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -21,6 +22,7 @@ END_S = 8.0  # that a process may take to end after the step
 EVENTS, RESULT, GPU = "events.jsonl", "result.json", "gpu.json"
 PARTIAL_RESULT = "partial-result.json"  # where memory is recorded: what is known if the script takes no further step
 MEMORY = "memory"  # this file asks for the memory, which takes two steps, or three
+TIMING = "timing.json"  # this file asks for the times of steps, as they run on this machine
 LENGTH = 500  # of a message
 STACK_SIGNAL = signal.SIGRTMAX - 2  # asks a process of the script where it is
 
@@ -43,6 +45,28 @@ def is_memory_asked() -> bool:
     """Whether this command records its memory."""
     folder = find_folder()
     return folder is not None and (folder / MEMORY).exists()
+
+
+@dataclass(frozen=True, slots=True)
+class TimingRequest:
+    """How long the steps of a command are timed, and when it was started by the clock of the system."""
+
+    steps: int
+    seconds: float
+    began: float
+
+
+def ask_for_timing(folder: Path, request: TimingRequest) -> None:
+    """Let the processes of a command time their steps instead of recording one."""
+    (folder / TIMING).write_text(json.dumps(asdict(request)), encoding="utf-8")
+
+
+def find_timing() -> TimingRequest | None:
+    """What is asked for of the times of this command's steps."""
+    folder = find_folder()
+    if folder is None or not (folder / TIMING).exists():
+        return None
+    return TimingRequest(**json.loads((folder / TIMING).read_text(encoding="utf-8")))
 
 
 def report(kind: str, **facts: object) -> None:

@@ -1,13 +1,8 @@
 """The recording inside the script's process: begins when PyTorch has been imported, ends the process after the step."""
 
-import atexit
 import contextlib
 import functools
-import gc
-import io
-import multiprocessing
 import os
-import signal
 import sys
 import threading
 import time
@@ -26,6 +21,7 @@ from foretell.workloads.scripts.batch_loading import measure_load
 from foretell.workloads.scripts.cuda_answers import replace
 from foretell.workloads.scripts.distributed_answers import install_distributed
 from foretell.workloads.scripts.host_facts import read_resident_bytes
+from foretell.workloads.scripts.process_end import end_process
 from foretell.workloads.scripts.script_memory import ScriptMemory
 from foretell.workloads.scripts.script_modes import ScriptKernelMode, build_call_modes
 from foretell.workloads.scripts.step_records import add_memory, build_result
@@ -33,7 +29,6 @@ from foretell.workloads.scripts.step_watch import StepWatch
 from foretell.workloads.scripts.written_files import WRITTEN
 
 _MEMORY_STEPS = 2  # the second is like all later ones
-EXIT_S = 5.0  # that the exit handlers of the script may take
 
 
 def begin(occupied: int | None = None) -> None:
@@ -93,42 +88,7 @@ def _finish(watch: StepWatch) -> None:
         script_events.report("step", first=written)
     except Exception as exc:
         script_events.report("failure", message=f"{type(exc).__name__}: {exc}"[: script_events.LENGTH])
-    _exit(watch)
-
-
-def _exit(watch: StepWatch) -> None:
-    """End this process: exit handlers have a few seconds, child processes are ended."""
-    timer = threading.Timer(EXIT_S, _wait)
-    timer.daemon = True
-    timer.start()
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for iterator in list(watch.iterators):
-        with contextlib.suppress(BaseException):
-            iterator._shutdown_workers()
-    with contextlib.suppress(BaseException):
-        for child in multiprocessing.active_children():
-            child.terminate()
-    with contextlib.suppress(BaseException):
-        atexit._run_exitfuncs()
-    with contextlib.suppress(BaseException):
-        _flush_files()
-    _wait()
-
-
-def _wait() -> None:
-    """Let Foretell end the command, then this process."""
-    script_events.report("end")
-    script_events.wait_for_end()
-    os._exit(0)
-
-
-def _flush_files() -> None:
-    """Write what files hold back, so that a log does not end in the middle of a line."""
-    for each in gc.get_objects():
-        if type(each) in (io.TextIOWrapper, io.BufferedWriter):  # not isinstance, which asks the object
-            with contextlib.suppress(OSError, ValueError):
-                each.flush()
+    end_process(watch.iterators)
 
 
 # What the watch hears of
