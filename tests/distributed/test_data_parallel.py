@@ -106,6 +106,12 @@ def test_another_cluster_is_predicted_by_its_figures() -> None:
     assert miss(model, make(("best",), (*FEW, *MANY))) < 0.1
 
 
+def test_one_outlying_cluster_does_not_decide_what_a_new_one_waits() -> None:
+    slow = [measure(row.placed, bus=BUS / 30) for row in make(("old",), FEW)]
+    model = ParallelModel().fit([*slow, *make(("mid", "new"), FEW), *make(("best",), ((1,),))])
+    assert miss(model, make(("best",), MANY)) < 0.15
+
+
 def test_a_device_without_figures_counts_as_the_mean() -> None:
     model = ParallelModel().fit(make(("old", "new"), FEW))
     step = replace(place("large", "best", (1,), 32), device=None, cluster="elsewhere")

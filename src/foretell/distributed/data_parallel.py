@@ -138,6 +138,7 @@ class ParallelModel:
         medians = _find_medians(self.compute_.predict(rows), rows.levels["workload"], self.names_.sizes()["workload"])
         several = np.flatnonzero(rows.count > 1)
         rows, step_s, sync_s = rows.take(several), step_s[several], sync_s[several]
+        self.synchronised_ = np.unique(rows.levels["cluster"])
         compute, gpu_share = np.exp(self.compute_.predict(rows)), self.compute_.find_gpu_share(rows)
         measured = np.isfinite(sync_s)
         noise = _SYNC_NOISE[0] * np.where(measured, sync_s, 0.0) + _SYNC_NOISE[1] * compute
@@ -156,8 +157,13 @@ class ParallelModel:
         return fit_parameters({**PARAMETERS, **centred}, self.names_.sizes(), rows, find_residuals, start=start)
 
     def _predict_law(self, rows: Rows) -> Floats:
+        """Seconds of each step; of clusters without synchronised GPUs, the median of the common and all others."""
         compute, gpu_share = np.exp(self.compute_.predict(rows)), self.compute_.find_gpu_share(rows)
-        return find_step_times(self.sync_, rows, compute, gpu_share)[0]
+        cluster = rows.levels["cluster"]
+        known = np.isin(cluster, self.synchronised_)
+        others = [] if known.all() else [np.where(known, cluster, number) for number in self.synchronised_]
+        likely = [replace(rows, levels={**rows.levels, "cluster": each}) for each in [cluster, *others]]
+        return np.median([find_step_times(self.sync_, each, compute, gpu_share)[0] for each in likely], axis=0)
 
     def _fit_residuals(self, rows: Rows, step_s: Floats) -> "dict[int, _GaussianProcess]":
         residuals = np.clip(np.log(step_s / self._predict_law(rows)), -_MOST_RESIDUAL, _MOST_RESIDUAL)
