@@ -94,7 +94,7 @@ def test_a_layout_of_several_gpus_is_corrected_in_part() -> None:
 
 
 def test_what_a_device_errs_more_is_its_own() -> None:
-    """The run of a device that nobody measured says less of others than that of a known one."""
+    """The run of a device that was never measured says less of others than that of a known one."""
     known = PlacedStep(place=place("H100"), estimate=estimate(1.0, MEASURED_LOG))
     unknown = PlacedStep(place=place("New"), estimate=estimate(1.0, 2 * MEASURED_LOG), known=False)
     by_unknown = combine([known, unknown], [measure(place("New"), 1.3)], shares=NORMAL).after[0].value
@@ -112,7 +112,7 @@ def test_large_errors_are_followed_more_than_small_ones() -> None:
     assert shares[0] < shares[1] < 1
 
 
-def test_runs_of_different_lengths_tell_start_and_steps_apart() -> None:
+def test_runs_of_different_lengths_separate_start_and_steps() -> None:
     at = place()
     jobs = [(10, 40 + 13.0), (1000, 40 + 1300.0)]
     runs = [

@@ -96,6 +96,12 @@ class ErrorCovariance:
             width * self.network + settings + self.devices * np.sqrt(np.outer(device_widths, device_widths))
         )
 
+    def select(self, first: int) -> "ErrorCovariance":
+        """That of the places from one on."""
+        return ErrorCovariance(
+            network=self.network, settings=self.settings[first:, first:], devices=self.devices[first:, first:]
+        )
+
 
 def build_covariance(
     places: Sequence[StepPlace], scales: Floats, known: Sequence[bool], shares: ErrorShares

@@ -63,20 +63,18 @@ def suggest_next_run(
     longest_s: float = LONGEST_S,
 ) -> NextRun | None:
     """The smallest run that narrows the interval of the pick most, or nearly so; None if none is worth making."""
-    places = {each.step.place: each.step for each in candidates}
+    chosen = [predictions[pick], *(each.step for each in candidates)]
+    places = {each.place: each for each in (*predictions, *chosen)}
 
     def find(place: StepPlace) -> PlacedStep | None:
         return places.get(place) or predict(place)
 
-    known = combine(
-        [*predictions, *(each.step for each in candidates)], runs, predict=find, start_up=start_up, shares=shares
-    )
+    known = combine(chosen, runs, predict=find, start_up=start_up, shares=shares)
     found = []
-    for number, candidate in enumerate(candidates):
-        expected = known.after[len(predictions) + number]
+    for candidate, expected in zip(candidates, known.after[1:], strict=True):
         evidence = _imagine(candidate, expected)
-        then = combine(predictions, [*runs, evidence], predict=find, start_up=start_up, shares=shares)
-        found.append(_build(candidate, expected, known, then, pick, longest_s))
+        then = combine(chosen[:1], [*runs, evidence], predict=find, start_up=start_up, shares=shares)
+        found.append(_build(candidate, expected, known, then, longest_s))
     worth = [each for each in found if each.narrowing < _WORTH]
     if not worth:
         return None
@@ -119,13 +117,12 @@ def _build(
     expected: Estimate,
     known: CombinedSteps,
     then: CombinedSteps,
-    pick: int,
     longest_s: float,
 ) -> NextRun:
     left_s = longest_s - known.start_up.value
     steps = min(MOST_STEPS, max(LEAST_STEPS, int(left_s / expected.value)))
     seconds = known.start_up.value + steps * expected.value
-    before, after = known.after[pick], then.after[pick]
+    before, after = known.after[0], then.after[0]
     ratio = before.value / after.value  # the interval that is expected is about the present value
     return NextRun(
         candidate=candidate,

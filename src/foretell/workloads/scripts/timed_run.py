@@ -1,4 +1,4 @@
-"""Runs a user's command for some steps on this machine, and tells how long they took."""
+"""Runs a user's command for some steps on this machine, and gives the time that they took."""
 
 import json
 import math
