@@ -10,6 +10,8 @@ from benchmarks.distributed.shared_rows import LEVEL, PredictedRow, judge_predic
 from foretell.core.workload import Floats
 
 _PARTS = ("tensor", "data", "bubble", "host")  # of a step, besides computing
+# Seconds that the host of a machine needs for an operator, slow ones and fast ones: shorter operators wait for it.
+_HOSTS_S = (15e-6, 30e-6, 60e-6)
 _RIDGES = tuple(np.geomspace(0.03, 100, 12).tolist())
 _FEW, _SEEDS = 20, 5
 
@@ -42,7 +44,7 @@ def correct_by_rows(rows: Sequence[PredictedRow]) -> Correction:
 
 
 def build_features(rows: Sequence[PredictedRow]) -> Floats:
-    """What errors may depend on: shares of the parts, sizes of groups, and the time of a batch on a GPU."""
+    """What errors may depend on: shares of the parts, sizes of groups, and how long an operator runs on a GPU."""
     return np.array([_describe(row) for row in rows])
 
 
@@ -50,13 +52,14 @@ def _describe(row: PredictedRow) -> list[float]:
     parts = row.step.parts
     total = sum(parts.values())
     layout = row.row.layout
-    batch_s = parts["compute"] / row.step.micro_batches
+    operators = row.step.micro_batches * len(row.step.workload.operators) / layout.pipeline_parallel
+    operator_s = parts["compute"] / operators
     groups = (layout.tensor_parallel, layout.pipeline_parallel, layout.copies)
     return [
         *(parts.get(name, 0.0) / total for name in _PARTS),
         *np.log(groups).tolist(),
-        float(np.log(batch_s)),
-        float(np.log(row.step.workload.batch)),
+        float(np.log(operator_s)),
+        *(max(0.0, float(np.log(host_s / operator_s))) for host_s in _HOSTS_S),
     ]
 
 
