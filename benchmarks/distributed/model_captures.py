@@ -5,11 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from benchmarks.gpus.captures import cached
 from foretell.core.workload import StepPhase, Workload
+from foretell.steps.kernels.launch_times import HOST
 from foretell.workloads.capture import capture
 from foretell.workloads.hybrid_tensors import HybridTensors
 from foretell.workloads.step_options import InputSpec, StepOptions
@@ -36,6 +38,12 @@ def read_language_model(
         return change(capture(model, given, options=options, name=name))
 
     return cached(f"distributed {_hash_models()} {name} {batch} {tokens} {options}", make)
+
+
+def read_megatron(*args: Any, **named: Any) -> Workload:
+    """The same of a model in Megatron-LM, whose operations are Python functions of its own."""
+    workload = read_language_model(*args, **named)
+    return replace(workload, settings={**workload.settings, HOST: "functions"})
 
 
 @cache

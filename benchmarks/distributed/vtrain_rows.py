@@ -12,7 +12,7 @@ import pandas as pd
 
 from benchmarks.distributed.few_rows import judge_few_rows
 from benchmarks.distributed.megatron_gpt import GptShape, MegatronGpt
-from benchmarks.distributed.model_captures import read_language_model
+from benchmarks.distributed.model_captures import read_megatron
 from benchmarks.distributed.results import DATA, Result
 from benchmarks.distributed.shared_rows import PredictedRow, SharedRow, judge_predicted, predict_rows
 from foretell.core.devices import get_device
@@ -104,7 +104,7 @@ def _build_row(name: str, row: Any) -> SharedRow:
 
 
 def _read(shape: GptShape, batch: int) -> Workload:
-    return read_language_model(
+    return read_megatron(
         f"Megatron GPT {shape}",
         partial(MegatronGpt, shape),
         batch=batch,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from foretell.distributed.collective_times import Collective
 from foretell.distributed.divided_operators import Part, divide_operators, find_parts
 from foretell.distributed.step_dimensions import ATTENTION, GROUPED_PRODUCTS, PRODUCTS, Dimensions, count_item_bytes
 from foretell.distributed.step_units import StepUnits, find_units
+from foretell.steps.kernels.launch_times import HOST
 
 _HALF = ("bf16", "fp16", "fp8")
 
@@ -69,6 +70,8 @@ def share_step(workload: Workload, layout: Layout) -> SharedStep:
     parts = find_parts(workload)
     units = find_units(workload)
     divided = divide_operators(workload, layout, parts)
+    if layout.tensor_parallel > 1:
+        divided = replace(divided, settings={HOST: "functions", **divided.settings})
     gradients = tuple(_list_gradients(workload, layout, parts))
     item = 2.0 if workload.settings.get("precision", "").startswith("pure-") else 4.0
     finder = _Exchanges(divided, layout, units, parts)

@@ -32,6 +32,15 @@ COMPILED = {
     StepPhase.BACKWARD: LaunchCosts(operator=5e-6, kernel=3e-6),
     StepPhase.UPDATE: LaunchCosts(operator=10e-6, kernel=4e-6),
 }
+# Layers that run Python for each operation, as Megatron-LM's and those that tensor parallelism divides: the medians of
+# the shortest operators of GPT and T5 in Megatron-LM, measured for Aceso (benchmarks/distributed/function_hosts.py).
+FUNCTIONS = {
+    StepPhase.FORWARD: LaunchCosts(operator=68e-6, kernel=4e-6),
+    StepPhase.BACKWARD: LaunchCosts(operator=109e-6, kernel=4e-6),
+    StepPhase.UPDATE: LaunchCosts(operator=10e-6, kernel=4e-6),
+}
+HOST = "host"  # the setting of a workload that names one of these
+_COSTS = {"eager": EAGER, "compiled": COMPILED, "functions": FUNCTIONS}
 _VIEW_S = 2.5e-6
 _TENSOR_S = 0.4e-6  # each tensor of a list that an optimizer updates at once
 _BEGIN_S = {StepPhase.FORWARD: 20e-6, StepPhase.BACKWARD: 60e-6, StepPhase.UPDATE: 60e-6}  # of a phase
@@ -61,7 +70,8 @@ def expect_launches(workload: Workload) -> Launches:
 
 
 def _expect(workload: Workload) -> Launches:
-    costs = COMPILED if workload.settings.get("compile") == "yes" else EAGER
+    usual = "compiled" if workload.settings.get("compile") == "yes" else "eager"
+    costs = _COSTS[workload.settings.get(HOST, usual)]
     known = {operator: _cost(operator, costs[operator.phase]) for operator in dict.fromkeys(workload.operators)}
     views = np.array(workload.views or (0,) * len(workload.operators), dtype=float)
     times = np.array([known[operator] for operator in workload.operators], dtype=float).reshape(-1, 2)
