@@ -31,6 +31,7 @@ PARTS = {
     "mpt": ("mpt_rows", "judge_mpt", "predict_mpt"),
     "neusight": ("neusight_rows", "judge_neusight", "predict_neusight"),
     "vtrain-single": ("vtrain_rows", "judge_single", "predict_single"),
+    "vtrain-kept": ("vtrain_rows", "judge_single", "predict_single_kept"),
     "vtrain-multi": ("vtrain_rows", "judge_multi", "predict_multi"),
 }
 _USUAL = ("neusight", "mpt", "megatron", "vtrain")

@@ -80,7 +80,7 @@ def _leave_each_out(columns: Floats, errors: Floats, ridge: float) -> Floats:
     return np.asarray((errors - columns @ weights) / np.maximum(1e-6, 1 - shares))
 
 
-def judge_few_rows(what: str, rows: Sequence[PredictedRow], *, most: float) -> list[Result]:
+def judge_few_rows(what: str, rows: Sequence[PredictedRow], *, most: float | None = None) -> list[Result]:
     """Rows that were not learned from, after 20 others drawn at random; the results of five draws together."""
     if len(rows) <= _FEW:
         return []
