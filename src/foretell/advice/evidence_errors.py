@@ -40,7 +40,7 @@ class ErrorShares:
 
 MEASURED_LOG = 0.235  # half the width of the 90 % intervals of devices that whole networks were measured on
 # Image models of timm and Profet, and language models of NeuSight: ``python -m benchmarks.advise.shared_errors``.
-SHARES = ErrorShares(network=0.74, device=0.01, freedom=2.4, batch_doublings=3.0)
+SHARES = ErrorShares(network=0.73, device=0.01, freedom=2.4, batch_doublings=2.7)
 PRODUCT_SHARES = ErrorShares(network=0.14, device=0.17, freedom=3.1, batch_doublings=1.0)
 
 
