@@ -89,6 +89,13 @@ from foretell.distributed.consumption import ConsumptionPrediction as Consumptio
 from foretell.distributed.consumption import Outlook as Outlook
 from foretell.distributed.consumption import Setting as Setting
 from foretell.distributed.consumption import Strategy as Strategy
+from foretell.distributed.layout_api import GpuPlaces as GpuPlaces
+from foretell.distributed.layout_api import LayoutPredictions as LayoutPredictions
+from foretell.distributed.layout_api import LayoutQuestion as LayoutQuestion
+from foretell.distributed.layout_api import predict_layouts as predict_layouts
+from foretell.distributed.layout_api import predict_script_layouts as predict_script_layouts
+from foretell.distributed.layout_search import LayoutChoice as LayoutChoice
+from foretell.distributed.parallel_results import ParallelStep as ParallelStep
 from foretell.distributed.placed_steps import PlacedPrediction as PlacedPrediction
 from foretell.distributed.placed_steps import PlacementComparison as PlacementComparison
 from foretell.history.api import group_history as group_history
