@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
+from foretell.core.gradients import Bucket, find_buckets
 from foretell.core.workload import Gradient, Workload
-from foretell.distributed.timeline import Bucket, find_buckets
 
 torch = pytest.importorskip("torch")
 

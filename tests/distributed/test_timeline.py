@@ -1,11 +1,14 @@
 """An iteration laid out in time obeys what bytes, links and operators say."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.contracts.consumption import build_workload
 
+from foretell.core.gradients import find_buckets
+from foretell.core.workload import StepPhase
 from foretell.distributed.consumption import Case, Setting, Strategy
 from foretell.distributed.timeline import IN_FLIGHT_BYTES, Costs, Timeline, lay_out
 
@@ -133,3 +136,38 @@ def test_a_networks_queues_take_some_before_senders_to_one_server_feel_each_othe
     assert few.transmit_bytes < IN_FLIGHT_BYTES < many.transmit_bytes
     assert few.transmit_s == pytest.approx(few.receive_s / 2)
     assert many.transmit_s == pytest.approx(many.receive_s - IN_FLIGHT_BYTES / 1e8)
+
+
+def test_servers_of_workers_that_do_not_wait_are_busy_all_the_time_at_most() -> None:
+    """A worker's iteration is its own way around, or the turns of all workers at what they share."""
+    for workers in (1, 2, 8, 64):
+        for link in (SLOW, FAST):
+            costs = replace(FREE, server_s_per_byte=1e-9, message_s=1e-3)
+            line = lay(serve(workers, 2, link, synchronous=False), costs=costs)
+            served = BYTES * 1e-9
+            around = line.compute_s + line.transmit_s + line.receive_s + served
+            expected = max(around, workers / 2 * BYTES / link, workers * served)
+            assert line.iteration_s == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_ring_sends_buckets_in_turn_while_gradients_become_ready() -> None:
+    """By the closed formula: a bucket begins when it is full and the one before has been sent."""
+    for link in (BYTES / 0.02, BYTES / 0.002, FAST):
+        case = ask(reduce(4, link))
+        phases = Counter(operator.phase for operator in case.workload.operators)
+        sent = 0.0
+        for bucket in find_buckets(case.workload):
+            filled = 1e-3 * (bucket.ready + 1 - phases[StepPhase.FORWARD])
+            sent = max(sent, filled) + 1.5 * bucket.bytes_ / link
+        backward = max(1e-3 * phases[StepPhase.BACKWARD], sent)
+        expected = 1e-3 * (phases[StepPhase.FORWARD] + phases[StepPhase.UPDATE]) + backward
+        assert lay_out(case, FREE).iteration_s == pytest.approx(expected)
+
+
+def test_the_host_launches_the_update_of_a_gpu_while_it_waits() -> None:
+    case = ask(reduce(2, SLOW), operator_s=1e-9)
+    update = np.array([each.phase is StepPhase.UPDATE for each in case.workload.operators])
+    slow_host = replace(case, operator_s=case.operator_s + update, busy_s=case.operator_s)
+    waiting, alone = lay_out(slow_host, FREE), lay_out(replace(slow_host, setting=reduce(1, SLOW)), FREE)
+    assert alone.iteration_s > 1.0
+    assert waiting.iteration_s == pytest.approx(lay_out(case, FREE).iteration_s)

@@ -9,7 +9,7 @@ from torch import distributed, nn
 from torch._C._distributed_c10d import GradBucket, HashStore
 from torch.nn.parallel import DistributedDataParallel
 
-from foretell.distributed.timeline import find_buckets
+from foretell.core.gradients import find_buckets
 
 
 class Wide(nn.Module):

@@ -1,14 +1,14 @@
 """What copies of a model exchange: gradients in buckets, and weights that are divided among them (ZeRO, FSDP)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from foretell.core.gradients import CAP_BYTES, FIRST_BYTES, fill_buckets
 from foretell.core.topology import Group, LayoutGroups
 from foretell.distributed.collective_times import Collective
 from foretell.distributed.shared_steps import SharedStep, UnitStates
-from foretell.distributed.timeline import CAP_BYTES, FIRST_BYTES
 
 _FULL_SHARDING = ("zero3", "fsdp")
 # Buckets of DeepSpeed's and Megatron-LM's optimizers hold at least 40 million elements.
@@ -108,20 +108,14 @@ class DataExchanges:
             for ready, dense, experts in self._fill(set(places.tolist()))
         ]
 
-    def _fill(self, places: set[int]) -> list[tuple[int, float, float]]:
-        small = self._kind == "ddp"
-        found: list[tuple[int, float, float]] = []
-        dense = experts = 0.0
-        ready = -1
-        for gradient in sorted(self.step.gradients, key=lambda each: each.ready):
-            if gradient.ready not in places:
-                continue
-            dense, experts, ready = dense + gradient.dense, experts + gradient.experts, gradient.ready
-            limit = (CAP_BYTES if found else FIRST_BYTES) if small else _LARGE_BUCKET_BYTES
-            if dense + experts >= limit:
-                found.append((ready, dense, experts))
-                dense = experts = 0.0
-        return [*found, (ready, dense, experts)] if dense + experts else found
+    def _fill(self, places: set[int]) -> Iterator[tuple[int, float, float]]:
+        """The place after which each bucket is full, and its bytes."""
+        gradients = sorted((each for each in self.step.gradients if each.ready in places), key=lambda each: each.ready)
+        first, cap = (FIRST_BYTES, CAP_BYTES) if self._kind == "ddp" else (_LARGE_BUCKET_BYTES, _LARGE_BUCKET_BYTES)
+        sizes = (each.dense + each.experts for each in gradients)
+        for some in fill_buckets(sizes, first_bytes=first, cap_bytes=cap):
+            held = gradients[some]
+            yield held[-1].ready, sum(each.dense for each in held), sum(each.experts for each in held)
 
     # The update
 

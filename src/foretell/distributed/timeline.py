@@ -1,12 +1,18 @@
-"""The timeline of a distributed iteration: gradient buckets, transfers and waiting, from operator times and bytes."""
+"""The timeline of a distributed iteration: what computes, links and servers do, from operator times and bytes.
 
-from collections.abc import Sequence
+Each is a stream of tasks (:mod:`foretell.distributed.task_timeline`). Workers are alike, and so are servers: the tasks
+are those of one worker, and of one server, which also has the tasks of the other workers.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from foretell.core.workload import Floats, Gradient, StepPhase, Workload
+from foretell.core.gradients import Bucket, find_buckets
+from foretell.core.workload import Floats, StepPhase
 from foretell.distributed.consumption import Case, Setting, Strategy
+from foretell.distributed.task_timeline import Task, replay_tasks
 
 FASTEST_BYTES_PER_S = 5e9  # without a link: about the rate between processes of one machine
 IN_FLIGHT_BYTES = 1e6  # about a TCP window: sent at the sender's own rate, even to a shared link
@@ -27,13 +33,11 @@ class Timeline:
     """Seconds of an iteration on one worker."""
 
     iteration_s: float
-    compute_s: float  # operators and own_s
-    own_s: float  # the worker's own part of communication
+    compute_s: float  # operators, and the worker's own part of communication
     transmit_s: float  # sending
     receive_s: float
     transmit_bytes: float
     receive_bytes: float
-    exchange_s: float  # from the first byte to the last
     buckets: int
 
     @property
@@ -42,49 +46,11 @@ class Timeline:
         return max(0.0, self.iteration_s - self.compute_s)
 
 
-FIRST_BYTES = 2**20  # PyTorch's defaults
-CAP_BYTES = 25 * 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    """Gradients that are sent together, and the operator after which the last of them is ready."""
-
-    bytes_: int
-    ready: int  # index of the operator
-
-
-def find_buckets(workload: Workload, first_bytes: int = FIRST_BYTES, cap_bytes: int = CAP_BYTES) -> tuple[Bucket, ...]:
-    """The buckets that PyTorch's ``DistributedDataParallel`` sends from its second iteration on, in order.
-
-    A bucket takes gradients as they become ready until it has its size; the first is small, to start sending early.
-    https://docs.pytorch.org/docs/stable/notes/ddp.html
-    """
-    buckets: list[Bucket] = []
-    held: list[Gradient] = []
-    for gradient in workload.gradients:
-        held.append(gradient)
-        if sum(each.bytes_ for each in held) >= (cap_bytes if buckets else first_bytes):
-            buckets.append(_close(held))
-            held = []
-    return (*buckets, _close(held)) if held else tuple(buckets)
-
-
-def _close(held: Sequence[Gradient]) -> Bucket:
-    return Bucket(bytes_=sum(each.bytes_ for each in held), ready=max(each.ready for each in held))
-
-
 def lay_out(case: Case, costs: Costs, own_s: float = 0.0) -> Timeline:
     """The iteration of a case; ``own_s`` is the worker's own part of communication, on a whole device."""
-    phases = sum_phases(case)
     if case.setting.strategy is Strategy.ALLREDUCE:
-        return _lay_out_reduced(case, costs, phases, own_s)
-    return _lay_out_served(case, costs, phases, own_s)
-
-
-def count_bytes(case: Case) -> float:
-    """Of all gradients."""
-    return float(sum(gradient.bytes_ for gradient in case.workload.gradients))
+        return _lay_out_reduced(case, costs, own_s)
+    return _lay_out_served(case, costs, own_s)
 
 
 def sum_phases(case: Case, seconds: Floats | None = None) -> dict[StepPhase, float]:
@@ -101,74 +67,141 @@ def _find_rate(setting: Setting, costs: Costs) -> float:
     return (setting.link_bytes_per_s or FASTEST_BYTES_PER_S) * costs.efficiency
 
 
-def _lay_out_reduced(case: Case, costs: Costs, phases: dict[StepPhase, float], own_s: float) -> Timeline:
+# All-reduce
+
+
+def _lay_out_reduced(case: Case, costs: Costs, own_s: float) -> Timeline:
     """Buckets are reduced one after the other, each when it is full, during the backward phase."""
     setting = case.setting
-    rounds = 2 * (setting.workers - 1) / setting.workers  # how often a ring sends each byte
-    rate, slow = _find_rate(setting, costs), costs.slowdown / setting.share
     buckets = find_buckets(case.workload) if setting.workers > 1 else ()
-    ready = _find_ready(case, buckets) * slow
-    forward, backward, update = (slow * phases[phase] for phase in StepPhase)
-    whole_bytes = sum(bucket.bytes_ for bucket in buckets)
-    clock, own = 0.0, 0.0
-    for bucket, filled in zip(buckets, ready.tolist(), strict=True):
-        begin = max(clock, filled + own)
-        own += own_s * slow * bucket.bytes_ / whole_bytes
-        clock = begin + bucket.bytes_ * rounds / rate + costs.message_s * (setting.workers - 1)
-    sent = rounds * whole_bytes
-    waits = max(0.0, clock - backward - own)
-    # While a GPU waits for gradients, the host launches the update.
-    update = max(update - waits, slow * sum_phases(case, case.busy_s)[StepPhase.UPDATE])
-    whole = forward + backward + own + waits + update
-    first = float(ready[0]) if len(ready) else 0.0
+    rounds = 2 * (setting.workers - 1) / setting.workers  # how often a ring sends each byte
+    rate = _find_rate(setting, costs)
+    latency = costs.message_s * (setting.workers - 1)
+    exchanges = [bucket.bytes_ * rounds / rate + latency for bucket in buckets]
+    ends = replay_tasks(_list_reduced(case, costs.slowdown / setting.share, own_s, buckets, exchanges))
+    exchanged = ends.get((_RECEIVE, len(buckets) - 1), 0.0)
+    sent = rounds * sum(bucket.bytes_ for bucket in buckets)
     return Timeline(
-        iteration_s=whole,
-        compute_s=forward + backward + update + own,
-        own_s=own,
+        iteration_s=ends["update"],
+        compute_s=ends["update"] - max(0.0, exchanged - ends["backward"]),
         transmit_s=sent / rate,
         receive_s=sent / rate,
         transmit_bytes=sent,
         receive_bytes=sent,
-        exchange_s=max(clock - first, sent / rate),
         buckets=len(buckets),
     )
 
 
-def _find_ready(case: Case, buckets: tuple[Bucket, ...]) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def _list_reduced(
+    case: Case, slow: float, own_s: float, buckets: Sequence[Bucket], exchanges: Sequence[float]
+) -> Iterator[Task]:
+    """After a bucket is full, the worker's own part of reducing it takes its device from the backward phase."""
+    phases = sum_phases(case)
+    whole = max(1, sum(bucket.bytes_ for bucket in buckets))
+    yield Task("forward", _COMPUTE, slow * phases[StepPhase.FORWARD])
+    done = 0.0
+    for number, (bucket, ready, seconds) in enumerate(zip(buckets, _find_ready(case, buckets), exchanges, strict=True)):
+        yield Task(("backward", number), _COMPUTE, slow * max(0.0, ready - done))
+        yield from (Task((link, number), link, seconds, (("backward", number),)) for link in (_TRANSMIT, _RECEIVE))
+        yield Task(("own", number), _COMPUTE, slow * own_s * bucket.bytes_ / whole)
+        done = max(done, ready)
+    yield Task("backward", _COMPUTE, slow * max(0.0, phases[StepPhase.BACKWARD] - done))
+    # While a GPU waits for gradients, the host launches the update.
+    busy = sum_phases(case, case.busy_s)[StepPhase.UPDATE]
+    yield Task("launch", "host", slow * max(0.0, phases[StepPhase.UPDATE] - busy), ("backward",))
+    yield Task("update", _COMPUTE, slow * busy, ("launch", (_RECEIVE, len(buckets) - 1)))
+
+
+def _find_ready(case: Case, buckets: Sequence[Bucket]) -> list[float]:
     """Seconds of the backward phase after which each bucket is full."""
     backward = np.array([operator.phase is StepPhase.BACKWARD for operator in case.workload.operators])
     ends = np.cumsum(np.where(backward, case.operator_s, 0.0))
-    return np.array([ends[bucket.ready] for bucket in buckets])
+    return [float(ends[bucket.ready]) for bucket in buckets]
 
 
-def _lay_out_served(case: Case, costs: Costs, phases: dict[StepPhase, float], own_s: float) -> Timeline:
+# Parameter servers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    """Seconds of an iteration on a worker and on one of its servers."""
+
+    compute: float
+    link: float  # of the server, in each direction
+    rest: float  # of the way there, and of the way back: to other servers, and latencies
+    serve: float
+    others: int = 0  # workers that have the server between an iteration and the next
+
+
+def _lay_out_served(case: Case, costs: Costs, own_s: float) -> Timeline:
     """Gradients are sent after the backward phase and parameters come back; workers share a server's link."""
     setting = case.setting
-    gradients = count_bytes(case)
-    rate, slow = _find_rate(setting, costs), costs.slowdown / setting.share
-    compute = slow * (phases[StepPhase.FORWARD] + phases[StepPhase.BACKWARD])
-    own = slow * own_s
-    part = gradients / setting.servers
-    workers_per_server = setting.workers / setting.servers
-    message = costs.message_s * setting.servers
-    sending = gradients / rate + message
-    if setting.synchronous:
-        way = gradients * max(1.0, workers_per_server) / rate + message
-        sending += max(0.0, gradients - IN_FLIGHT_BYTES) * max(0.0, workers_per_server - 1.0) / rate
-        served = part * (1 + setting.workers) * costs.server_s_per_byte
-        whole = compute + own + 2 * way + served
-    else:
-        way = sending
-        served = 2 * part * costs.server_s_per_byte
-        whole = max(compute + own + 2 * way + served, gradients * workers_per_server / rate, setting.workers * served)
+    gradients = float(sum(gradient.bytes_ for gradient in case.workload.gradients))
+    find = _wait_for_all if setting.synchronous else _wait_for_none
+    one = find(setting, costs, gradients, _find_compute(case, costs.slowdown / setting.share, own_s))
+    ends = replay_tasks(task for number in range(2) for task in _list_served(one, number))
+    way = one.link + one.rest
+    early = _find_queued(setting, gradients) / _find_rate(setting, costs)
     return Timeline(
-        iteration_s=whole,
-        compute_s=compute + own,
-        own_s=own,
-        transmit_s=sending,
+        # The first iteration does not wait for other workers; every further one takes as long as the second.
+        iteration_s=ends[_RECEIVE, 1] - ends[_RECEIVE, 0],
+        compute_s=one.compute,
+        transmit_s=way - early,
         receive_s=way,
         transmit_bytes=gradients,
         receive_bytes=gradients,
-        exchange_s=2 * way + served,
         buckets=setting.servers,
     )
+
+
+def _find_compute(case: Case, slow: float, own_s: float) -> float:
+    """Servers run the update."""
+    phases = sum_phases(case)
+    return slow * (phases[StepPhase.FORWARD] + phases[StepPhase.BACKWARD] + own_s)
+
+
+def _find_queued(setting: Setting, gradients: float) -> float:
+    """Bytes that other workers send meanwhile to the same server, while a worker's own are in the network's queues."""
+    sharing = setting.workers / setting.servers if setting.synchronous else 1.0
+    return min(gradients, IN_FLIGHT_BYTES) * max(0.0, sharing - 1.0)
+
+
+def _wait_for_all(setting: Setting, costs: Costs, gradients: float, compute: float) -> _Round:
+    """All workers send and receive at the same time, and share the links of the servers."""
+    rate, sharing = _find_rate(setting, costs), setting.workers / setting.servers
+    return _Round(
+        compute=compute,
+        link=gradients * sharing / rate,
+        rest=gradients * max(0.0, 1.0 - sharing) / rate + costs.message_s * setting.servers,
+        serve=gradients / setting.servers * (1 + setting.workers) * costs.server_s_per_byte,
+    )
+
+
+def _wait_for_none(setting: Setting, costs: Costs, gradients: float, compute: float) -> _Round:
+    """Each worker has the links of the servers for itself, in turn with the others."""
+    rate, part = _find_rate(setting, costs), gradients / setting.servers
+    return _Round(
+        compute=compute,
+        link=part / rate,
+        rest=(gradients - part) / rate + costs.message_s * setting.servers,
+        serve=2 * part * costs.server_s_per_byte,
+        others=setting.workers - 1,
+    )
+
+
+def _list_served(one: _Round, number: int) -> Iterator[Task]:
+    """An iteration, and what the server does for other workers before the next."""
+
+    def serve(stream: str, seconds: float, after: str) -> Iterator[Task]:
+        yield Task((stream, number), stream, seconds, ((after, number),))
+        yield Task((stream, "others", number), stream, seconds * one.others)
+
+    yield Task((_COMPUTE, number), _COMPUTE, one.compute, ((_RECEIVE, number - 1),))
+    yield from serve("arrive", one.link, _COMPUTE)
+    yield Task((_TRANSMIT, number), _TRANSMIT, one.rest, (("arrive", number),))
+    yield from serve("serve", one.serve, _TRANSMIT)
+    yield from serve("leave", one.link, "serve")
+    yield Task((_RECEIVE, number), _RECEIVE, one.rest, (("leave", number),))
+
+
+_COMPUTE, _TRANSMIT, _RECEIVE = "compute", "transmit", "receive"  # streams of a worker
