@@ -26,6 +26,7 @@ model is a source of 'foretell workload predict', and input one batch of one GPU
 """
 # Each part: its module, the function that gives its rows, and the one that gives its predicted steps.
 PARTS = {
+    "collectives": ("collectives", "judge_collectives", ""),
     "vtrain": ("vtrain_rows", "judge_vtrain", ""),
     "megatron": ("megatron_rows", "judge_megatron", "predict_megatron"),
     "mpt": ("mpt_rows", "judge_mpt", "predict_mpt"),
@@ -34,7 +35,7 @@ PARTS = {
     "vtrain-kept": ("vtrain_rows", "judge_single", "predict_single_kept"),
     "vtrain-multi": ("vtrain_rows", "judge_multi", "predict_multi"),
 }
-_USUAL = ("neusight", "mpt", "megatron", "vtrain")
+_USUAL = ("collectives", "neusight", "mpt", "megatron", "vtrain")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +93,7 @@ def _print_details(names: Sequence[str], labels: Path | None) -> None:
     for name in names:
         module, _, predict = PARTS[name]
         if not predict:
-            raise ValueError(f"--details needs parts of one table: {', '.join(_list_detailed())}")
+            raise ValueError(f"--details is for these parts: {', '.join(_list_detailed())}")
         rows += _find(module, predict)()
     rows += _find("label_rows", "predict_labels")(labels) if labels else []
     print(_find("table", "render_details")(rows))
