@@ -15,7 +15,6 @@ from tests.advice.training_examples import (
     build_node,
     build_site,
     build_training,
-    estimate,
     search_site,
 )
 
@@ -99,21 +98,23 @@ class TestOffers:
         assert (offer.allocation.cores, offer.allocation.memory_bytes) == (32, 256 * GIB)
         assert float(offer.offer.cost) == pytest.approx(4 * offer.time_s / 3600)
 
-    def test_runs_and_profiles_enter_before_the_job_is_made_of_the_step(self) -> None:
-        from tests.advice.training_examples import WORKLOAD
+    def test_a_measured_run_corrects_and_narrows_all_of_them(self) -> None:
+        from foretell.advice.evidence import StepEvidence
+        from foretell.advice.measured_candidates import correct_by_runs, find_place
 
-        from foretell.advice.training_candidates import CandidateSearch
-        from foretell.advice.training_plan import RecordedTraining
-
-        class Halved:
-            def combine(self, code: object, **_: object) -> object:
-                return estimate(code.value / 2)  # type: ignore[attr-defined]
-
-        recorded = RecordedTraining(workload=WORKLOAD)
-        search = CandidateSearch(build_training(), recorded, LawOfLayouts(), evidence=Halved())  # type: ignore[arg-type]
-        found = [each for each in search.search(SITE, lambda _: None) if isinstance(each, Candidate)]
-        assert all(each.step.value == pytest.approx(each.choice.step.step.value / 2) for each in found)
-        assert found[0].time.total.value == pytest.approx(100 + 10_000 * found[0].step.value)
+        job, found = build_training(), search_site(SITE)
+        assert correct_by_runs(job, [found], ()).found == (tuple(found),)
+        first = next(each for each in found if isinstance(each, Candidate))
+        place, slow = find_place(first), 1.3 * first.step.value
+        run = StepEvidence(device=place.device, gpus=place.gpus, layout=place.layout, batch=place.batch, step_s=slow)
+        corrected = correct_by_runs(job, [found], [run])
+        assert corrected.combined is not None
+        for before, after in zip(found, corrected.found[0], strict=True):
+            if isinstance(before, Candidate):
+                assert isinstance(after, Candidate)
+                assert after.step.value > before.step.value
+                assert after.step.high / after.step.low < before.step.high / before.step.low
+                assert after.time.total.value > before.time.total.value
 
 
 class TestPick:

@@ -95,10 +95,10 @@ class LawOfLayouts:
         fits = needed <= topology.device.usable_memory_bytes
         return LayoutChoice(step=step, needed=estimate(needed, spread=1.1), risk=0.0 if fits else 1.0, fits=fits)
 
-    def rank(self, topology: Topology, *, gpus: int, batch: int) -> list[LayoutChoice]:
+    def rank(self, topology: Topology, *, gpus: int, batch: int, most: int) -> list[LayoutChoice]:
         names = ("ddp", "fsdp") if gpus > 1 else ("",)
         found = [self.predict(topology, Layout(gpus=gpus, data_parallel=name), batch=batch) for name in names]
-        return sorted(found, key=lambda choice: (not choice.fits, choice.step.step.value))
+        return sorted(found, key=lambda choice: (not choice.fits, choice.step.step.value))[:most]
 
 
 def search_site(

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretell.advice.advise_results import Advice, SiteAdvice
+from foretell.advice.evidence import StepEvidence
+from foretell.advice.measured_candidates import correct_by_runs
 from foretell.advice.nearest_changes import build_error
 from foretell.advice.policy import Policy, choose_policy
 from foretell.advice.script_strategy import find_strategy
 from foretell.advice.site_lookup import LOCAL, find_site
-from foretell.advice.training_candidates import CandidateSearch, StepEvidence, build_layouts
+from foretell.advice.training_candidates import CandidateSearch, build_layouts
 from foretell.advice.training_offers import build_site_advice, compare_sites
 from foretell.advice.training_plan import (
     RecordedTraining,
@@ -37,7 +39,8 @@ class AdviceOptions:
 
     ``layout`` is the only way to share the step that is tried; by default all of a model's, and a script's own.
     ``risk`` is that of a walltime that is too short, and that of a GPU whose memory is. ``folder`` has the devices that
-    were learned here, ``cpu`` names the one for nodes whose CPU has no model. ``evidence`` is what else is known.
+    were learned here, ``cpu`` names the one for nodes whose CPU has no model. ``runs`` of the same training, wherever
+    they were made, correct the predictions from its code.
     """
 
     layout: str | None = None
@@ -45,7 +48,7 @@ class AdviceOptions:
     risk: float = RISK
     folder: Path = KEPT
     cpu: str | None = None
-    evidence: StepEvidence | None = None
+    runs: tuple[StepEvidence, ...] = ()
 
 
 def advise(
@@ -70,7 +73,7 @@ def advise(
     Raises:
         InfeasibleError: Nothing works, or nothing within the limits; it names the nearest changes.
         NotFoundError: There is no such site, file, module or factory.
-        SpecError: An option cannot be used, or it is not known how long the training goes on; with every mistake.
+        SpecError: An option cannot be used, or it is not known how long the training is; with every mistake.
         MissingExtraError, WorkloadError: As :func:`foretell.read_workload`.
     """
     search, chosen = search or AdviceOptions(), options or StepOptions()
@@ -142,10 +145,12 @@ def _advise(
         level=search.level,
         learned=learned,
         cpu=search.cpu,
-        evidence=search.evidence,
     )
+    corrected = correct_by_runs(job, [list(tried.search(site, on_progress)) for site in sites], search.runs)
+    job = corrected.job
     found = [
-        build_site_advice(site, list(tried.search(site, on_progress)), job, chosen, risk=search.risk) for site in sites
+        build_site_advice(site, each, job, chosen, risk=search.risk)
+        for site, each in zip(sites, corrected.found, strict=True)
     ]
     if not any(each.picked for each in found):
         raise build_error(found)
@@ -155,6 +160,7 @@ def _advise(
         sites=tuple(compare_sites(found, chosen)),
         risk=search.risk,
         level=search.level,
+        combined=corrected.combined,
         warnings=(
             *recorded.warnings,
             *find_plan_warnings(job, recorded, most_gpus=_count_most(found)),

@@ -3,6 +3,7 @@
 from typing import Any
 
 from foretell.advice.advise_results import Advice, RunnerUp, SiteAdvice, TrainingOffer
+from foretell.advice.evidence import CombinedSteps
 from foretell.advice.render import build_offer_record
 from foretell.advice.training_job import TrainingJob
 from foretell.core.serialization import Record, build_record, render_charge, to_record
@@ -25,7 +26,19 @@ def build_advice_record(advice: Advice) -> Record:
         "why": advice.best.why,
         "runner_up": _build_runner_up(advice.best.runner_up),
         "sites": [_build_site(site) for site in advice.sites],
+        "runs": _build_runs(advice.combined),
         "warnings": to_record(advice.warnings),
+    }
+
+
+def _build_runs(combined: CombinedSteps | None) -> dict[str, Any] | None:
+    if combined is None:
+        return None
+    return {
+        "used": to_record(combined.used),
+        "unused": to_record(combined.unused),
+        "surprise": combined.surprise,
+        "startup": to_record(combined.start_up),
     }
 
 

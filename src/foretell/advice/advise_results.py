@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
+from foretell.advice.evidence import CombinedSteps
 from foretell.advice.policy import Policy
 from foretell.advice.training_candidates import Candidate, Obstacle
 from foretell.advice.training_job import TrainingJob
@@ -84,6 +85,7 @@ class Advice:
     sites: tuple[SiteAdvice, ...]
     risk: float
     level: float
+    combined: CombinedSteps | None = None  # what measured runs changed
     warnings: tuple[PredictionWarning, ...] = ()
 
     @property

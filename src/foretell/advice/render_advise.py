@@ -19,6 +19,7 @@ from foretell.core.render.phrases import (
     render_cost,
     render_interval,
     render_level,
+    render_percent,
     render_range,
     render_risk,
     render_short_time,
@@ -27,6 +28,7 @@ from foretell.core.render.tables import (
     GOOD,
     HEADING,
     QUIET,
+    FirstThatFits,
     WordTable,
     add_cells,
     build_facts,
@@ -74,6 +76,7 @@ def _build_head(advice: Advice) -> Iterator[RenderableType]:
             ("Step", f"{_describe_step(picked)}. {describe_sharing(picked, job)}."),
             ("Time", describe_phases(candidate.time.phases)),
             ("GPU memory", _describe_memory(picked)),
+            ("Runs", describe_runs(advice)),
             ("Runner-up", describe_runner_up(best.runner_up) if best.runner_up else ""),
         ]
     )
@@ -122,6 +125,19 @@ def _describe_memory(offer: TrainingOffer) -> str:
     )
 
 
+def describe_runs(advice: Advice) -> str:
+    """How far measured runs moved and narrowed the time of the pick's step."""
+    if advice.combined is None:
+        return ""
+    before, after = advice.picked.candidate.choice.step.step, advice.picked.candidate.step
+    width, narrowed = before.high / before.low, after.high / after.low
+    moved = render_percent(100 * (after.value / before.value - 1))
+    return (
+        f"{count(len(advice.combined.used), 'run')} changed the step by {moved}; its upper bound is "
+        f"{narrowed:.2g} times its lower one, {width:.2g} times from the code alone"
+    )
+
+
 def describe_runner_up(runner_up: RunnerUp) -> str:
     """What another offer would change."""
     offer = runner_up.offer
@@ -166,27 +182,33 @@ def _list_best_of_nodes(offers: Sequence[TrainingOffer]) -> list[TrainingOffer]:
     return list(best.values())
 
 
-def _build_offers(site: SiteAdvice, shown: Sequence[TrainingOffer]) -> WordTable:
+def _build_offers(site: SiteAdvice, shown: Sequence[TrainingOffer]) -> FirstThatFits:
+    """A line for each offer, or two where layouts have long names."""
     level = render_level(shown[0].offer.prediction.elapsed_s.level)
     numbers = ("Step", "Memory", "Time", level, "Cost", "At most")
-    table = build_table("", "Node type", "GPUs", "Layout", *numbers, numbers=numbers, whole=("Time", level))
+    wide = build_table("", "Node type", "GPUs", "Layout", *numbers, numbers=numbers, whole=("Layout", "Time", level))
+    stacked = ("Step\nMemory", f"Time\n{level}", "Cost\nAt most")
+    narrow = build_table("", "Node type\nLayout", "GPUs", *stacked, numbers=stacked, whole=(stacked[1],))
     for each in shown:
-        elapsed = each.offer.prediction.elapsed_s
-        add_cells(
-            table,
-            _render_marks(each, site),
-            name_node(each.allocation),
-            _render_size(each),
-            str(each.candidate.choice.step.layout),
-            render_short_time(each.candidate.step.value),
-            _render_share(each),
-            render_duration(elapsed.value),
-            render_range(ELAPSED, elapsed),
-            render_cost(each.offer),
-            _render_most(each),
-            style=GOOD if each is site.picked else "" if each.allowed else QUIET,
-        )
-    return table
+        style = GOOD if each is site.picked else "" if each.allowed else QUIET
+        marks, node, layout = _render_marks(each, site), name_node(each.allocation), _name_layout(each)
+        step, time, cost = _list_step(each), _list_time(each), (render_cost(each.offer), _render_most(each))
+        add_cells(wide, marks, node, _render_size(each), layout, *step, *time, *cost, style=style)
+        add_cells(narrow, marks, (node, layout), _render_size(each), step, time, cost, style=style)
+    return FirstThatFits(wide, narrow)
+
+
+def _name_layout(offer: TrainingOffer) -> str:
+    return str(offer.candidate.choice.step.layout)
+
+
+def _list_step(offer: TrainingOffer) -> tuple[str, str]:
+    return render_short_time(offer.candidate.step.value), _render_share(offer)
+
+
+def _list_time(offer: TrainingOffer) -> tuple[str, str]:
+    elapsed = offer.offer.prediction.elapsed_s
+    return render_duration(elapsed.value), render_range(ELAPSED, elapsed)
 
 
 def _render_most(offer: TrainingOffer) -> str:

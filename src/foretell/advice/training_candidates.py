@@ -1,7 +1,7 @@
 """Where a training could run at a site: each allocation with its best layout, and what cannot work."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +22,7 @@ from foretell.advice.training_plan import RecordedTraining
 from foretell.core.devices import Device
 from foretell.core.errors import NotFoundError, SpecError
 from foretell.core.layouts import Layout, parse_layout
+from foretell.core.memory import MemoryKind, MemoryTrace
 from foretell.core.prediction import Estimate
 from foretell.core.run import Allocation
 from foretell.core.site import NodeType, Site
@@ -33,15 +34,7 @@ from foretell.memory.allocator_settings import AllocatorSettings
 from foretell.memory.usage import measure_usage
 from foretell.steps.step_predictor import StepPredictor, build_figure_predictor, find_step_predictor
 
-OTHERS = 3  # layouts that are kept in addition to the best one
-
-
-class StepEvidence(Protocol):
-    """What else is known of a step than its code: runs of the same training, profiles, history."""
-
-    def combine(self, code: Estimate, *, topology: Topology, layout: Layout, batch: int) -> Estimate:
-        """The step from its code and from the rest, in one estimate."""
-        ...
+OTHERS = 1  # layouts that are kept in addition to the best one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +45,7 @@ class Candidate:
     allocation: Allocation
     choice: LayoutChoice
     others: tuple[LayoutChoice, ...]  # that fit as well, the fastest first
-    step: Estimate  # with all evidence
+    step: Estimate  # from the code, and from runs where there are some
     time: JobTime
     batch: int  # examples of a step
     host: Estimate  # bytes of each node
@@ -62,6 +55,12 @@ class Candidate:
     @property
     def gpus(self) -> int:
         return self.allocation.gpus * self.allocation.nodes
+
+    def with_step(self, step: Estimate, job: TrainingJob) -> "Candidate":
+        """The same with another time of its step."""
+        copies, loaders = self.choice.step.layout.copies, count_loaders(self.allocation, job)
+        time = job.predict(step, gpus=max(1, self.gpus), copies=copies, workers=loaders)
+        return replace(self, step=step, time=time)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +82,8 @@ class Layouts(Protocol):
         """One layout, with so many examples on all GPUs."""
         ...
 
-    def rank(self, topology: Topology, *, gpus: int, batch: int) -> list[LayoutChoice]:
-        """All layouts of so many GPUs, those that fit first, the fastest of them first."""
+    def rank(self, topology: Topology, *, gpus: int, batch: int, most: int) -> list[LayoutChoice]:
+        """The fastest layouts of so many GPUs that fit, at most so many; without one, that which needs least."""
         ...
 
 
@@ -115,12 +114,11 @@ class CandidateSearch:
         level: float = 0.9,
         learned: Path | None = None,
         cpu: str | None = None,
-        evidence: StepEvidence | None = None,
     ) -> None:
         """``layout`` is the only one that is tried, ``"one"`` where the training cannot use several GPUs."""
         self.job, self.recorded, self.layout = job, recorded, layout
         self._layouts, self._level, self._learned, self._cpu = layouts, level, learned, cpu
-        self._evidence = evidence
+        self._least_bytes = _measure_states(recorded.memory) if layout is None else 0  # a named one may offload them
 
     def search(self, site: Site, on_progress: Callable[[str], None]) -> Iterator[Candidate | Obstacle]:
         """Every allocation of a site."""
@@ -146,6 +144,8 @@ class CandidateSearch:
     def _try(self, site: Site, nodes: GpuNodes, allocation: Allocation) -> Candidate | Obstacle:
         """The fastest layout of so many GPUs that fits."""
         gpus = allocation.gpus * allocation.nodes
+        if self._least_bytes / gpus > nodes.device.usable_memory_bytes:
+            return self._describe_states(site, nodes.device, allocation)
         try:
             found = self._rank_layouts(nodes.topology, gpus)
         except SpecError as exc:
@@ -156,10 +156,19 @@ class CandidateSearch:
         warnings = (*fitting[0].step.warnings, *nodes.find_warnings(nodes=allocation.nodes, gpus=allocation.gpus))
         return self._build(nodes.node, allocation, fitting, warnings)
 
+    def _describe_states(self, site: Site, device: Device, allocation: Allocation) -> Obstacle:
+        """That what is trained does not even fit if the GPUs divide all of it."""
+        least, usable = self._least_bytes / (allocation.gpus * allocation.nodes), device.usable_memory_bytes
+        reason = (
+            f"needs more than {render_bytes(least)} of the {render_bytes(usable)} of each {device.name} by any layout, "
+            "for weights and optimizer states alone"
+        )
+        return Obstacle(site=site.name, allocation=allocation, reason=reason, lacking_bytes=int(least) - usable + 1)
+
     def _rank_layouts(self, topology: Topology, gpus: int) -> list[LayoutChoice]:
         batch = self.job.count_batch(gpus) // self.recorded.in_step
         if self.layout is None:
-            return self._layouts.rank(topology, gpus=gpus, batch=batch)
+            return self._layouts.rank(topology, gpus=gpus, batch=batch, most=1 + OTHERS)
         layout = Layout() if gpus == 1 and self.layout in _ONE_COPY_EACH else parse_layout(self.layout, gpus=gpus)
         return [self._layouts.predict(topology, layout, batch=batch)]
 
@@ -189,10 +198,7 @@ class CandidateSearch:
         warnings: tuple[PredictionWarning, ...],
     ) -> Candidate:
         choice, gpus = choices[0], allocation.gpus * allocation.nodes
-        batch, layout = self.job.count_batch(max(1, gpus)), choice.step.layout
-        step = choice.step.step
-        if self._evidence is not None:  # runs, profiles and history enter here, before anything is made of the step
-            step = self._evidence.combine(step, topology=choice.step.topology, layout=layout, batch=batch)
+        step, layout = choice.step.step, choice.step.layout
         loaders = count_loaders(allocation, self.job)
         host = scale_host(self.job, allocation) if gpus else self._find_host_of_cores()
         return Candidate(
@@ -202,7 +208,7 @@ class CandidateSearch:
             others=tuple(choices[1 : OTHERS + 1]),
             step=step,
             time=self.job.predict(step, gpus=max(1, gpus), copies=layout.copies, workers=loaders),
-            batch=batch,
+            batch=self.job.count_batch(max(1, gpus)),
             host=host,
             memory_bytes=request_memory(node, allocation, host),
             warnings=warnings,
@@ -215,6 +221,11 @@ class CandidateSearch:
             return host
         peak = measure_usage(memory, settings=AllocatorSettings.parse("")).allocated_bytes
         return Estimate(value=host.value + peak, low=host.low + peak, high=host.high + peak, level=host.level)
+
+
+def _measure_states(memory: MemoryTrace | None) -> int:
+    """Bytes that all GPUs together hold at least."""
+    return 0 if memory is None else memory.measure(MemoryKind.WEIGHTS) + memory.measure(MemoryKind.OPTIMIZER)
 
 
 _ONE_COPY_EACH = ("one", "ddp", "fsdp", "zero1", "zero2", "zero3")

@@ -60,7 +60,7 @@ def find_gpu_nodes(node: NodeType, *, precision: str) -> GpuNodes:
     try:
         check_precision(device, precision)
     except SpecError as exc:
-        raise CannotTrainError(f"{device.name} has no {precision.removeprefix('pure-')}") from exc
+        raise CannotTrainError(f"its GPUs have no {precision.removeprefix('pure-')}") from exc
     network = node.network_bytes if node.network_bytes is not None else _USUAL_NETWORK
     topology = Topology(
         device=device,
