@@ -56,11 +56,11 @@ def test_sentences_say_what_changed() -> None:
     lines = describe_evidence(combine(predict(place(), place("H100")), runs), 0)
     assert lines[0] == "A100, batch 64: 1.3 s a step."
     assert "not used: the code has no prediction for Strange" in lines[1]
-    assert lines[2].startswith("1 run corrected the step of A100 by +")
+    assert lines[2].startswith("1 run corrected the step of A100, batch 64 by +")
     found = suggest_next_run(STEPS, pick=0, candidates=list_candidates(STEPS, pick=0, price=PRICES.__getitem__))
     assert found is not None
     assert describe_next_run(found).startswith(
-        "270 steps on A100 (about 5 min 00 s, 0.17 by the rate card) would narrow"
+        "270 steps on A100, batch 64 (about 5 min 00 s, 0.17 by the rate card) would narrow"
     )
 
 

@@ -86,7 +86,7 @@ def combine(
     for run in runs:
         step = known.get(run.place) or predict(run.place)
         if step is None:
-            unused.append(UnusedEvidence(evidence=run, reason=f"the code has no prediction for {run.device}"))
+            unused.append(UnusedEvidence(evidence=run, reason=f"the code has no prediction for {run.place}"))
         else:
             used.append(run)
             expected.append(step)

@@ -67,6 +67,12 @@ class StepPlace:
         """How the step is shared."""
         return self.gpus, self.layout if self.gpus > 1 else "", self.cores
 
+    def __str__(self) -> str:
+        layout = f" by {self.layout}" if self.layout and self.gpus > 1 else ""
+        cores = f", {self.cores} core{'s' if self.cores > 1 else ''}" if self.cores else ""
+        batch = f", batch {self.batch}" if self.batch else ""
+        return f"{f'{self.gpus} x ' if self.gpus > 1 else ''}{self.device}{layout}{cores}{batch}"
+
 
 def find_scale(estimate: Estimate, freedom: float) -> float:
     """The scale of the error, in logs, that an interval says."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from foretell.advice.evidence import CombinedSteps, StepEvidence
-from foretell.advice.evidence_errors import StepPlace
 from foretell.advice.evidence_next_run import NextRun, measure_width
 from foretell.core.prediction import Estimate
 from foretell.core.render.phrases import count
@@ -27,7 +26,7 @@ def _describe(combined: CombinedSteps, pick: int) -> Iterator[str]:
     before, after = combined.before[pick].estimate, combined.after[pick]
     change = 100 * (after.value / before.value - 1)
     yield (
-        f"{count(len(combined.used), 'run')} corrected the step of {describe_place(combined.before[pick].place)} by "
+        f"{count(len(combined.used), 'run')} corrected the step of {combined.before[pick].place} by "
         f"{change:+.0f} %, and its {100 * after.level:.0f} % interval from {_describe_width(before)} to "
         f"{_describe_width(after)}."
     )
@@ -38,7 +37,7 @@ def _describe(combined: CombinedSteps, pick: int) -> Iterator[str]:
 def describe_next_run(run: NextRun) -> str:
     """What to run, what it takes, and what it is expected to change."""
     cost = f", {run.cost:.2f} by the rate card" if run.cost else ""
-    where = "here" if run.candidate.here else f"on {describe_place(run.place)}"
+    where = "here" if run.candidate.here else f"on {run.place}"
     return (
         f"{count(run.steps, 'step')} {where} (about {render_duration(run.seconds)}{cost}) would narrow the interval of "
         f"the pick from {_describe_width(run.before)} to about {_describe_width(run.after)}."
@@ -53,14 +52,7 @@ def describe_run(run: StepEvidence) -> str:
         else f"{render_duration(run.elapsed_s or 0.0)} for {count(run.steps or 0, 'step')}"
     )
     source = f" ({run.source})" if run.source else ""
-    return f"{describe_place(run.place)}, batch {run.batch or 'unknown'}: {took}{source}"
-
-
-def describe_place(place: StepPlace) -> str:
-    """A device and how many of them."""
-    layout = f", {place.layout}" if place.layout and place.gpus > 1 else ""
-    cores = f", {count(place.cores, 'core')}" if place.cores else ""
-    return f"{f'{place.gpus} x ' if place.gpus > 1 else ''}{place.device}{layout}{cores}"
+    return f"{run.place}: {took}{source}"
 
 
 def _describe_width(estimate: Estimate) -> str:

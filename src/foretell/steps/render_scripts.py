@@ -37,7 +37,7 @@ def _describe_facts(script: RecordedScript) -> Iterator[tuple[str, str]]:
     if facts.samples:
         yield "Data set", count(facts.samples, "example")
     if facts.batches:
-        yield "Epoch", f"{facts.batches:,} batches"
+        yield "Epoch", f"{facts.batches:,} {'batch' if facts.batches == 1 else 'batches'}"
     length = [count(facts.epochs, "epoch")] if facts.epochs else []
     length += [count(facts.steps, "step")] if facts.steps else []
     if length:
