@@ -1,13 +1,17 @@
 """A scaled-down run on this machine: real scripts, real steps, back from the store."""
 
+import math
 import sys
 from pathlib import Path
 
 import pytest
 
+from foretell.advice.evidence import RUN_NOISE
+from foretell.advice.evidence_identity import TrainingIdentity
 from foretell.advice.evidence_local_run import make_next_run
-from foretell.advice.evidence_runs import TrainingIdentity, find_evidence
+from foretell.advice.evidence_runs import find_evidence
 from foretell.core.errors import NotFoundError, WorkloadError
+from foretell.measure.other_load import OtherLoad
 from foretell.workloads.scripts.timed_run import TimedSteps, time_script
 
 IDENTITY = TrainingIdentity(source="train.py", parameters=10, flops=1e6, precision="fp32")
@@ -58,6 +62,7 @@ def test_run_is_timed_stored_and_ended(folder: Path) -> None:
     (found,) = find_evidence(IDENTITY, store=folder / "runs.db")
     assert found.step_s == evidence.step_s
     assert found.place == evidence.place
+    assert found.noise == pytest.approx(evidence.noise)
 
 
 def test_waiting_for_data_is_no_part_of_a_step(folder: Path) -> None:
@@ -98,6 +103,18 @@ def test_model_without_a_script_is_profiled(folder: Path) -> None:
     (found,) = find_evidence(identity, store=folder / "runs.db")
     assert found.step_s == made.evidence.step_s
     assert found.place == made.evidence.place
+
+
+def test_busy_machine_makes_a_run_less_certain(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    busy = OtherLoad(busy_cores=2.0, cores=2, threads=2)
+    timed = TimedSteps(steps=4, seconds=2.0, start_up_s=0.0, device="cpu", threads=2, load=busy, created=("a.pt",))
+    monkeypatch.setattr("foretell.advice.evidence_local_run.time_script", lambda *_, **__: timed)
+    made = make_next_run(IDENTITY, batch=2, command=["python"], store=folder / "runs.db")
+    assert made.evidence.noise == pytest.approx(math.hypot(RUN_NOISE, math.log(2)))
+    assert made.warnings == (
+        "Other processes used 2.0 of 2 cores while it was measured: times may be up to 100% too long.",
+        "The script wrote a.pt.",
+    )
 
 
 def test_times_without_steps_are_refused() -> None:

@@ -8,13 +8,12 @@ import pytest
 
 from foretell.advice.evidence import StepEvidence
 from foretell.advice.evidence_errors import StepPlace
+from foretell.advice.evidence_identity import TrainingIdentity, identify
 from foretell.advice.evidence_runs import (
     OBSERVED,
     PROFILED,
-    TrainingIdentity,
     build_advised_app,
     find_evidence,
-    identify,
     name_device,
     record_usage,
 )

@@ -2,28 +2,39 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretell.advice.evidence import RUN_NOISE, StepEvidence
-from foretell.advice.evidence_runs import CPU, TrainingIdentity, name_device, record_usage
+from foretell.advice.evidence_identity import TrainingIdentity
+from foretell.advice.evidence_runs import CPU, name_device, record_usage
 from foretell.core.run import Run, Usage
 from foretell.measure.machine import detect_machine
+from foretell.measure.other_load import OtherLoad, describe_load
 from foretell.stores.opening import StoreLike
 from foretell.workloads.scripts.timed_run import TIMEOUT_S, TimedSteps, time_script
 from foretell.workloads.step_options import StepOptions
 
 STEPS, SECONDS = 50, 60.0
+_SHOWN = 5  # files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeRun:
-    """A run that was made here: what it says, and the files that the script wrote meanwhile."""
+    """A run that was made here: what it says, the files that the script wrote meanwhile, and the load of others."""
 
     evidence: StepEvidence
     run: Run
     start_up_s: float | None = None
     written: tuple[str, ...] = ()
+    load: OtherLoad | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user must know of it."""
+        busy = [describe_load(self.load)] if self.load is not None and self.load.is_disturbing else []
+        wrote = [f"The script wrote {', '.join(self.written[:_SHOWN])}."] if self.written else []
+        return (*busy, *wrote)
 
 
 def make_next_run(
@@ -63,13 +74,15 @@ def make_next_run(
 def _keep(identity: TrainingIdentity, timed: TimedSteps, batch: int, device: str | None, store: StoreLike) -> MadeRun:
     on_gpu = timed.device != CPU
     computed = timed.compute_s if not on_gpu else timed.step_s  # a GPU computes while its host waits for data
-    waits = math.log(timed.step_s / timed.compute_s) if on_gpu else 0.0
+    unsure = math.log(timed.step_s / timed.compute_s) if on_gpu else 0.0
+    if timed.load is not None and not on_gpu:
+        unsure = math.log1p(timed.load.too_long)
     evidence = StepEvidence(
         device=device or name_device(timed.device),
         batch=batch,
         cores=None if on_gpu else timed.threads,
         step_s=computed,
-        noise=math.hypot(RUN_NOISE, waits),
+        noise=math.hypot(RUN_NOISE, unsure),
         source="run here",
     )
     run = record_usage(
@@ -79,11 +92,11 @@ def _keep(identity: TrainingIdentity, timed: TimedSteps, batch: int, device: str
         usage=Usage(elapsed_s=timed.start_up_s + timed.seconds),
         step_s=computed,
         start_up_s=timed.start_up_s,
-        machine=detect_machine(),
+        machine=replace(detect_machine(), load=timed.load.busy_cores if timed.load else None),
         store=store,
     )
     written = (*timed.created, *timed.changed)
-    return MadeRun(evidence=evidence, run=run, start_up_s=timed.start_up_s, written=written)
+    return MadeRun(evidence=evidence, run=run, start_up_s=timed.start_up_s, written=written, load=timed.load)
 
 
 def _profile(

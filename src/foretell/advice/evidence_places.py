@@ -1,4 +1,4 @@
-"""Predictions from code for places where runs were made and that no offer has: so these runs can be compared as well."""
+"""Predictions from code for places where runs were made and that no offer has, so that they can be compared."""
 
 from collections.abc import Callable
 from functools import cache

@@ -4,20 +4,21 @@ A run of advice is stored as an app named after the script or the model. It has 
 parameters, so that another network of the same script is not taken for it.
 """
 
+import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
 
 from foretell.advice.evidence import RUN_NOISE, StepEvidence
 from foretell.advice.evidence_errors import StepPlace
+from foretell.advice.evidence_identity import TrainingIdentity
 from foretell.apps.api import store_repeated
 from foretell.core.app import App, Parameter, ParameterType, Value
 from foretell.core.devices import find_device
 from foretell.core.errors import NotFoundError
 from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
-from foretell.core.workload import Workload
+from foretell.measure.other_load import OtherLoad
 from foretell.stores import RunReader
 from foretell.stores.opening import StoreLike, reading_store, using_store
 
@@ -25,7 +26,6 @@ PROFILED, OBSERVED = "workload", "observe"  # the apps of measured steps and of 
 STEP, START_UP = "step", "start_up"  # phases
 CPU = "cpu"
 _PERIOD_NOISE = 0.1  # of an iteration that was found in the resources of a job
-_SAME_FLOPS = 0.05
 _TYPES = {
     "network": ParameterType.TEXT,
     "precision": ParameterType.TEXT,
@@ -35,48 +35,6 @@ _TYPES = {
     "batch": ParameterType.INTEGER,
     "steps": ParameterType.INTEGER,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingIdentity:
-    """What makes two runs those of the same training, apart from where and how long they run."""
-
-    source: str  # the script, or the source of the model
-    parameters: int  # of the network
-    flops: float  # of an example
-    precision: str
-
-    @property
-    def app(self) -> str:
-        """The name of the app of its runs."""
-        file, _, factory = self.source.partition(":")
-        name = f"{PurePath(file).stem}-{factory}" if factory else PurePath(file).stem
-        return f"advise-{name.replace('/', '-').strip('.-') or 'training'}"
-
-    @property
-    def network(self) -> str:
-        """The size of the network, as stored runs have it."""
-        return f"{self.parameters} parameters, {self.flops:.4g} FLOPs an example"
-
-    def is_same(self, parameters: Mapping[str, Value]) -> bool:
-        """Whether a stored run is one of this network in this precision."""
-        words = str(parameters.get("network", "")).split()
-        try:
-            own, flops = int(words[0]), float(words[2])
-        except (IndexError, ValueError):
-            return False
-        near = abs(flops - self.flops) <= _SAME_FLOPS * self.flops
-        return own == self.parameters and near and parameters.get("precision") == self.precision
-
-
-def identify(workload: Workload, *, batches: int = 1) -> TrainingIdentity:
-    """The identity of a recorded training, whose step has so many batches."""
-    return TrainingIdentity(
-        source=workload.name,
-        parameters=workload.parameters,
-        flops=workload.flops / max(1, workload.batch * batches),
-        precision=workload.settings.get("precision", "fp32"),
-    )
 
 
 # Into the store
@@ -173,6 +131,7 @@ def _read_advised(run: Run) -> StepEvidence | None:
         return None
     gpus = _read_count(parameters.get("gpus"))
     return StepEvidence(
+        noise=_find_noise(run, gpus),
         device=str(parameters.get("device", CPU)),
         gpus=gpus or 1,
         layout=str(parameters.get("layout", "")),
@@ -183,6 +142,15 @@ def _read_advised(run: Run) -> StepEvidence | None:
         steps=None if step_s is not None else steps,
         source=_name(run),
     )
+
+
+def _find_noise(run: Run, gpus: int | None) -> float:
+    """More where other processes used the cores of the run."""
+    load, cores = run.machine.load, run.machine.cores
+    if gpus or load is None or cores is None:
+        return RUN_NOISE
+    threads = max(1, run.spec.allocation.cores)
+    return math.hypot(RUN_NOISE, math.log1p(OtherLoad(busy_cores=load, cores=cores, threads=threads).too_long))
 
 
 def _is_profile(run: Run, identity: TrainingIdentity) -> bool:

@@ -2,11 +2,15 @@
 
 import json
 import math
+import os
+import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from foretell.core.errors import WorkloadError
+from foretell.measure.machine import read_busy_s
+from foretell.measure.other_load import OtherLoad
 from foretell.workloads.scripts.script_command import CommandOutcome, run_command
 from foretell.workloads.scripts.script_events import TimingRequest
 from foretell.workloads.scripts.script_results import describe_command, explain_outcome
@@ -29,6 +33,7 @@ class TimedSteps:
     start_up_s: float  # from the start of the command to the first step
     device: str  # the name of the GPU by its driver, or cpu
     threads: int
+    load: OtherLoad | None = None  # of other processes meanwhile
     created: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
 
@@ -59,16 +64,24 @@ def time_script(
         MissingExtraError: Its Python has no PyTorch.
     """
     request = TimingRequest(steps=steps, seconds=seconds, began=time.time())
+    began = _read_clocks()
     outcome = run_command(command, timeout_s=timeout_s, on_progress=on_progress, timing=request)
+    clock, busy, own = (now - then for now, then in zip(_read_clocks(), began, strict=True))
     if outcome.result is None:
         raise explain_outcome(command, outcome, timeout_s=timeout_s)
     try:
-        return _read(outcome)
+        return _read(outcome, busy_cores=max(0.0, busy - own) / max(clock, 1e-3))
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as exc:
         raise WorkloadError(f"what the process of {describe_command(command)} wrote are no times of steps") from exc
 
 
-def _read(outcome: CommandOutcome) -> TimedSteps:
+def _read_clocks() -> tuple[float, float, float]:
+    """Seconds, those in which cores of this machine were busy, and those of this process and of what it ran."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter(), read_busy_s(), time.process_time() + children.ru_utime + children.ru_stime
+
+
+def _read(outcome: CommandOutcome, *, busy_cores: float) -> TimedSteps:
     record = json.loads(outcome.result or "")
     steps, seconds, first = int(record["steps"]), float(record["seconds"]), float(record["first_s"])
     waited = float(record["waited_s"])
@@ -81,5 +94,8 @@ def _read(outcome: CommandOutcome) -> TimedSteps:
         start_up_s=max(0.0, first - seconds / steps),
         device=str(record["device"]),
         threads=int(record["threads"]),
+        load=OtherLoad(
+            busy_cores=busy_cores, cores=len(os.sched_getaffinity(0)), threads=max(1, int(record["threads"]))
+        ),
         **list_files(outcome.events),
     )
