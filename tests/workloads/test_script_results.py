@@ -69,6 +69,11 @@ def test_garbage_is_one_message(text: str) -> None:
         (("facts", "epochs"), True),
         (("facts", "epochs"), 1.5),
         (("facts", "processes"), None),
+        (("facts", "load_s"), -1.0),
+        (("facts", "load_s"), "soon"),
+        (("facts", "load_s"), float("inf")),
+        (("facts", "saves_per_epoch"), True),
+        (("facts", "batch_size"), 1.5),
         (("facts",), []),
         (("waiting",), 5),
     ],
@@ -89,6 +94,14 @@ def test_missing_parts_are_one_message(name: str) -> None:
     del record[name]
     with pytest.raises(WorkloadError, match="not a recorded step"):
         read(json.dumps(record))
+
+
+def test_length_of_a_training_follows_from_its_parts() -> None:
+    facts = ScriptFacts(epochs=3, batches=10, accumulation=4, batch_size=8)
+    assert (facts.examples_per_step, facts.steps_per_epoch, facts.total_steps) == (32, 3, 9)
+    assert ScriptFacts(steps=7, epochs=3, batches=10).total_steps == 7
+    assert ScriptFacts(epochs=3).total_steps is None
+    assert ScriptFacts(batches=3).total_steps is None
 
 
 def test_step_without_operators_is_refused() -> None:
