@@ -22,7 +22,7 @@ from foretell.advice.training_plan import RecordedTraining
 from foretell.core.devices import Device
 from foretell.core.errors import NotFoundError, SpecError
 from foretell.core.layouts import Layout, parse_layout
-from foretell.core.memory import MemoryKind, MemoryTrace
+from foretell.core.memory import MemoryKind
 from foretell.core.prediction import Estimate
 from foretell.core.run import Allocation
 from foretell.core.site import NodeType, Site
@@ -118,7 +118,7 @@ class CandidateSearch:
         """``layout`` is the only one that is tried, ``"one"`` where the training cannot use several GPUs."""
         self.job, self.recorded, self.layout = job, recorded, layout
         self._layouts, self._level, self._learned, self._cpu = layouts, level, learned, cpu
-        self._least_bytes = _measure_states(recorded.memory) if layout is None else 0  # a named one may offload them
+        self._least_bytes = _measure_states(recorded) if layout is None else 0  # a named one may offload them
 
     def search(self, site: Site, on_progress: Callable[[str], None]) -> Iterator[Candidate | Obstacle]:
         """Every allocation of a site."""
@@ -161,7 +161,7 @@ class CandidateSearch:
         least, usable = self._least_bytes / (allocation.gpus * allocation.nodes), device.usable_memory_bytes
         reason = (
             f"needs more than {render_bytes(least)} of the {render_bytes(usable)} of each {device.name} by any layout, "
-            "for weights and optimizer states alone"
+            "for weights, gradients and optimizer states alone"
         )
         return Obstacle(site=site.name, allocation=allocation, reason=reason, lacking_bytes=int(least) - usable + 1)
 
@@ -223,9 +223,13 @@ class CandidateSearch:
         return Estimate(value=host.value + peak, low=host.low + peak, high=host.high + peak, level=host.level)
 
 
-def _measure_states(memory: MemoryTrace | None) -> int:
-    """Bytes that all GPUs together hold at least."""
-    return 0 if memory is None else memory.measure(MemoryKind.WEIGHTS) + memory.measure(MemoryKind.OPTIMIZER)
+def _measure_states(recorded: RecordedTraining) -> int:
+    """Bytes that all GPUs together hold at least, when the optimizer runs: weights, gradients and its states."""
+    memory = recorded.memory
+    if memory is None:
+        return 0
+    gradients = sum(gradient.bytes_ for gradient in recorded.workload.gradients)
+    return memory.measure(MemoryKind.WEIGHTS) + memory.measure(MemoryKind.OPTIMIZER) + gradients
 
 
 _ONE_COPY_EACH = ("one", "ddp", "fsdp", "zero1", "zero2", "zero3")
