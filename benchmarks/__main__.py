@@ -8,6 +8,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+import benchmarks.advise.command
 import benchmarks.clusters.command
 import benchmarks.consumption.command
 import benchmarks.distributed.command
@@ -41,6 +42,7 @@ NAMES = {
     "runs": "predictions on published runs, compared with published results",
     "steps": "training steps of ten networks on this machine, predicted after measuring others for minutes",
     "from_code": "recorded iterations predicted from the models' code, compared with recorded operators",
+    "advise": "trainings that others measured: throughputs, whole jobs, the best choice; ten well-known recipes",
     "clusters": "steps of data-parallel training that others measured: few GPUs to more, and clusters never seen",
     "consumption": "consumption of measured distributed trainings, predicted for held-out families and settings",
     "distributed": "training steps on many GPUs by any layout, against steps that others measured",
@@ -49,6 +51,7 @@ NAMES = {
     "ets": "training iterations that others recorded operator by operator, of families never seen",
 }
 COMMANDS = {
+    "advise": benchmarks.advise.command,
     "clusters": benchmarks.clusters.command,
     "consumption": benchmarks.consumption.command,
     "distributed": benchmarks.distributed.command,

@@ -1,0 +1,87 @@
+"""The networks of published trainings, and their steps, captured once and kept between runs."""
+
+import hashlib
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from benchmarks.capture import declare_torchvision
+from benchmarks.gpus.captures import cached
+from foretell.core.workload import Workload
+from foretell.workloads.capture import capture
+from foretell.workloads.hybrid_tensors import HybridTensors
+from foretell.workloads.step_options import InputSpec, StepOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A network, what one batch of it is, and the options of its step whatever the precision."""
+
+    build: Callable[[], nn.Module]
+    describe: Callable[[int], tuple[InputSpec, ...]]  # a batch of so many examples
+    options: Mapping[str, Any] = field(default_factory=dict)
+    change: Callable[[Workload], Workload] = lambda workload: workload  # of what was captured
+
+
+def read_network(name: str, *, batch: int, precision: str, **options: Any) -> Workload:
+    """A step of one GPU's batch.
+
+    Raises:
+        LookupError: There is no network of that name.
+    """
+    network = find_network(name)
+    chosen = StepOptions(precision=precision, **{**network.options, **options})
+
+    def make() -> Workload:
+        declare_torchvision()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with HybridTensors():
+                model = network.build()
+            return network.change(capture(model, network.describe(batch), options=chosen, name=name))
+
+    return cached(f"advise {_hash_networks()} {name} {batch} {chosen}", make)
+
+
+def find_network(name: str) -> Network:
+    """The network of that name.
+
+    Raises:
+        LookupError: There is none.
+    """
+    known = _list_networks()
+    if name not in known:
+        raise LookupError(f"no network named {name!r}; known networks: {', '.join(sorted(known))}")
+    return known[name]
+
+
+def describe_images(size: int, channels: int = 3) -> Callable[[int], tuple[InputSpec, ...]]:
+    """Batches of square images."""
+    return lambda batch: (InputSpec(shape=(batch, channels, size, size)),)
+
+
+def describe_tokens(tokens: int, words: int) -> Callable[[int], tuple[InputSpec, ...]]:
+    """Batches of token ids."""
+    return lambda batch: (InputSpec(shape=(batch, tokens), dtype="int64", high=words, name="ids"),)
+
+
+@cache
+def _list_networks() -> dict[str, Network]:
+    from benchmarks.advise import networks_image, networks_language, networks_other
+
+    return {**networks_image.NETWORKS, **networks_language.NETWORKS, **networks_other.NETWORKS}
+
+
+@cache
+def _hash_networks() -> str:
+    """Changes with the code of the networks."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).parent
+    for path in (*sorted(folder.glob("networks_*.py")), folder.parent / "distributed" / "decoders.py"):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
