@@ -195,6 +195,19 @@ class TestWhatDoesNotWork:
         assert "cheap with 1 to 8 GPUs: needs 62.5 GB" in text
         assert "less on each GPU: try --checkpointing, --precision bf16 or a smaller --batch" in text
 
+    def test_gpus_that_cannot_hold_what_is_trained_are_not_tried(self) -> None:
+        from tests.advice.training_examples import WORKLOAD
+
+        from foretell.advice.training_candidates import CandidateSearch
+        from foretell.advice.training_plan import RecordedTraining
+
+        search = CandidateSearch(build_training(), RecordedTraining(workload=WORKLOAD), LawOfLayouts())
+        search._least_bytes = 60 * GIB
+        found = list(search.search(build_site(CHEAP), lambda _: None))
+        assert [each.allocation.gpus * each.allocation.nodes for each in found if isinstance(each, Candidate)] == [4, 8]
+        first = next(each for each in found if isinstance(each, Obstacle))
+        assert first.reason.startswith("needs more than 60 GB of the 15.8 GB of each V100-16 by any layout")
+
     def test_counts_that_do_not_divide_the_batch_are_one_line(self) -> None:
         lines = list_obstacles(advise().obstacles)
         assert lines == ["3, 6, 12 GPUs: so many cannot share the 64 examples of a step"]

@@ -17,6 +17,7 @@ from foretell.core.prices import SECONDS_PER_HOUR, price_per_hour
 from foretell.core.site import Site
 
 _NORMAL = NormalDist()
+_MOST_JOBS = 10  # in a row: more are no remedy
 
 
 def build_site_advice(
@@ -110,7 +111,8 @@ def _describe_parts(candidate: Candidate) -> str:
     limit = candidate.node.max_walltime_s
     if limit is None or candidate.time.total.value <= limit:
         return ""
-    return f"{math.ceil(candidate.time.total.high / limit)} jobs in a row that continue from checkpoints"
+    jobs = math.ceil(candidate.time.total.high / limit)
+    return f"{jobs} jobs in a row that continue from checkpoints" if jobs <= _MOST_JOBS else ""
 
 
 def _explain(offers: Sequence[TrainingOffer], policy: Policy) -> str:
