@@ -23,7 +23,8 @@ _NAMES = {
         r"|out_lin)"
     ),
     TensorRole.VOCABULARY: (
-        r"(.*\.)?(embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|shared|lm_head|embed_out)"
+        r"(.*\.)?(embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|shared|lm_head|embed_out"
+        r"|(predictions|lm_head)\.decoder)"
     ),
 }
 _PATTERNS = {role: re.compile(pattern) for role, pattern in _NAMES.items()}

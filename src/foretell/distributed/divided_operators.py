@@ -1,5 +1,6 @@
 """The operators of one of several GPUs that share layers, sequences and experts, with the shapes that it has."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
 
@@ -7,7 +8,14 @@ from foretell.core.errors import Mistake, SpecError
 from foretell.core.layouts import Layout, find_experts
 from foretell.core.tensor_roles import TensorRole, find_tensor_role
 from foretell.core.workload import Operator, Shape, StepPhase, Workload
-from foretell.distributed.step_dimensions import ATTENTION, GROUPED_PRODUCTS, Dimensions, resize_operator
+from foretell.distributed.step_dimensions import (
+    ATTENTION,
+    GROUPED_PRODUCTS,
+    Dimensions,
+    copies_weight,
+    find_weights,
+    resize_operator,
+)
 
 
 class Part(StrEnum):
@@ -25,17 +33,22 @@ class Part(StrEnum):
 def find_parts(workload: Workload) -> tuple[Part, ...]:
     """The part of each operator."""
     layers = workload.layers or ("",) * len(workload.operators)
+    known = find_layer_parts(layers)
+    return tuple(
+        Part.UPDATE if operator.phase is StepPhase.UPDATE else known[layer]
+        for operator, layer in zip(workload.operators, layers, strict=True)
+    )
+
+
+def find_layer_parts(layers: Iterable[str]) -> dict[str, Part]:
+    """The part of each layer."""
     roles = {layer: find_tensor_role(layer) for layer in set(layers)}
     inside = {
         layer.rpartition(".")[0]
         for layer, role in roles.items()
         if role is TensorRole.COLUMNS and not layer.rpartition(".")[0].rpartition(".")[2].isdigit()
     }
-    known = {layer: _find_part(layer, roles[layer], inside) for layer in roles}
-    return tuple(
-        Part.UPDATE if operator.phase is StepPhase.UPDATE else known[layer]
-        for operator, layer in zip(workload.operators, layers, strict=True)
-    )
+    return {layer: _find_part(layer, roles[layer], inside) for layer in roles}
 
 
 def _find_part(layer: str, role: TensorRole | None, inside: set[str]) -> Part:
@@ -105,30 +118,33 @@ class _Divider:
         return resize_operator(operator, inputs, self._divide_shape(operator, part, None, operator.output))
 
     def _divide_shape(self, operator: Operator, part: Part, place: int | None, shape: Shape) -> Shape:
-        weight = operator.kind in ("linear", "embedding", "addmm") and place is not None and place > 0
-        if weight or (operator.kind == "to" and part in _WEIGHTED and self._is_weight(shape)):
-            return self._divide_weight(part, shape)
+        if part is not Part.BETWEEN and self._is_weight(operator, part, place, shape):
+            return self._divide_weight(operator, part, shape)
         heads = self._sizes.has_heads(shape)
         if heads is not None and part is Part.BETWEEN:
             return _divide(shape, heads, self._tensor * self._context)
         if operator.kind == ATTENTION:
             return shape
-        shape = self._divide_tokens(part, shape)
-        return self._divide_features(operator, part, place, shape)
+        divided = self._divide_features(operator, part, place, shape)
+        # Scores of words are those of whole sequences.
+        shared = self._sequence and part is Part.AROUND and divided == shape
+        return self._divide_tokens(divided, shared=shared)
 
-    def _is_weight(self, shape: Shape) -> bool:
-        return len(shape) < 3 and shape[:1] != (self._sizes.batch * self._sizes.tokens,)
+    def _is_weight(self, operator: Operator, part: Part, place: int | None, shape: Shape) -> bool:
+        if operator.kind == "accumulate":  # of weights that words share with scores
+            return part is Part.VOCABULARY and len(shape) == 2 and shape[0] != self._sizes.batch * self._sizes.tokens
+        return copies_weight(operator) if place is None else place in find_weights(operator)
 
-    def _divide_weight(self, part: Part, shape: Shape) -> Shape:
-        """Of columns and words the first dimension, of rows the last one."""
+    def _divide_weight(self, operator: Operator, part: Part, shape: Shape) -> Shape:
+        """Outputs of columns and words, inputs of rows."""
+        outputs, inputs = (-1, 0) if operator.kind == "addmm" else (0, -1)
         if part in (Part.COLUMNS, Part.VOCABULARY):
-            return _divide(shape, 0, self._tensor)
-        return _divide(shape, len(shape) - 1, self._tensor) if part is Part.ROWS and len(shape) > 1 else shape
+            return _divide(shape, outputs % len(shape), self._tensor)
+        return _divide(shape, inputs % len(shape), self._tensor) if part is Part.ROWS and len(shape) > 1 else shape
 
-    def _divide_tokens(self, part: Part, shape: Shape) -> Shape:
+    def _divide_tokens(self, shape: Shape, *, shared: bool) -> Shape:
         place = self._sizes.find_tokens(shape)
-        shared = self._context * (self._tensor if self._sequence and part is Part.AROUND else 1)
-        return shape if place is None else _divide(shape, place, shared)
+        return shape if place is None else _divide(shape, place, self._context * (self._tensor if shared else 1))
 
     def _divide_features(self, operator: Operator, part: Part, place: int | None, shape: Shape) -> Shape:
         """The last dimension: of what columns give and rows take, and of all between them."""
@@ -137,7 +153,7 @@ class _Divider:
         return _divide(shape, len(shape) - 1, self._tensor)
 
     def _is_divided(self, operator: Operator, part: Part, place: int | None, shape: Shape) -> bool:
-        given = place == 0 and operator.kind in ("linear", "addmm")
+        given = (operator.kind, place) in (("linear", 0), ("addmm", 1))
         casts_whole = operator.kind in _CASTS and shape[-1] == self._sizes.width
         if part is Part.COLUMNS:
             return not given and not casts_whole
@@ -147,7 +163,8 @@ class _Divider:
             return place is None and operator.kind == "linear"
         if part is Part.BETWEEN:
             return len(shape) == 1 or (len(shape) < 4 and self._sizes.find_tokens(shape) is not None)
-        return shape[-1] > max(self._sizes.width, 1)  # scores of words, and features inside of a block
+        # Scores of words, and features inside of a block.
+        return len(shape) > 1 and shape[-1] > max(self._sizes.width, 1)
 
     def _divide_experts(self, operator: Operator, shape: Shape) -> Shape:
         """Rows of tokens by the GPUs that share a sequence; weights by expert, or inside of each expert."""
@@ -163,7 +180,6 @@ class _Divider:
         return _divide(shape, len(shape) - 1, self._tensor) if inside else shape
 
 
-_WEIGHTED = (Part.COLUMNS, Part.ROWS, Part.VOCABULARY)
 _CASTS = ("to", "accumulate")  # of what columns take
 
 

@@ -9,7 +9,8 @@ from foretell.core.workload import Operator, Shape, StepPhase, Workload
 PRODUCTS = frozenset({"linear", "matmul", "__matmul__", "bmm", "mm", "addmm", "baddbmm", "einsum"})
 GROUPED_PRODUCTS = frozenset({"_grouped_mm", "grouped_mm", "_scaled_grouped_mm"})
 ATTENTION = "scaled_dot_product_attention"
-_WITH_WEIGHTS = frozenset({"linear", "embedding", "layer_norm", "rms_norm", "batch_norm", "group_norm", "addmm"})
+_CONVOLUTIONS = frozenset(f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3))
+_WITH_WEIGHTS = frozenset({"linear", "embedding", "layer_norm", "rms_norm", "batch_norm", "group_norm", *_CONVOLUTIONS})
 _ITEM_BYTES = {"float64": 8, "float32": 4, "int64": 8, "int32": 4, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 
@@ -22,13 +23,21 @@ class Dimensions:
     width: int = 0  # of the embedding of a token
     heads: int = 0
     key_heads: int = 0
+    routed: int = 0  # rows that experts take of an example
 
     @classmethod
     def find(cls, workload: Workload) -> "Dimensions":
-        """Those of the first embedding of whole sequences, and of the first attention."""
+        """Those of the first embedding of whole sequences, of the first attention, and of the first experts."""
         tokens, width = _find_tokens(workload)
         heads, key_heads = _find_heads(workload, tokens)
-        return cls(batch=workload.batch, tokens=tokens, width=width, heads=heads, key_heads=key_heads)
+        return cls(
+            batch=workload.batch,
+            tokens=tokens,
+            width=width,
+            heads=heads,
+            key_heads=key_heads,
+            routed=_find_routed(workload),
+        )
 
     def has_heads(self, shape: Shape) -> int | None:
         """The place of the dimension that is the number of heads; None if there is none."""
@@ -76,6 +85,26 @@ def _count_heads(scores: Shape, batch: int, tokens: int) -> int:
     return scores[1] if len(scores) == 4 else scores[0] // batch if len(scores) == 3 else 0
 
 
+def _find_routed(workload: Workload) -> int:
+    rows = next((each.inputs[0][0] for each in workload.operators if each.kind in GROUPED_PRODUCTS), 0)
+    return 0 if rows % workload.batch else rows // workload.batch
+
+
+def find_weights(operator: Operator) -> frozenset[int]:
+    """The places of those inputs that are parameters, or copies of them in another precision."""
+    if operator.kind == "addmm":
+        return frozenset({0, 2})  # a bias, and a matrix that is the transpose of a linear layer's
+    if operator.kind in _WITH_WEIGHTS or operator.kind in GROUPED_PRODUCTS:
+        return frozenset(range(1, len(operator.inputs)))
+    sizes = [math.prod(shape) for shape in operator.inputs]
+    return frozenset({sizes.index(operator.parameters)} if operator.parameters in sizes else ())
+
+
+def copies_weight(operator: Operator) -> bool:
+    """Whether the result is a parameter as well, in another precision."""
+    return operator.inputs == (operator.output,) and 0 in find_weights(operator)
+
+
 def count_item_bytes(dtype: str) -> int:
     """Bytes of an element."""
     return _ITEM_BYTES.get(dtype, 2)
@@ -86,6 +115,8 @@ def resize_operator(operator: Operator, inputs: tuple[Shape, ...], output: Shape
     before, after = (*operator.inputs, operator.output), (*inputs, output)
     if before == after:
         return operator
+    if operator.kind == "embedding" and operator.phase is StepPhase.FORWARD:  # which reads few rows of its table
+        before, after = (operator.inputs[0], operator.output), (inputs[0], output)
     moved = _count_all(after) / max(1, _count_all(before))
     work = _compare_work(operator, inputs, output)
     return replace(
@@ -109,7 +140,7 @@ def _compare_work(operator: Operator, inputs: tuple[Shape, ...], output: Shape) 
     if operator.kind in (*PRODUCTS, *GROUPED_PRODUCTS) and len(inputs) > 1:
         first = 1 if operator.kind in ("addmm", "baddbmm") and len(inputs) > 2 else 0
         before, after = _count_work(operator.inputs[first], operator.output), _count_work(inputs[first], output)
-    elif operator.kind == ATTENTION:
+    elif operator.kind == ATTENTION or operator.kind in _CONVOLUTIONS:
         before, after = math.prod(operator.output), math.prod(output)
     else:
         before, after = (
@@ -129,10 +160,11 @@ def _resize_attributes(operator: Operator, inputs: tuple[Shape, ...]) -> tuple: 
 
 
 def _resize_parameters(operator: Operator, inputs: tuple[Shape, ...]) -> int:
-    if not operator.parameters or len(inputs) < 2:
+    weights = find_weights(operator)
+    if not operator.parameters or not weights:
         return operator.parameters
-    ratio = _count_all(inputs[1:]) / max(1, _count_all(operator.inputs[1:]))
-    return round(operator.parameters * ratio) if operator.kind in _WITH_WEIGHTS else operator.parameters
+    before, after = (sum(math.prod(shapes[place]) for place in weights) for shapes in (operator.inputs, inputs))
+    return round(operator.parameters * after / max(1, before))
 
 
 def resize_batch(workload: Workload, batch: int) -> Workload:
@@ -151,19 +183,20 @@ def _resize_examples(operator: Operator, dimensions: Dimensions, batch: int) -> 
     if operator.phase is StepPhase.UPDATE:
         return operator
     multiples = _list_multiples(dimensions)
-    weights = range(1, len(operator.inputs)) if operator.kind in _WITH_WEIGHTS else ()
+    weights = find_weights(operator)
+    rows = {dimensions.batch * factor for factor in (1, dimensions.tokens, dimensions.routed)}
 
     def resize(shape: Shape) -> Shape:
-        if len(shape) < 1 or (len(shape) == 1 and shape[0] != dimensions.batch * max(1, dimensions.tokens)):
+        if not shape or (len(shape) == 1 and shape[0] not in rows):
             return shape
         factor = multiples.get(shape[0])
         return (batch * factor, *shape[1:]) if factor else shape
 
     inputs = tuple(shape if place in weights else resize(shape) for place, shape in enumerate(operator.inputs))
-    return resize_operator(operator, inputs, resize(operator.output))
+    return resize_operator(operator, inputs, operator.output if copies_weight(operator) else resize(operator.output))
 
 
 def _list_multiples(dimensions: Dimensions) -> Mapping[int, int]:
     """First dimensions that grow with the batch, and how many elements of them an example has."""
-    factors = (1, dimensions.tokens, dimensions.heads, dimensions.key_heads)
+    factors = (1, dimensions.tokens, dimensions.routed, dimensions.heads, dimensions.key_heads)
     return {dimensions.batch * factor: factor for factor in reversed(factors) if factor}
