@@ -33,7 +33,9 @@ from foretell.distributed.layout_search import LayoutChoice, LayoutSearch, Recor
 from foretell.memory.allocator_settings import AllocatorSettings
 from foretell.memory.usage import measure_usage
 from foretell.steps.step_predictor import StepPredictor, build_figure_predictor, find_step_predictor
+from foretell.workloads.scripts.script_facts import estimate_host_bytes
 
+_HOST = (0.8, 1.5)  # of the memory of a process that was measured here
 OTHERS = 1  # layouts that are kept in addition to the best one
 
 
@@ -216,7 +218,12 @@ class CandidateSearch:
 
     def _find_host_of_cores(self) -> Estimate:
         """Bytes of the host where the step's tensors are there as well."""
-        host, memory = self.job.host, self.recorded.memory
+        facts, memory = self.recorded.facts, self.recorded.memory
+        measured = estimate_host_bytes(facts) if facts is not None else None  # without the libraries of CUDA
+        host = self.job.host
+        if measured is not None:
+            low, high = _HOST
+            host = Estimate(value=measured, low=low * measured, high=high * measured, level=self._level)
         if memory is None:
             return host
         peak = measure_usage(memory, settings=AllocatorSettings.parse("")).allocated_bytes

@@ -17,6 +17,7 @@ from foretell.core.prices import SECONDS_PER_HOUR, price_per_hour
 from foretell.core.site import Site
 
 _NORMAL = NormalDist()
+_ALIKE = 0.01  # of the time
 _MOST_JOBS = 10  # in a row: more are no remedy
 
 
@@ -124,7 +125,7 @@ def find_runner_up(offers: Sequence[TrainingOffer]) -> RunnerUp | None:
     picked, *rest = [each for each in offers if each.allowed]
     if not rest:
         return None
-    front = [each for each in rest if each.offer.pareto]
+    front = [each for each in rest if each.offer.pareto and abs(each.time_s / picked.time_s - 1) > _ALIKE]
     nearest = min(front, key=lambda each: abs(math.log(each.time_s / picked.time_s)), default=None)
     elsewhere = (each for each in rest if each.allocation.node_type != picked.allocation.node_type)
     other = nearest or next(elsewhere, rest[0])
