@@ -122,6 +122,9 @@ def _build_row(row: Any) -> SharedRow:
     words += [f"micro={batches}", f"interleave={_read_count(row.vp)}"] if pp > 1 else []
     factors = _FACTORS[row.precision]
     shape = SHAPES[row.model]
+    # The recipes of dense models set tp_comm_overlap (userbuffers_*_h16384_tp8_* and others, named after their sizes):
+    # https://github.com/NVIDIA/NeMo/blob/main/nemo/collections/llm/recipes/tp_overlap_configs/userbuffers.py
+    words += ["tp-overlap"] if tp > 1 and shape.mixture is None else []
     return SharedRow(
         source="Megatron-Bridge",
         group=row.system,

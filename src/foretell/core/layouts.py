@@ -9,10 +9,10 @@ from foretell.core.errors import Mistake, SpecError
 DATA_PARALLEL = ("ddp", "zero1", "zero2", "zero3", "fsdp")
 OFFLOADS = ("optimizer", "parameters")
 _NUMBERS = ("tp", "pp", "dp", "cp", "ep", "micro", "interleave", "hsdp", "wrap")
-_FLAGS = ("sp", "no-overlap", "keep", "half-reduce")
+_FLAGS = ("sp", "tp-overlap", "no-overlap", "keep", "half-reduce")
 LAYOUT_FORMS = (
-    f"{', '.join(DATA_PARALLEL)}, tp=N, pp=N, dp=N, cp=N, ep=N, micro=N, interleave=N, sp, no-overlap, and "
-    "with fsdp hsdp=N, wrap=N, keep, half-reduce, joined by commas as in tp=4,pp=2"
+    f"{', '.join(DATA_PARALLEL)}, tp=N, pp=N, dp=N, cp=N, ep=N, micro=N, interleave=N, sp, tp-overlap, no-overlap, "
+    "and with fsdp hsdp=N, wrap=N, keep, half-reduce, joined by commas as in tp=4,pp=2"
 )
 
 
@@ -52,6 +52,7 @@ class Layout:
     micro_batches: int = 0  # of a pipeline; 0 for as many as it has stages
     interleave: int = 1  # parts of the model on each stage of a pipeline
     sequence_parallel: bool = False  # outside of the products that tensor parallelism divides
+    overlaps_tensors: bool = False  # the exchanges of tensor parallelism with its products, as Transformer Engine can
     overlaps: bool = True  # the exchange of gradients and weights with the computing
     offload: str = ""  # one of OFFLOADS, to the host
     sharding: FsdpOptions = field(default_factory=FsdpOptions)
@@ -96,6 +97,7 @@ class Layout:
         parts += [f"pp={self.pipeline_parallel}"] if self.pipeline_parallel > 1 else []
         parts += [f"micro={self.micro_batches}"] if self.micro_batches else []
         parts += [f"interleave={self.interleave}"] if self.interleave > 1 else []
+        parts += ["tp-overlap"] if self.overlaps_tensors else []
         parts += [] if self.overlaps else ["no-overlap"]
         return ",".join(parts) or "one copy"
 
@@ -125,6 +127,8 @@ class Layout:
             yield Mistake(place="layout", found=repr(str(self)), expected=expected)
         if self.micro_batches < 0 or (self.micro_batches and self.pipeline_parallel == 1):
             yield Mistake(place="micro", found=str(self.micro_batches), expected="1 or more, with pp=2 or more")
+        if self.overlaps_tensors and not self.sequence_parallel:
+            yield Mistake(place="tp-overlap", found="without sp", expected="sp, which divides its exchanges in two")
         if self.sequence_parallel and self.tensor_parallel == 1:
             yield Mistake(place="sp", found="tp=1", expected="tp=2 or more, whose GPUs share the sequence")
         yield from self._find_wrong_sharding()
@@ -202,6 +206,7 @@ def parse_layout(text: str, *, gpus: int | None = None, offload: str = "") -> La
         micro_batches=numbers.get("micro", 0),
         interleave=numbers.get("interleave", 1),
         sequence_parallel="sp" in words,
+        overlaps_tensors="tp-overlap" in words,
         overlaps="no-overlap" not in words,
         offload=offload,
         sharding=FsdpOptions(

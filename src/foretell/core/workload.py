@@ -56,6 +56,7 @@ class Gradient:
 
     bytes_: int
     ready: int  # place of the operator
+    layer: str = ""  # of the operator that computed it; it may be sent after a later one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from foretell.core.topology import Group, LayoutGroups
 from foretell.distributed.collective_times import Collective
 from foretell.distributed.shared_steps import SharedStep, UnitStates
 
-_FULL_SHARDING = ("zero3", "fsdp")
+FULL_SHARDING = ("zero3", "fsdp")
 # Buckets of DeepSpeed's and Megatron-LM's optimizers hold at least 40 million elements.
 _LARGE_BUCKET_BYTES = 80e6
 _GATHERED_ITEM = 2.0  # of weights after an update with divided states
@@ -55,7 +55,7 @@ class DataExchanges:
 
     def gathers(self, batch: int, *, forward: bool) -> bool:
         """Whether a batch gathers weights: with full sharding always, else the first one after an update."""
-        if self._kind in _FULL_SHARDING:
+        if self._kind in FULL_SHARDING:
             return True
         return self._kind in ("zero1", "zero2") and self.overlaps and forward and batch == 0
 
@@ -74,7 +74,7 @@ class DataExchanges:
 
     def _gather(self, some: tuple[int, ...], *, forward: bool) -> Gathering:
         states = [self.step.states[unit] for unit in some]
-        full = self._kind in _FULL_SHARDING
+        full = self._kind in FULL_SHARDING
         item = states[0].gathered_bytes if full else _GATHERED_ITEM
         dense, experts = sum(each.dense for each in states), sum(each.experts for each in states)
         kept = self.step.layout.sharding.keeps_gathered and not forward
@@ -100,7 +100,7 @@ class DataExchanges:
 
     def list_buckets(self, places: np.ndarray) -> list[Bucket]:
         """The buckets of the gradients that become ready at some operators, in their order."""
-        if not self._kind or self._kind in _FULL_SHARDING or not len(places):
+        if not self._kind or self._kind in FULL_SHARDING or not len(places):
             return []
         operation = Collective.ALL_REDUCE if self._kind == "ddp" else Collective.REDUCE_SCATTER
         return [

@@ -11,6 +11,7 @@ from foretell.core.prediction import Estimate
 from foretell.core.topology import Group, LayoutGroups, Topology
 from foretell.core.workload import Floats, StepEstimate, Workload
 from foretell.distributed.collective_times import Collective, CollectiveTimes
+from foretell.distributed.data_exchanges import FULL_SHARDING
 from foretell.distributed.parallel_results import ParallelStep
 from foretell.distributed.shared_steps import SharedStep, share_step
 from foretell.distributed.step_schedule import OperatorSeconds, StepSchedule
@@ -79,7 +80,10 @@ class ParallelPredictor:
                 seconds = max(0.0, seconds - left)
             exchanges[each.place] += seconds
         return OperatorSeconds(
-            device=alone.kernel_s, host=alone.gap_s, exchange=exchanges, accumulating=self._find_adding(step)
+            device=alone.kernel_s * _find_cast_shares(step),
+            host=alone.gap_s,
+            exchange=exchanges,
+            accumulating=self._find_adding(step),
         )
 
     def _find_adding(self, step: SharedStep) -> float:
@@ -92,6 +96,15 @@ class ParallelPredictor:
 
     def _exchange(self, operation: Collective, bytes_: float, group: Group) -> float:
         return self.collectives.predict(operation, bytes_, group, self.topology)
+
+
+def _find_cast_shares(step: SharedStep) -> Floats:
+    """With full sharding, each GPU casts its part of the weights before they are gathered."""
+    shares = np.ones(len(step.workload.operators))
+    if step.layout.data_parallel in FULL_SHARDING:
+        casts = [operator.kind == "to" and operator.parameters > 0 for operator in step.workload.operators]
+        shares[casts] = 1 / step.layout.sharding_gpus
+    return shares
 
 
 class _Assembly:

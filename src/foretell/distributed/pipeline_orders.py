@@ -59,7 +59,7 @@ def place_units(units: StepUnits, layout: Layout, seconds: Floats, *, name: str)
     """
     parts = layout.pipeline_parallel * layout.interleave
     layers = [place for place, numbered in enumerate(units.numbered) if numbered]
-    if parts > max(1, len(layers)):
+    if parts > (max(1, len(layers)) if layout.interleave == 1 else len(units.names)):
         expected = f"at most {len(layers)}, the repeated layers of {name}"
         found = f"{layout.pipeline_parallel}" + (
             f" with interleave={layout.interleave}" if layout.interleave > 1 else ""

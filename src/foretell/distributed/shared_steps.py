@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foretell.core.layouts import Layout
-from foretell.core.workload import Operator, StepPhase, Workload
+from foretell.core.workload import StepPhase, Workload
 from foretell.distributed.collective_times import Collective
-from foretell.distributed.divided_operators import Part, divide_operators, find_parts
+from foretell.distributed.divided_operators import Part, divide_operators, find_layer_parts, find_parts
 from foretell.distributed.step_dimensions import ATTENTION, GROUPED_PRODUCTS, PRODUCTS, Dimensions, count_item_bytes
 from foretell.distributed.step_units import StepUnits, find_units
 from foretell.steps.kernels.launch_times import HOST
@@ -43,6 +43,7 @@ class SharedGradient:
     """A parameter's gradient on one GPU: bytes of what all copies have, or of experts that only some have."""
 
     ready: int  # place of the operator after which it is ready
+    unit: int  # of its parameter
     dense: float = 0.0
     experts: float = 0.0
 
@@ -72,7 +73,7 @@ def share_step(workload: Workload, layout: Layout) -> SharedStep:
     divided = divide_operators(workload, layout, parts)
     if layout.tensor_parallel > 1:
         divided = replace(divided, settings={HOST: "functions", **divided.settings})
-    gradients = tuple(_list_gradients(workload, layout, parts))
+    gradients = tuple(_list_gradients(workload, layout, units))
     item = 2.0 if workload.settings.get("precision", "").startswith("pure-") else 4.0
     finder = _Exchanges(divided, layout, units, parts)
     return SharedStep(
@@ -87,22 +88,25 @@ def share_step(workload: Workload, layout: Layout) -> SharedStep:
     )
 
 
-def _list_gradients(workload: Workload, layout: Layout, parts: Sequence[Part]) -> Iterator[SharedGradient]:
+def _list_gradients(workload: Workload, layout: Layout, units: StepUnits) -> Iterator[SharedGradient]:
     inside = layout.expert_parallel if layout.expert_parallel > 1 else layout.tensor_parallel
-    for gradient in workload.gradients:
-        part = parts[gradient.ready]
+    layers = workload.layers or ("",) * len(workload.operators)
+    owners = [gradient.layer or layers[gradient.ready] for gradient in workload.gradients]
+    parts = find_layer_parts([*layers, *owners])
+    for gradient, owner in zip(workload.gradients, owners, strict=True):
+        part, unit = parts[owner], units.find(owner, gradient.ready)
         if part is Part.EXPERTS:
-            yield SharedGradient(ready=gradient.ready, experts=gradient.bytes_ / inside)
+            yield SharedGradient(ready=gradient.ready, unit=unit, experts=gradient.bytes_ / inside)
         else:
             shared = layout.tensor_parallel if part in _DIVIDED else 1
-            yield SharedGradient(ready=gradient.ready, dense=gradient.bytes_ / shared)
+            yield SharedGradient(ready=gradient.ready, unit=unit, dense=gradient.bytes_ / shared)
 
 
 def _sum_states(
     workload: Workload, units: StepUnits, gradients: Sequence[SharedGradient], item: float
 ) -> tuple[UnitStates, ...]:
-    """Elements of each unit's trained parameters, by the gradients that become ready in it."""
-    unit_of = units.unit_of[[gradient.ready for gradient in gradients]] if gradients else np.zeros(0, dtype=int)
+    """Elements of each unit's trained parameters, by their gradients."""
+    unit_of = np.array([gradient.unit for gradient in gradients], dtype=int)
     dense, experts = (
         np.bincount(unit_of, weights=[getattr(each, kind) for each in gradients], minlength=len(units.names)) / item
         for kind in ("dense", "experts")
@@ -136,6 +140,7 @@ class _Exchanges:
     def __init__(self, workload: Workload, layout: Layout, units: StepUnits, parts: Sequence[Part]) -> None:
         self._workload, self._layout, self._units, self._parts = workload, layout, units, parts
         self._layers = workload.layers or ("",) * len(workload.operators)
+        self._width = Dimensions.find(workload).width
 
     def list_all(self) -> Iterator[Exchange]:
         layout = self._layout
@@ -183,7 +188,8 @@ class _Exchanges:
             yield Exchange(place=place, operation=Collective.ALL_REDUCE, bytes_=bytes_, group="tensor")
             return
         for operation in (Collective.REDUCE_SCATTER, Collective.ALL_GATHER):
-            yield Exchange(place=place, operation=operation, bytes_=bytes_, group="tensor")
+            overlaps = self._layout.overlaps_tensors
+            yield Exchange(place=place, operation=operation, bytes_=bytes_, group="tensor", overlaps=overlaps)
 
     def _list_attentions(self) -> Iterator[Exchange]:
         """Keys and values go around while parts of the attention are computed; their gradients, too."""
@@ -198,13 +204,14 @@ class _Exchanges:
                 )
 
     def _list_experts(self) -> Iterator[Exchange]:
-        """Tokens go to the GPUs of their experts and come back: around the products of each layer's experts."""
-        ends: dict[tuple[str, StepPhase, int], tuple[int, Operator]] = {}
+        """Tokens go to the GPUs of their experts and come back, in each pass through a layer's experts."""
+        firsts: dict[tuple[str, StepPhase, int], int] = {}
         for place, operator in enumerate(self._workload.operators):
             if self._parts[place] is Part.EXPERTS and operator.kind in (*GROUPED_PRODUCTS, "bmm"):
-                key = self._layers[place], operator.phase, int(self._units.pass_of[place])
-                ends.setdefault(key, (place, operator))
-        for place, operator in ends.values():
-            sent = math.prod(operator.inputs[0]) * count_item_bytes(operator.dtype)
+                firsts.setdefault((self._layers[place], operator.phase, int(self._units.pass_of[place])), place)
+        for place in firsts.values():
+            operator = self._workload.operators[place]
+            rows, item = math.prod(operator.inputs[0][:-1]), count_item_bytes(operator.dtype)
+            sent = float(rows * (self._width or operator.inputs[0][-1]) * item)
             for _ in range(2):
                 yield Exchange(place=place, operation=Collective.ALL_TO_ALL, bytes_=sent, group="experts")

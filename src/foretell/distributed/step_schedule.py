@@ -75,7 +75,8 @@ class StepSchedule:
     def measure(self, batches: int, *, exchanges: bool = True) -> float:
         """Seconds from the begin of the step to its update, with or without the exchange of gradients and weights.
 
-        After some rounds of a pipeline, each further round takes as long as the one before.
+        After some rounds of a pipeline, each further round takes as long as the one before, and never less than its
+        slowest stage computes.
         """
         stages = self.layout.pipeline_parallel
         least = _STEADY * stages
@@ -83,7 +84,8 @@ class StepSchedule:
             return self._replay(batches, exchanges)
         rest = (batches - least) % stages
         first, second = (self._replay(least + rest + more, exchanges) for more in (0, stages))
-        return first + (second - first) * (batches - least - rest) / stages
+        each = max((second - first) / stages, self.find_slowest(batches)[1] / batches)
+        return first + each * (batches - least - rest)
 
     def _replay(self, batches: int, exchanges: bool) -> float:
         tasks = [

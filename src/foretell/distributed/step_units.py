@@ -21,6 +21,11 @@ class StepUnits:
     unit_of: np.ndarray  # of each operator
     pass_of: np.ndarray  # FORWARD, BACKWARD (with what is computed again there) or UPDATE
 
+    def find(self, layer: str, place: int) -> int:
+        """The unit of a layer; of one that has none, that of the operator at a place."""
+        name = name_unit(layer)
+        return self.names.index(name) if name in self.names else int(self.unit_of[place])
+
     def add_up(self, seconds: Floats, part: int) -> Floats:
         """The sum of each unit in a pass."""
         chosen = self.pass_of == part

@@ -27,6 +27,7 @@ class _Replay:
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._tasks = tasks
         numbers = {task.key: number for number, task in enumerate(tasks)}
+        assert len(numbers) == len(tasks), "tasks have the same key"
         self._waits = [[numbers[key] for key in task.after if key in numbers] for task in tasks]
         self._missing = [len(each) for each in self._waits]
         self._readers: list[list[int]] = [[] for _ in tasks]

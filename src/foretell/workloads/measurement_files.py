@@ -148,7 +148,7 @@ def workload_to_record(workload: Workload) -> dict[str, Any]:
         "order": order,
         "layers": list(workload.layers),
         "views": list(workload.views),
-        "gradients": [[each.bytes_, each.ready] for each in workload.gradients],
+        "gradients": [[each.bytes_, each.ready, each.layer] for each in workload.gradients],
     }
 
 
@@ -163,8 +163,13 @@ def workload_from_record(record: Mapping[str, Any]) -> Workload:
         batch=int(record["batch"]),
         settings={str(name): str(value) for name, value in record["settings"].items()},
         parameters=int(record["parameters"]),
-        gradients=tuple(Gradient(bytes_=int(size), ready=int(ready)) for size, ready in record.get("gradients", ())),
+        gradients=tuple(_read_gradient(*each) for each in record.get("gradients", ())),
     )
+
+
+def _read_gradient(bytes_: Any, ready: Any, layer: Any = "") -> Gradient:
+    """Files of earlier versions have no layer."""
+    return Gradient(bytes_=int(bytes_), ready=int(ready), layer=str(layer))
 
 
 def _build_operator(values: Mapping[str, Any]) -> Operator:

@@ -127,14 +127,15 @@ def build_gradients(
     records: Iterable[Record], gradients: Iterable[ReadyGradient], merged: Mapping[int, int]
 ) -> tuple[Gradient, ...]:
     """Gradients in the order in which they are sent: none is ready before the one sent ahead of it."""
-    positions = {record.number: position for position, record in enumerate(records)}
+    made = {record.number: (position, record.layer) for position, record in enumerate(records)}
     known = [
-        (each.bytes_, position)
-        for each in gradients
-        if (position := positions.get(_follow(each.ready, merged))) is not None
+        (each.bytes_, *place) for each in gradients if (place := made.get(_follow(each.ready, merged))) is not None
     ]
-    ready = accumulate((position for _, position in known), max)
-    return tuple(Gradient(bytes_=size, ready=position) for (size, _), position in zip(known, ready, strict=True))
+    ready = accumulate((position for _, position, _ in known), max)
+    return tuple(
+        Gradient(bytes_=size, ready=position, layer=layer)
+        for (size, _, layer), position in zip(known, ready, strict=True)
+    )
 
 
 def insert_fused_updates(sources: Sources, gradients: Sequence[Gradient], *, first: int, count: int) -> Sources:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from foretell.core.workload import Gradient, Operator, StepPhase, Workload
+from foretell.core.workload import Operator, StepPhase, Workload
 from foretell.workloads.fused_chains import fuse_chains
 from foretell.workloads.operator_costs import cost
 from foretell.workloads.step_options import StepOptions
@@ -197,7 +197,7 @@ def _merge(workload: Workload, chain: Sequence[int]) -> Workload:
         layers=tuple(workload.layers[place] for place in kept) if workload.layers else (),
         views=tuple(workload.views[place] for place in kept) if workload.views else (),
         sources=tuple(tuple(sorted({moved[each] for each in own})) for own in sources),
-        gradients=tuple(Gradient(bytes_=each.bytes_, ready=moved[each.ready]) for each in workload.gradients),
+        gradients=tuple(replace(each, ready=moved[each.ready]) for each in workload.gradients),
     )
 
 
@@ -226,7 +226,7 @@ def insert_before(workload: Workload, inserted: Mapping[int, Sequence[Operator]]
         layers=tuple(layers),
         views=tuple(views),
         sources=tuple(sources),
-        gradients=tuple(Gradient(bytes_=each.bytes_, ready=moved[each.ready]) for each in workload.gradients),
+        gradients=tuple(replace(each, ready=moved[each.ready]) for each in workload.gradients),
     )
 
 
