@@ -2,7 +2,7 @@
 
 Choices are GPUs, their number, batches, precisions and layouts of the same training. Asked are the most examples for
 each hour of a GPU, on one kind of GPU and on any, and the shortest time with the same number of GPUs. As many choices
-are alike, the share that is as good by chance stands beside it.
+are alike, the share that is as good by chance is shown as well.
 """
 
 from collections import defaultdict

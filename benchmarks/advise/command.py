@@ -103,11 +103,12 @@ def _run(names: Sequence[str], arguments: argparse.Namespace) -> None:
         return
     results = _find("summary", "summarize")(steps, jobs)
     picks = _find("choices", "judge_choices")(steps) if arguments.labels or "pick" in names else []
+    scaling = _find("scaling", "judge_scaling")(steps)
     if arguments.json:
-        record = {"errors": results, "picks": picks}
+        record = {"errors": results, "picks": picks, "scaling": scaling}
         _print_json({name: [asdict(each) for each in rows] for name, rows in record.items()} | {"left_out": left_out})
     else:
-        _find("table", "print_results")(results, picks, left_out)
+        _find("table", "print_results")(results, picks, scaling, left_out)
 
 
 def _measure(names: Sequence[str], labels: Path | None) -> tuple[list[Any], list[Any], list[str]]:

@@ -39,12 +39,12 @@ _XL_TOKENS = {"base": 192, "large": 384}
 @cache
 def compare_steps() -> tuple[Compared, ...]:
     """The rows that can be rebuilt."""
-    return tuple(compare([build for row in _read_table() if isinstance(build := _build(row), Published)]))
+    return tuple(compare([build for row in _read_table() if isinstance(build := build_row(row), Published)]))
 
 
 def list_left_out() -> Counter[str]:
     """Why rows cannot be rebuilt, and how many."""
-    return Counter(build for row in _read_table() if isinstance(build := _build(row), str))
+    return Counter(build for row in _read_table() if isinstance(build := build_row(row), str))
 
 
 @cache
@@ -54,7 +54,7 @@ def _read_table() -> tuple[Any, ...]:
     return tuple(table.itertuples())
 
 
-def _build(row: Any) -> Published | str:
+def build_row(row: Any) -> Published | str:
     """A row, or why it cannot be rebuilt."""
     framework, _, rest = row.path.partition("/")
     if framework != "PyTorch":

@@ -65,7 +65,7 @@ _EVALUATED = {
 @cache
 def compare_steps() -> tuple[Compared, ...]:
     """The rows that can be rebuilt, by their rate without loading."""
-    return tuple(compare([_build(row) for row in _read_table() if not _find_obstacle(row)]))
+    return tuple(compare([build_row(row) for row in _read_table() if not find_obstacle(row)]))
 
 
 @cache
@@ -79,7 +79,7 @@ def compare_jobs() -> tuple[ComparedJob, ...]:
 
 def list_left_out() -> Counter[str]:
     """Why rows cannot be rebuilt, and how many."""
-    return Counter(reason for row in _read_table() if (reason := _find_obstacle(row)))
+    return Counter(reason for row in _read_table() if (reason := find_obstacle(row)))
 
 
 def _compare_job(step: Compared, row: Any) -> ComparedJob:
@@ -103,7 +103,7 @@ def _name(row: Any) -> str:
     return f"{row.model} {row.nodes}x{row.gpus_per_node} {row.precision} {row.overrides} line {row.line}"
 
 
-def _find_obstacle(row: Any) -> str:
+def find_obstacle(row: Any) -> str:
     """Why a row cannot be rebuilt; nothing if it can."""
     if row.model in _OBSTACLES:
         return _OBSTACLES[row.model]
@@ -116,7 +116,8 @@ def _find_obstacle(row: Any) -> str:
     return ""
 
 
-def _build(row: Any) -> Published:
+def build_row(row: Any) -> Published:
+    """A row of the table as what can be predicted."""
     return _build_decoder(row) if row.model in _DECODERS else _build_network(row)
 
 

@@ -72,12 +72,12 @@ _TENSOR, _STAGES, _INTERLEAVE, _FEW = 4, 8, 6, 512
 @cache
 def compare_steps() -> tuple[Compared, ...]:
     """The rows that can be rebuilt."""
-    return tuple(compare([_build(row) for row in _read_table() if not _find_obstacle(row)]))
+    return tuple(compare([build_row(row) for row in _read_table() if not find_obstacle(row)]))
 
 
 def list_left_out() -> Counter[str]:
     """Why rows cannot be rebuilt, and how many."""
-    return Counter(reason for row in _read_table() if (reason := _find_obstacle(row)))
+    return Counter(reason for row in _read_table() if (reason := find_obstacle(row)))
 
 
 @cache
@@ -87,7 +87,7 @@ def _read_table() -> tuple[Any, ...]:
     return tuple(systems.agg(tp=("tp", "median")).itertuples())
 
 
-def _find_obstacle(row: Any) -> str:
+def find_obstacle(row: Any) -> str:
     """Why a row cannot be rebuilt; nothing if it can."""
     if row.benchmark not in _RECIPES:
         return _OBSTACLES.get(row.benchmark, "unknown benchmark")
@@ -121,7 +121,8 @@ def _find_rate(row: Any) -> float:
     return float(row.tp / _GPT_TOKENS if row.benchmark == "gpt3" else row.tp)
 
 
-def _build(row: Any) -> Published:
+def build_row(row: Any) -> Published:
+    """A row of the table as what can be predicted."""
     recipe = _RECIPES[row.benchmark]
     name = _DEVICES[row.acc]
     device = find_device(name)

@@ -1,6 +1,7 @@
 """The networks of published trainings, and their steps, captured once and kept between runs."""
 
 import hashlib
+import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ def read_network(name: str, *, batch: int, precision: str, **options: Any) -> Wo
     Raises:
         LookupError: There is no network of that name.
     """
-    network = find_network(name)
+    family, network = _find_network(name)
     chosen = StepOptions(precision=precision, **{**network.options, **options})
 
     def make() -> Workload:
@@ -45,15 +46,10 @@ def read_network(name: str, *, batch: int, precision: str, **options: Any) -> Wo
                 model = network.build()
             return network.change(capture(model, network.describe(batch), options=chosen, name=name))
 
-    return cached(f"advise {_hash_networks()} {name} {batch} {chosen}", make)
+    return cached(f"advise {_hash_family(family)} {name} {batch} {chosen}", make)
 
 
-def find_network(name: str) -> Network:
-    """The network of that name.
-
-    Raises:
-        LookupError: There is none.
-    """
+def _find_network(name: str) -> tuple[str, Network]:
     known = _list_networks()
     if name not in known:
         raise LookupError(f"no network named {name!r}; known networks: {', '.join(sorted(known))}")
@@ -70,18 +66,29 @@ def describe_tokens(tokens: int, words: int) -> Callable[[int], tuple[InputSpec,
     return lambda batch: (InputSpec(shape=(batch, tokens), dtype="int64", high=words, name="ids"),)
 
 
+# Of each family, the files with its code besides its own
+_FAMILIES = {
+    "networks_image": ("networks_unet",),
+    "networks_language": ("networks_xl", "../distributed/decoders"),
+    "networks_other": (),
+    "networks_recipes": ("../distributed/decoders",),
+}
+
+
 @cache
-def _list_networks() -> dict[str, Network]:
-    from benchmarks.advise import networks_image, networks_language, networks_other
-
-    return {**networks_image.NETWORKS, **networks_language.NETWORKS, **networks_other.NETWORKS}
+def _list_networks() -> dict[str, tuple[str, Network]]:
+    """Each network with its family."""
+    found: dict[str, tuple[str, Network]] = {}
+    for family in _FAMILIES:
+        networks = importlib.import_module(f"benchmarks.advise.{family}").NETWORKS
+        found |= {name: (family, network) for name, network in networks.items()}
+    return found
 
 
 @cache
-def _hash_networks() -> str:
+def _hash_family(family: str) -> str:
     """Changes with the code of the networks."""
     digest = hashlib.sha256()
-    folder = Path(__file__).parent
-    for path in (*sorted(folder.glob("networks_*.py")), folder.parent / "distributed" / "decoders.py"):
-        digest.update(path.read_bytes())
+    for name in (family, *_FAMILIES[family]):
+        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
     return digest.hexdigest()[:16]

@@ -98,11 +98,6 @@ NETWORKS = {
     "swin-t": Network(
         build=_build_torchvision("swin_t"), describe=describe_images(224), options=_SGD | {"optimizer": "adamw"}
     ),
-    "vit-b-16": Network(
-        build=_build_torchvision("vit_b_16"),
-        describe=describe_images(224),
-        options={"optimizer": "adamw", "implementation": "foreach"},
-    ),
     "retinanet": Network(build=_Detector, describe=describe_images(800), options=_ADAM),
     "nnunet-2d": Network(
         build=lambda: NnUnet(2, channels=4, classes=4, levels=6),
@@ -122,11 +117,6 @@ NETWORKS = {
     "stable-diffusion-2": Network(
         build=lambda: DiffusionUnet(context=1024, head_width=64),
         describe=describe_latents(64, 1024),
-        options=_ADAM | {"optimizer": "adamw"},
-    ),
-    "stable-diffusion-1": Network(
-        build=lambda: DiffusionUnet(context=768, heads=8),
-        describe=describe_latents(64, 768),
         options=_ADAM | {"optimizer": "adamw"},
     ),
 }

@@ -11,7 +11,6 @@ from benchmarks.advise.networks_xl import TransformerXl, XlShape, describe_segme
 from benchmarks.distributed.decoders import Decoder, DecoderShape
 from benchmarks.distributed.eight_bits import TENSORS, fuse, scale_and_fuse
 from benchmarks.distributed.megatron_models import SHAPES
-from benchmarks.distributed.mixtures import MixtureShape
 from benchmarks.sanity.networks import BERT_LARGE, BertSquad, LanguageModel
 from foretell.core.workload import Workload
 
@@ -94,24 +93,6 @@ _LARGE = XlShape(layers=18, width=1024, heads=16, inner=4096, tokens=384, dropou
 # FlagScale calls the fused norm of Apex; PyTorch's norm of layers is one kernel as well.
 _AQUILA = DecoderShape(layers=32, width=4096, heads=32, key_heads=32, inner=11008, words=100096, norm="layer")
 _LLAMA2 = DecoderShape(layers=32, width=4096, heads=32, key_heads=32, inner=11008, words=50432)  # words of GPT-NeoX
-_QWEN_MOE = DecoderShape(
-    layers=24,
-    width=2048,
-    heads=16,
-    key_heads=16,
-    inner=5632,
-    words=151936,
-    mixture=MixtureShape(experts=60, chosen=4, inner=1408, shared=5632),
-)
-_MIXTRAL = DecoderShape(
-    layers=32,
-    width=4096,
-    heads=32,
-    key_heads=8,
-    inner=14336,
-    words=32000,
-    mixture=MixtureShape(experts=8, chosen=2, inner=14336),
-)
 
 
 def _masked(size: Mapping[str, int], tokens: int, masked: int, attention: str = "eager") -> Network:
@@ -124,16 +105,10 @@ def _masked(size: Mapping[str, int], tokens: int, masked: int, attention: str = 
 
 NETWORKS = {
     "bert-large 128": _masked(BERT_LARGE, 128, 20),
-    "bert-large 512": _masked(BERT_LARGE, 512, 80),
-    "bert-base 128": _masked({}, 128, 20),
-    "bert-base 512": _masked({}, 512, 80),
     "bert-large squad": Network(
         build=lambda: BertSquad(_build_bert(BERT_LARGE, "eager")),
         describe=describe_tokens(384, _BERT_WORDS),
         options=_LAMB,
-    ),
-    "bert-base squad": Network(
-        build=lambda: BertSquad(_build_bert({}, "eager")), describe=describe_tokens(384, _BERT_WORDS), options=_LAMB
     ),
     "bert-large masked": Network(
         build=lambda: _MaskedLanguageModel(
@@ -154,11 +129,6 @@ NETWORKS = {
         describe=describe_tokens(200, 30000),
         options=_LAMB | {"checkpointing": True},
     ),
-    "gpt2-xl": Network(
-        build=lambda: _build_gpt2("sdpa", n_layer=48, n_embd=1600, n_head=25),
-        describe=describe_tokens(1024, 50257),
-        options=_LAMB | {"optimizer": "adamw"},
-    ),
     "transformer-xl base": Network(
         build=lambda: TransformerXl(_BASE), describe=describe_segments(_BASE), options=_LAMB
     ),
@@ -168,7 +138,6 @@ NETWORKS = {
     "aquila2-7b 2048": _decode(_AQUILA, 2048),
     "llama2-7b 4096": _decode(_LLAMA2, 4096),
     "llama3-8b 8192": _decode(SHAPES["LLAMA3-8B"], 8192, fuse),
-    "llama3-8b 2048 plain": _decode(SHAPES["LLAMA3-8B"], 2048),
     "gpt3-175b fp8": _decode(
         DecoderShape(
             layers=96,
@@ -185,6 +154,4 @@ NETWORKS = {
         2048,
         lambda workload: scale_and_fuse(workload, TENSORS),
     ),
-    "qwen1.5-moe 2048": _decode(_QWEN_MOE, 2048, fuse),
-    "mixtral-8x7b 4096": _decode(_MIXTRAL, 4096, fuse),
 }

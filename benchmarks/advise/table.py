@@ -7,23 +7,32 @@ from rich.table import Table
 
 from benchmarks.advise.published import Compared, ComparedJob
 from benchmarks.advise.results import PickResult, Result
+from benchmarks.advise.scaling import ScalingResult
 
 _WIDTH = 170  # without a terminal
 _ERRORS = ("part", "of", "cases", "median %", "mean %", "p90 %", "shift %", "inside 90 %", "width %", "goal", "note")
 _PICKS = ("part", "question", "cases", "within 10 % of the best", "by chance", "worst, % of the best", "goal")
+_SCALING = ("of", "cases", "published %", "predicted %")
 _DETAILS = ("source", "network", "device", "gpus", "precision", "batch", "layout", "published", "predicted", "ratio")
 _PARTS = ("compute", "tensor", "data", "bubble", "host")
 
 
-def print_results(results: Sequence[Result], picks: Sequence[PickResult], left_out: Sequence[str]) -> None:
-    """Print errors, picks, and what is left out."""
+def print_results(
+    results: Sequence[Result],
+    picks: Sequence[PickResult],
+    scaling: Sequence[ScalingResult],
+    left_out: Sequence[str],
+) -> None:
+    """Print errors, picks, how rates grow with GPUs, and what is left out."""
     console = Console()
     console = console if console.is_terminal else Console(width=_WIDTH)
     if results:
-        rows = [_describe_errors(each) for each in results]
-        console.print(_build("Errors of predicted times", _ERRORS, rows))
+        console.print(_build("Errors of predicted times", _ERRORS, [_describe_errors(each) for each in results]))
     if picks:
         console.print(_build("The choice predicted to be best", _PICKS, [_describe_pick(each) for each in picks]))
+    if scaling:
+        rows = [(each.group, str(each.cases), f"{each.published:.1f}", f"{each.predicted:.1f}") for each in scaling]
+        console.print(_build("Rate of each GPU, in % of one alone (medians)", _SCALING, rows))
     for line in left_out:
         console.print(line)
 
