@@ -62,7 +62,8 @@ class LayoutCandidates:
         ]
 
     def _list_stages(self, gpus: int) -> list[int]:
-        return [each for each in (1, 2, 4, 8, 16, 32) if each == 1 or (each <= min(gpus, self._layers))]
+        most = min(self._layers, max(8, gpus // 8))  # longer pipelines wait more than they save
+        return [each for each in (1, 2, 4, 8, 16, 32) if each == 1 or (each <= min(gpus, most))]
 
     def _list_context(self, gpus: int) -> list[int]:
         long = self._tokens >= _LONG

@@ -1,9 +1,11 @@
 """The layouts by which GPUs can share a training step: the time and the memory of each, and which is best."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TypeAlias
 
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, SpecError
@@ -17,9 +19,11 @@ from foretell.distributed.parallel_predictor import ParallelPredictor
 from foretell.distributed.parallel_results import ParallelStep
 from foretell.distributed.step_dimensions import resize_batch
 from foretell.memory.batch_shares import hold_gradients, resize_activations
-from foretell.memory.forecast import MemoryForecast, forecast
+from foretell.memory.forecast import forecast
 from foretell.memory.layout_shards import apply_layout
-from foretell.memory.usage import measure_usage
+from foretell.memory.least_memory import LeastMemory
+from foretell.memory.pipeline_stages import find_live_peak
+from foretell.memory.usage import MemoryUsage, measure_usage
 from foretell.steps.step_predictor import StepPredictor
 
 
@@ -61,7 +65,9 @@ class LayoutSearch:
         self._candidates = LayoutCandidates(step.workload)
         self._workloads = {step.workload.batch: step.workload}
         self._predictors: dict[Topology, ParallelPredictor] = {}
-        self._forecasts: dict[tuple[Layout, int, bool, Device], MemoryForecast] = {}
+        self._usages: dict[_Key, MemoryUsage] = {}
+        self._live: dict[_Key, int] = {}
+        self._states = LeastMemory(step.memory)
 
     def predict(
         self, topology: Topology, layout: Layout, *, batch: int, micro_batch: int | None = None
@@ -88,32 +94,58 @@ class LayoutSearch:
         Raises:
             SpecError: No layout divides the batch.
         """
+        candidates = list(self._candidates.list_all(topology, gpus))
+        usable = topology.device.usable_memory_bytes or math.inf
+        fitting = [layout for layout in candidates if self._states.find_least(layout) <= usable]
+        timed = self._time_all(topology, fitting, batch, micro_batch)
+        if fitting and timed:
+            return self._choose(topology, timed, most)
+        smallest = sorted(candidates, key=self._states.find_least)
+        timed = self._time_all(topology, smallest, batch, micro_batch, most=1)
+        if timed:
+            return self._choose(topology, timed, most)
+        expected = f"a batch that {gpus} GPUs can share, such as {gpus}"
+        raise SpecError("the layout", [Mistake(place="batch", found=str(batch), expected=expected)])
+
+    def _time_all(
+        self,
+        topology: Topology,
+        layouts: Sequence[Layout],
+        batch: int,
+        micro_batch: int | None,
+        *,
+        most: int | None = None,
+    ) -> list[ParallelStep]:
+        """The steps of the layouts that divide the batch, the fastest first; of the first ones if there is a limit."""
         timed: list[ParallelStep] = []
-        for layout in self._candidates.list_all(topology, gpus):
+        divided = 0
+        for layout in layouts:
             with suppress(SpecError):
                 timed += self._time_sizes(topology, layout, batch, micro_batch)
-        if not timed:
-            expected = f"a batch that {gpus} GPUs can share, such as {gpus}"
-            raise SpecError("the layout", [Mistake(place="batch", found=str(batch), expected=expected)])
-        return self._choose(topology, sorted(timed, key=_rank), most)
+                divided += 1
+            if divided == most:
+                break
+        return sorted(timed, key=_rank)
 
     def _choose(self, topology: Topology, timed: Sequence[ParallelStep], most: int) -> list[LayoutChoice]:
+        """The fastest that fit, each layout once; else the one that needs least."""
         fitting: list[LayoutChoice] = []
-        least: LayoutChoice | None = None
-        known: set[Layout] = set()
+        sizes = _SizesThatFit(timed)
+        usable = topology.device.usable_memory_bytes or math.inf
         for step in timed:
-            shape = replace(step.layout, micro_batches=0)
-            if shape in known:
-                continue  # with other batches at once, the layout is faster
-            choice = self._check_memory(topology, step)
-            if choice.fits:
-                known.add(shape)
-                fitting.append(choice)
-            elif least is None or (choice.needed and least.needed and choice.needed.value < least.needed.value):
-                least = choice
+            if sizes.can_fit(step) and self._find_live_bytes(step) > usable:
+                sizes.note(step, fits=False)
+            elif sizes.can_fit(step):
+                choice = self._check_memory(topology, step)
+                sizes.note(step, fits=choice.fits)
+                fitting += [choice] if choice.fits else []
             if len(fitting) == most:
                 break
-        return fitting or ([least] if least else [])
+        return fitting or [self._check_memory(topology, min(timed, key=self._rank_need))]
+
+    def _rank_need(self, step: ParallelStep) -> tuple[float, int]:
+        """What a GPU holds at least, and then examples at once."""
+        return self._states.find_least(step.layout), step.workload.batch
 
     # Times
 
@@ -160,18 +192,56 @@ class LayoutSearch:
         device = topology.device
         if self.step.memory is None or device.memory_bytes <= 0:
             return LayoutChoice(step=step)
-        key = step.layout, step.workload.batch, step.micro_batches > 1, device
-        if key not in self._forecasts:
-            self._forecasts[key] = self._forecast(self.step.memory, device, step)
-        found = self._forecasts[key]
+        found = forecast(self._measure(self.step.memory, step), device, level=self.level)
         risk = found.find_risk(device.usable_memory_bytes)
         return LayoutChoice(step=step, needed=found.needed, risk=risk, fits=risk <= self.risk)
 
-    def _forecast(self, trace: MemoryTrace, device: Device, step: ParallelStep) -> MemoryForecast:
+    def _measure(self, trace: MemoryTrace, step: ParallelStep) -> MemoryUsage:
+        """What a GPU uses by the layout, whatever its device."""
+        key = _find_key(step)
+        if key not in self._usages:
+            self._usages[key] = measure_usage(self._share(trace, step))
+        return self._usages[key]
+
+    def _find_live_bytes(self, step: ParallelStep) -> int:
+        """The blocks that live at once, which the allocator needs at least."""
+        key = _find_key(step)
+        if key not in self._live:
+            self._live[key] = find_live_peak(self._share(self.step.memory, step)) if self.step.memory else 0
+        return self._live[key]
+
+    def _share(self, trace: MemoryTrace, step: ParallelStep) -> MemoryTrace:
         shared = apply_layout(resize_activations(trace, Fraction(step.workload.batch, trace.batch)), step.layout)
-        if step.micro_batches > 1:
-            shared = hold_gradients(shared)
-        return forecast(measure_usage(shared), device, level=self.level)
+        return hold_gradients(shared) if step.micro_batches > 1 else shared
+
+
+_Key: TypeAlias = tuple[Layout, int, bool]
+
+
+def _find_key(step: ParallelStep) -> _Key:
+    """What the memory of a step depends on, besides the device."""
+    return step.layout, step.workload.batch, step.micro_batches > 1
+
+
+class _SizesThatFit:
+    """Of each layout, the numbers of examples at once that may still fit, and are not slower than one that does."""
+
+    def __init__(self, timed: Sequence[ParallelStep]) -> None:
+        self._limits: dict[Layout, int] = {}
+        for step in timed:
+            shape = _find_shape(step)
+            self._limits[shape] = max(self._limits.get(shape, 0), step.workload.batch)
+
+    def can_fit(self, step: ParallelStep) -> bool:
+        return step.workload.batch <= self._limits[_find_shape(step)]
+
+    def note(self, step: ParallelStep, *, fits: bool) -> None:
+        """Others are slower if it fits; as many examples or more do not fit if it does not."""
+        self._limits[_find_shape(step)] = 0 if fits else step.workload.batch - 1
+
+
+def _find_shape(step: ParallelStep) -> Layout:
+    return replace(step.layout, micro_batches=0)
 
 
 def _rank(step: ParallelStep) -> float:
@@ -187,7 +257,10 @@ def _list_sizes(layout: Layout, own: int) -> list[int]:
     busy = [each for each in whole if own // each >= stages]
     if not whole:
         raise _refuse_interleave(layout, own)
-    return busy or whole[:1]
+    return [*busy[:1], *busy[1:][-_MOST_SIZES:]] or whole[:1]
+
+
+_MOST_SIZES = 3  # besides a single example
 
 
 def _refuse_interleave(layout: Layout, own: int) -> SpecError:

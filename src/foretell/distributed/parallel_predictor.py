@@ -38,6 +38,7 @@ class ParallelPredictor:
         self.predictor = predictor
         self.topology = topology
         self.collectives = collectives or CollectiveTimes()
+        self._pipelines: dict[tuple[int, ...], float] = {}
         self._shared: dict[tuple[int, ...], tuple[Workload, SharedStep, StepEstimate]] = {}
 
     def predict(
@@ -86,6 +87,15 @@ class ParallelPredictor:
             accumulating=self._find_adding(step),
         )
 
+    def measure_without(self, schedule: StepSchedule, batches: int) -> float:
+        """A pipeline without the exchanges of its copies, which layouts of other copies have as well."""
+        layout = schedule.layout
+        inside = layout.tensor_parallel, layout.context_parallel, layout.expert_parallel, int(layout.sequence_parallel)
+        key = id(schedule.seconds.host), *inside, layout.pipeline_parallel, layout.interleave, batches
+        if key not in self._pipelines:
+            self._pipelines[key] = schedule.measure(batches, exchanges=False)
+        return self._pipelines[key]
+
     def _find_adding(self, step: SharedStep) -> float:
         """Seconds to add the gradients of a batch, for each part of the model; none if the step adds them itself."""
         if step.workload.settings.get("accumulation", "1") != "1":
@@ -119,7 +129,7 @@ class _Assembly:
         step, schedule, batches = self._step, self._schedule, self._batches
         stage, busy = schedule.find_slowest(batches)
         whole = schedule.measure(batches)
-        without = schedule.measure(batches, exchanges=False) if step.layout.pipeline_parallel > 1 else busy
+        without = self._owner.measure_without(schedule, batches) if step.layout.pipeline_parallel > 1 else busy
         updated, gathered = self._find_update()
         seconds = self._sum(stage)
         parts = {

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 from foretell.core.memory import MemoryKind, MemoryTrace
-from foretell.memory.trace_editor import TraceEditor
+from foretell.memory.trace_editor import TraceEditor, find_lives
 
 _OF_EXAMPLES = (MemoryKind.INPUTS, MemoryKind.ACTIVATIONS, MemoryKind.TEMPORARY)
 
@@ -23,12 +23,19 @@ def resize_activations(trace: MemoryTrace, share: Fraction) -> MemoryTrace:
 
 
 def hold_gradients(trace: MemoryTrace) -> MemoryTrace:
-    """The step as one of several batches before an update: gradients are there from the first batch on."""
+    """The step as one of several batches before an update: gradients are there from the first batch on.
+
+    Each batch computes a gradient anew, adds it, and frees it.
+    """
     editor = TraceEditor(trace)
+    born, _ = find_lives(trace)
     gradients = np.flatnonzero(trace.kinds == MemoryKind.GRADIENTS)
     own: dict[int, int] = {}
     for block in gradients.tolist():
-        own[int(trace.owners[block])] = int(trace.sizes[block])
+        owner, size, place = int(trace.owners[block]), int(trace.sizes[block]), int(born[block])
+        own[owner] = size
+        if place >= 0:
+            editor.free(place + 1, editor.allocate(place, size, MemoryKind.TEMPORARY, owner))
     editor.remove(gradients)
     for owner, size in own.items():
         editor.hold(size, MemoryKind.GRADIENTS, owner)
