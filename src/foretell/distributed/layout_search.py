@@ -104,6 +104,8 @@ class LayoutSearch:
         timed = self._time_all(topology, smallest, batch, micro_batch, most=1)
         if timed:
             return self._choose(topology, timed, most)
+        if micro_batch is not None and batch > 0 and batch % gpus == 0:
+            _check_micro_batch(micro_batch, batch // gpus)
         expected = f"a batch that {gpus} GPUs can share, such as {gpus}"
         raise SpecError("the layout", [Mistake(place="batch", found=str(batch), expected=expected)])
 
