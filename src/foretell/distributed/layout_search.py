@@ -259,10 +259,7 @@ def _list_sizes(layout: Layout, own: int) -> list[int]:
     busy = [each for each in whole if own // each >= stages]
     if not whole:
         raise _refuse_interleave(layout, own)
-    return [*busy[:1], *busy[1:][-_MOST_SIZES:]] or whole[:1]
-
-
-_MOST_SIZES = 3  # besides a single example
+    return busy or whole[:1]
 
 
 def _refuse_interleave(layout: Layout, own: int) -> SpecError:

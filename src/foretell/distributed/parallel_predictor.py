@@ -16,6 +16,7 @@ from foretell.distributed.parallel_results import ParallelStep
 from foretell.distributed.shared_steps import SharedStep, share_step
 from foretell.distributed.step_schedule import OperatorSeconds, StepSchedule
 from foretell.distributed.step_units import UPDATE
+from foretell.steps.kernels.launch_times import expect_launches
 from foretell.steps.step_predictor import StepPredictor
 
 _READS_AND_WRITES = 3  # of gradients that are added to those of the batches before
@@ -149,6 +150,7 @@ class _Assembly:
             parts=parts,
             sent_bytes=self._count_sent(stage),
             micro_batches=batches,
+            host_s=expect_launches(step.workload).total_s / step.layout.pipeline_parallel,
             mfu=self._find_use(workload, total),
         )
 

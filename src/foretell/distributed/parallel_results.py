@@ -26,6 +26,7 @@ class ParallelStep:
     parts: Mapping[str, float] = field(default_factory=dict)
     sent_bytes: Mapping[str, float] = field(default_factory=dict)  # of one GPU in a step, by tensor, data and pipeline
     micro_batches: int = 1  # of each copy in a step
+    host_s: float = 0.0  # that the host of a GPU needs for a batch, whether the GPU waits for it or not
     mfu: float | None = None
     warnings: tuple[PredictionWarning, ...] = ()
 

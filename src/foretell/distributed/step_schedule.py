@@ -17,7 +17,7 @@ from foretell.distributed.task_timeline import Task, replay_tasks
 
 Exchanging = Callable[[Collective, float, Group], float]  # seconds of an operation
 
-_STEADY = 2  # rounds of a pipeline after which each further one takes as long
+_STEADY = 3  # rounds of a pipeline after which each further one takes as long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

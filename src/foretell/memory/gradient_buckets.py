@@ -2,12 +2,9 @@
 
 import numpy as np
 
+from foretell.core.gradients import fill_buckets
 from foretell.core.memory import MemoryKind, MemoryTrace
 from foretell.memory.trace_editor import TraceEditor, find_lives
-
-# https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html: bucket_cap_mb; the
-# first one is smaller, so that the exchange begins early (dist._DEFAULT_FIRST_BUCKET_BYTES).
-_FIRST_BYTES, _BYTES = 2**20, 25 * 2**20
 
 
 def add_buckets(trace: MemoryTrace) -> MemoryTrace:
@@ -15,12 +12,9 @@ def add_buckets(trace: MemoryTrace) -> MemoryTrace:
     editor = TraceEditor(trace)
     born, _ = find_lives(trace)
     gradients = np.flatnonzero((trace.kinds == MemoryKind.GRADIENTS) & (born < trace.second))
-    filled, limit = 0, _FIRST_BYTES
-    for gradient in gradients[np.argsort(born[gradients])]:
-        filled += int(trace.sizes[gradient])
-        if filled >= limit or gradient == gradients[-1]:
-            editor.hold(filled, MemoryKind.COMMUNICATION, int(trace.owners[gradient]))
-            filled, limit = 0, _BYTES
-    if filled:
-        editor.hold(filled, MemoryKind.COMMUNICATION, int(trace.owners[gradients[-1]]))
+    gradients = gradients[np.argsort(born[gradients])]
+    sizes = trace.sizes[gradients].tolist()
+    for some in fill_buckets(sizes):
+        owner = int(trace.owners[gradients[some][-1]])
+        editor.hold(sum(sizes[some]), MemoryKind.COMMUNICATION, owner)
     return editor.build()
