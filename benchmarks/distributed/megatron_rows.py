@@ -41,11 +41,18 @@ def judge_megatron(devices: Sequence[str] = ()) -> list[Result]:
         own = [each for each in rows if each.row.group == system]
         found += judge_predicted("Megatron-Bridge", system, own)
     for name, with_experts in (("dense", False), ("experts", True)):
-        own = [each for each in rows if (SHAPES[each.row.model].mixture is not None) is with_experts]
+        own = [each for each in rows if _has_experts(each) is with_experts]
         found += judge_predicted("Megatron-Bridge", name, own)
     newest = find_newest(rows)
     found += judge_predicted("Megatron-Bridge", "newest of each recipe", newest, most=_GOAL, by="median")
-    return found + _judge_one_row("newest of each recipe", newest) + _judge_one_row("all", rows)
+    found += _judge_one_row("newest of each recipe", newest)
+    for name, with_experts in (("dense", False), ("experts", True)):
+        found += _judge_one_row(f"newest, {name}", [each for each in newest if _has_experts(each) is with_experts])
+    return found + _judge_one_row("all", rows)
+
+
+def _has_experts(each: PredictedRow) -> bool:
+    return SHAPES[each.row.model].mixture is not None
 
 
 def find_newest(rows: Sequence[PredictedRow]) -> list[PredictedRow]:
