@@ -56,7 +56,7 @@ def run_command(arguments: argparse.Namespace) -> None:
             _run_alone(names[0], arguments)
             return
         _run(names, arguments)
-    except (OSError, ValueError, LookupError, ForetellError) as exc:
+    except (ImportError, OSError, ValueError, LookupError, ForetellError) as exc:
         raise SystemExit(f"error: {exc}") from exc
 
 

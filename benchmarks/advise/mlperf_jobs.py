@@ -64,6 +64,7 @@ _DEVICES = {
     "NVIDIA RTX A5000": "A5000",
 }
 _GPUS_PER_NODE = {"GB200": 4}
+_LARGE_NODE = 10  # GPUs of servers with PCIe, which are used together
 _GPT_TOKENS = 2048  # of an example; its throughputs are in tokens
 # Of GPT-3 on H100 (config_DGXH100_64x8x128x4x8_mbs2.sh and others): eight stages of four GPUs, interleaved six times.
 _TENSOR, _STAGES, _INTERLEAVE, _FEW = 4, 8, 6, 512
@@ -139,7 +140,7 @@ def build_row(row: Any) -> Published:
         network=recipe.network,
         device=device,
         gpus=gpus,
-        gpus_per_node=_GPUS_PER_NODE.get(name, 8),
+        gpus_per_node=_LARGE_NODE if gpus == _LARGE_NODE else _GPUS_PER_NODE.get(name, 8),
         batch=batch,
         precision=recipe.precision,
         rate=_find_rate(row),

@@ -65,7 +65,7 @@ class Published:
             model=self.network,
             workload=f"{self.network} {self.batch} {self.precision} {sorted(options.items())}",
             layout=self._layout,
-            topology=Topology(device=self.device, gpus_per_node=min(self.gpus, self.gpus_per_node)),
+            topology=Topology(device=self.device, gpus_per_node=self.gpus_per_node),
             accumulation=self.accumulation,
             seconds=self.step_s,
             read=self.read
