@@ -19,7 +19,8 @@ from foretell.core.devices import Device, get_device
 SOURCE = "DeepLearningExamples"
 _PRECISIONS = {"mixed": "fp16", "TF32": "tf32", "FP32": "fp32"}
 _IMAGES_LAST = {"channels_last": True}  # with mixed precision; in others, channels come first
-# Batches of a GPU by network: mixed precision on V100, and single; on A100, the same (configs.yml of version 21.03).
+# Batches of a GPU by network, where tables have none: mixed precision and single on V100, then on A100. From configs.yml;
+# that of EfficientNet is assumed, as throughputs change little with such batches.
 _BATCHES = {
     "resnet50": (256, 112, 256, 256),
     "resnext101-32x4d": (128, 64, 128, 128),
@@ -104,7 +105,7 @@ def _build_bert(row: Any) -> Published | str:
 
 
 def _find_bert_batch(pair: list[int], *, mixed: bool) -> int:
-    """Of one pass: the table has it (126 for 128), or on V100 what is accumulated; then it is that of the scripts."""
+    """Of one pass: the table has it (126 for 128). On V100 it has what is accumulated, and the pass is assumed."""
     if pair[0] > _ACCUMULATED:
         return (32, 64)[mixed]
     return {126: 128}.get(pair[mixed], pair[mixed])
