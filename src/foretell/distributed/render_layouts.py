@@ -64,6 +64,7 @@ def _build_panel(choice: LayoutChoice) -> Panel:
     interval = f"{render_level(step.step.level)}: {render_interval(step.step, render_short_time)}"
     shares = sorted(step.parts.items(), key=lambda pair: -pair[1])
     facts = [
+        ("Model", describe_workload(step.workload)),
         ("Step", f"{render_short_time(whole)} ({interval})"),
         *(
             (PARTS[name].capitalize(), _render_part(seconds, whole))
@@ -79,7 +80,7 @@ def _build_panel(choice: LayoutChoice) -> Panel:
         ("Links", _describe_links(step)),
     ]
     layout = f" by {step.layout}" if step.gpus > 1 else ""
-    return build_panel(f"{step.workload.name} on {step.gpus} x {step.topology.device.name}{layout}", facts)
+    return build_panel(f"{step.gpus} x {step.topology.device.name}{layout}", facts)
 
 
 def _render_part(seconds: float, whole: float) -> str:
