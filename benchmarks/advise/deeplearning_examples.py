@@ -19,8 +19,8 @@ from foretell.core.devices import Device, get_device
 SOURCE = "DeepLearningExamples"
 _PRECISIONS = {"mixed": "fp16", "TF32": "tf32", "FP32": "fp32"}
 _IMAGES_LAST = {"channels_last": True}  # with mixed precision; in others, channels come first
-# Batches of a GPU by network, where tables have none: mixed precision and single on V100, then on A100. From configs.yml;
-# that of EfficientNet is assumed, as throughputs change little with such batches.
+# Batches of a GPU where tables have none: mixed precision and single on V100, then on A100. From configs.yml; only
+# those of EfficientNet are assumed, as throughputs change little with such batches.
 _BATCHES = {
     "resnet50": (256, 112, 256, 256),
     "resnext101-32x4d": (128, 64, 128, 128),

@@ -66,7 +66,7 @@ _DEVICES = {
 _GPUS_PER_NODE = {"GB200": 4}
 _LARGE_NODE = 10  # GPUs of servers with PCIe, which are used together
 _GPT_TOKENS = 2048  # of an example; its throughputs are in tokens
-# Of GPT-3 on H100, as files such as config_DGXH100_64x8x128x4x8_mbs2.sh are named: eight stages of four GPUs. That stages
+# Of GPT-3 on H100, as files such as config_DGXH100_64x8x128x4x8_mbs2.sh are named: eight stages of four GPUs. That they
 # are interleaved six times, and that batches have one sequence on more GPUs, is assumed for all submitters.
 _TENSOR, _STAGES, _INTERLEAVE, _FEW = 4, 8, 6, 512
 

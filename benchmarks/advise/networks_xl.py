@@ -14,7 +14,7 @@ from foretell.workloads.step_options import InputSpec
 
 _WORDS = 267735
 _CUTOFFS = (19997, 39997, 199997, _WORDS)
-# Tokens of WikiText-103 whose word is in each part of the vocabulary after the first, by Zipf's law.
+# Tokens of WikiText-103 whose word is in each part of the vocabulary after the first: assumed, about by Zipf's law.
 _SHARES = (0.035, 0.035, 0.003)
 _DIVISOR = 4  # of the width of embeddings from part to part, in the large network
 
