@@ -17,7 +17,7 @@ import pandas as pd
 from benchmarks.distributed.decoders import Decoder, DecoderShape
 from benchmarks.distributed.eight_bits import BLOCKS, TENSORS, fuse, scale_and_fuse
 from benchmarks.distributed.megatron_models import SHAPES
-from benchmarks.distributed.model_captures import read_language_model
+from benchmarks.distributed.model_captures import read_language_model, with_own_attention
 from benchmarks.distributed.results import DATA, Result
 from benchmarks.distributed.shared_rows import PredictedRow, SharedRow, judge_predicted, predict_rows
 from foretell.core.devices import get_device
@@ -151,7 +151,7 @@ def _read_count(text: str) -> int:
 
 
 def _read(shape: DecoderShape, batch: int, tokens: int, factors: str) -> Workload:
-    return read_language_model(
+    step = read_language_model(
         f"Megatron-Core {shape} {factors}",
         partial(Decoder, shape),
         batch=batch,
@@ -160,3 +160,4 @@ def _read(shape: DecoderShape, batch: int, tokens: int, factors: str) -> Workloa
         options=_OPTIONS,
         change=partial(scale_and_fuse, factors=factors) if factors else fuse,
     )
+    return with_own_attention(step)

@@ -46,6 +46,11 @@ def read_megatron(*args: Any, **named: Any) -> Workload:
     return replace(workload, settings={**workload.settings, HOST: "functions"})
 
 
+def with_own_attention(workload: Workload) -> Workload:
+    """A step whose attention runs in kernels for the device, as Transformer Engine's do (cuDNN)."""
+    return replace(workload, settings={**workload.settings, "attention": "cudnn"})
+
+
 @cache
 def _hash_models() -> str:
     """Changes with the code of the models."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from foretell.core.devices import Device, list_precisions
-from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCall, Product
+from foretell.steps.kernels.kernel_calls import FLASH_2, Attention, Convolution, KernelCall, Product
 
 _ITEM = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 _PREFERRED = ("bf16", "fp16", "fp8", "tf32", "fp32")  # what users train in most
@@ -162,6 +162,7 @@ def _list_attentions(precision: str) -> Iterator[Attention]:
             width=_pick((64, 128), number, 13),
             causal=kind == "all" and _pick((True, False), number, 17),  # else it is another mask than in generating
             precision=precision,
+            library=FLASH_2,
         )
         yield forward
         if kind == "all":

@@ -22,6 +22,9 @@ class Product:
     precision: str = "fp32"
 
 
+FLASH_2 = "flash-2"  # what PyTorch runs unless another is chosen
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """Scaled dot-product attention in its fused (flash) form; the whole backward pass is one call."""
@@ -35,6 +38,7 @@ class Attention:
     causal: bool = False
     backward: bool = False
     precision: str = "bf16"
+    library: str = ""  # FLASH_2, or one with kernels of its own for each device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

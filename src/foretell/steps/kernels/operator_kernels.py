@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from foretell.core.workload import Attribute, Operator, Shape, StepPhase
 from foretell.steps.device_tasks import CONVOLUTIONS
-from foretell.steps.kernels.kernel_calls import Attention, Convolution, KernelCall, MemoryPass, Product
+from foretell.steps.kernels.kernel_calls import FLASH_2, Attention, Convolution, KernelCall, MemoryPass, Product
 from foretell.workloads.recurrent_costs import CELLS as RECURRENT_CELLS
 from foretell.workloads.recurrent_costs import LAYERS as RECURRENT_LAYERS
 from foretell.workloads.recurrent_costs import find_recurrent_sizes
@@ -290,7 +290,7 @@ def _one(value: Attribute) -> int:
 # Attention
 
 
-def _split_attention(operator: Operator, precision: str, _settings: Mapping[str, str]) -> tuple[KernelCall, ...]:
+def _split_attention(operator: Operator, precision: str, settings: Mapping[str, str]) -> tuple[KernelCall, ...]:
     query, key = operator.inputs[:2]
     if len(query) < 3:
         return (_whole_pass(operator),)
@@ -307,6 +307,7 @@ def _split_attention(operator: Operator, precision: str, _settings: Mapping[str,
             causal=bool(_one(operator.get("causal", 0))),
             backward=operator.phase is StepPhase.BACKWARD,
             precision=precision,
+            library=settings.get("attention", FLASH_2),
         ),
     )
 
