@@ -100,14 +100,14 @@ class TestOffers:
 
     def test_a_measured_run_corrects_and_narrows_all_of_them(self) -> None:
         from foretell.advice.evidence import StepEvidence
-        from foretell.advice.measured_candidates import correct_by_runs, find_place
+        from foretell.advice.measured_candidates import RunComparison, correct_by_runs, find_place
 
         job, found = build_training(), search_site(SITE)
-        assert correct_by_runs(job, [found], ()).found == (tuple(found),)
+        assert correct_by_runs(job, [found], (), RunComparison()).found == (tuple(found),)
         first = next(each for each in found if isinstance(each, Candidate))
         place, slow = find_place(first), 1.3 * first.step.value
         run = StepEvidence(device=place.device, gpus=place.gpus, layout=place.layout, batch=place.batch, step_s=slow)
-        corrected = correct_by_runs(job, [found], [run])
+        corrected = correct_by_runs(job, [found], [run], RunComparison())
         assert corrected.combined is not None
         for before, after in zip(found, corrected.found[0], strict=True):
             if isinstance(before, Candidate):

@@ -6,4 +6,6 @@
 
 set -e
 
+# CHECK THE NEXT LINE: net.py has the model, but does it train it?
+# If not, write the command that does, or name it: foretell advise --run 'COMMAND'
 torchrun --standalone --nproc-per-node=4 net.py

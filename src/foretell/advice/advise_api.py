@@ -4,28 +4,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foretell.advice.advise_results import Advice, SiteAdvice
+from foretell.advice.advise_results import Advice
 from foretell.advice.evidence import StepEvidence
-from foretell.advice.measured_candidates import correct_by_runs
-from foretell.advice.nearest_changes import build_error
+from foretell.advice.evidence_runs import ProfileSetting
+from foretell.advice.known_runs import find_known_runs
 from foretell.advice.policy import Policy, choose_policy
 from foretell.advice.script_strategy import find_strategy
 from foretell.advice.site_lookup import LOCAL, find_site
+from foretell.advice.training_answer import RunMaker, TriedTraining, build_comparison
 from foretell.advice.training_candidates import CandidateSearch, build_layouts
-from foretell.advice.training_offers import build_site_advice, compare_sites
-from foretell.advice.training_plan import (
-    RecordedTraining,
-    TrainingPlan,
-    build_job,
-    find_length_mistakes,
-    find_plan_warnings,
-)
+from foretell.advice.training_plan import RecordedTraining, TrainingPlan, build_job, find_length_mistakes
+from foretell.advice.training_runs import ModelRuns, ScriptRuns
 from foretell.advice.training_script import build_command
 from foretell.core.errors import ForetellError, Mistake, SpecError
 from foretell.core.layouts import parse_layout
 from foretell.core.site import Site
-from foretell.core.warning import PredictionWarning, build_warning
+from foretell.core.workload import Workload
 from foretell.steps.api import DEVICES, KEPT, Input, check_batch, read_arguments, read_inputs
+from foretell.stores.opening import StoreLike
 from foretell.workloads.api import SCRIPT_TIMEOUT_S, read_memory, read_script, read_workload
 from foretell.workloads.scripts.script_facts import ScriptFacts
 from foretell.workloads.step_options import StepOptions
@@ -40,7 +36,8 @@ class AdviceOptions:
     ``layout`` is the only way to share the step that is tried; by default all of a model's, and a script's own.
     ``risk`` is that of a walltime that is too short, and that of a GPU whose memory is. ``folder`` has the devices that
     were learned here, ``cpu`` names the one for nodes whose CPU has no model. ``runs`` of the same training, wherever
-    they were made, correct the predictions from its code.
+    they were made, correct the predictions from its code: by default those in the ``store``. ``jobs``, and others that
+    earlier advice led to, are added to these. ``then_run`` makes a run on this machine and answers again.
     """
 
     layout: str | None = None
@@ -48,7 +45,10 @@ class AdviceOptions:
     risk: float = RISK
     folder: Path = KEPT
     cpu: str | None = None
-    runs: tuple[StepEvidence, ...] = ()
+    runs: tuple[StepEvidence, ...] | None = None
+    store: StoreLike = None
+    jobs: tuple[str, ...] = ()
+    then_run: bool = False
 
 
 def advise(
@@ -88,7 +88,9 @@ def advise(
         command=tuple(command) or build_command(source),
         accumulation=chosen.accumulation,
     )
-    return _advise(recorded, plan, places, policy, search, on_progress)
+    model = ModelRuns(source, given, named, chosen, store=search.store, folder=search.folder)
+    tried = _try(recorded, plan, places, policy, search, on_progress, read=model.read, command_known=bool(command))
+    return _answer(tried, search, on_progress, command=tuple(command), make=model.make, profiled=model.setting)
 
 
 def advise_script(
@@ -123,20 +125,24 @@ def advise_script(
         warnings=script.warnings,
     )
     layout = search.layout or find_strategy(script)
-    return _advise(recorded, plan, places, policy, replace(search, layout=layout), on_progress)
+    runs = ScriptRuns(tuple(command), timeout_s=timeout_s, store=search.store, on_progress=on_progress)
+    tried = _try(recorded, plan, places, policy, replace(search, layout=layout), on_progress)
+    return _answer(tried, search, on_progress, command=tuple(command), make=runs.make)
 
 
-def _advise(
+def _try(
     recorded: RecordedTraining,
     plan: TrainingPlan,
     sites: Sequence[Site],
     policy: Policy | None,
     search: AdviceOptions,
     on_progress: Callable[[str], None],
-) -> Advice:
-    """One recorded step, tried on every allocation of every site."""
-    job = build_job(plan, recorded, level=search.level)
-    chosen, learned = policy or choose_policy(), search.folder / DEVICES
+    *,
+    read: Callable[[int], Workload | None] = lambda _: None,
+    command_known: bool = True,
+) -> TriedTraining:
+    """One recorded step on every allocation of every site."""
+    job, learned = build_job(plan, recorded, level=search.level), search.folder / DEVICES
     tried = CandidateSearch(
         job,
         recorded,
@@ -146,43 +152,44 @@ def _advise(
         learned=learned,
         cpu=search.cpu,
     )
-    corrected = correct_by_runs(job, [list(tried.search(site, on_progress)) for site in sites], search.runs)
-    job = corrected.job
-    found = [
-        build_site_advice(site, each, job, chosen, risk=search.risk)
-        for site, each in zip(sites, corrected.found, strict=True)
-    ]
-    if not any(each.picked for each in found):
-        raise build_error(found)
-    return Advice(
+    return TriedTraining(
         job=job,
-        policy=chosen,
-        sites=tuple(compare_sites(found, chosen)),
+        recorded=recorded,
+        sites=sites,
+        found=[list(tried.search(site, on_progress)) for site in sites],
+        policy=policy or choose_policy(),
+        comparison=build_comparison(job, recorded, read=read, learned=learned, level=search.level),
         risk=search.risk,
         level=search.level,
-        combined=corrected.combined,
-        warnings=(
-            *recorded.warnings,
-            *find_plan_warnings(job, recorded, most_gpus=_count_most(found)),
-            *_compare_currencies(found),
-        ),
+        command_known=command_known,
     )
 
 
-def _count_most(found: Sequence[SiteAdvice]) -> int:
-    """The most GPUs of an offer."""
-    return max((offer.candidate.gpus for site in found for offer in site.offers), default=0)
-
-
-def _compare_currencies(found: Sequence[SiteAdvice]) -> list[PredictionWarning]:
-    currencies = sorted({each.site.currency for each in found})
-    if len(currencies) == 1:
-        return []
-    text = (
-        f"Costs are in {' and '.join(currencies)}, which cannot be compared: --max-cost is a limit in each, and sites "
-        f"in {found[0].site.currency} come first."
+def _answer(
+    tried: TriedTraining,
+    search: AdviceOptions,
+    on_progress: Callable[[str], None],
+    *,
+    command: tuple[str, ...],
+    make: RunMaker,
+    profiled: ProfileSetting | None = None,
+) -> Advice:
+    """The advice with the runs that are known, and with one more if that is asked for."""
+    known = find_known_runs(
+        tried.identity,
+        tried.job,
+        runs=search.runs,
+        jobs=search.jobs,
+        command=command,
+        store=search.store,
+        folder=search.folder,
+        profiled=profiled,
     )
-    return [build_warning("other-currency", text, currencies=currencies)]
+    advice = tried.answer(known.runs)
+    if search.then_run:
+        on_progress("Running some steps of the training here…")
+        advice = tried.answer_again(advice, known.runs, make)
+    return replace(advice, warnings=(*known.warnings, *advice.warnings))
 
 
 def _prepare(

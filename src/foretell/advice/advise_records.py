@@ -3,7 +3,8 @@
 from typing import Any
 
 from foretell.advice.advise_results import Advice, RunnerUp, SiteAdvice, TrainingOffer
-from foretell.advice.evidence import CombinedSteps
+from foretell.advice.evidence_next_run import NextRun
+from foretell.advice.evidence_render import describe_evidence, describe_next_run
 from foretell.advice.render import build_offer_record
 from foretell.advice.training_job import TrainingJob
 from foretell.core.serialization import Record, build_record, render_charge, to_record
@@ -26,12 +27,16 @@ def build_advice_record(advice: Advice) -> Record:
         "why": advice.best.why,
         "runner_up": _build_runner_up(advice.best.runner_up),
         "sites": [_build_site(site) for site in advice.sites],
-        "runs": _build_runs(advice.combined),
+        "runs": _build_runs(advice),
+        "next_run": _build_next_run(advice.next_run),
+        "made_run": None if advice.made is None else advice.made.run.id,
+        "before": None if advice.before is None else _build_first_answer(advice.before),
         "warnings": to_record(advice.warnings),
     }
 
 
-def _build_runs(combined: CombinedSteps | None) -> dict[str, Any] | None:
+def _build_runs(advice: Advice) -> dict[str, Any] | None:
+    combined = advice.combined
     if combined is None:
         return None
     return {
@@ -39,6 +44,35 @@ def _build_runs(combined: CombinedSteps | None) -> dict[str, Any] | None:
         "unused": to_record(combined.unused),
         "surprise": combined.surprise,
         "startup": to_record(combined.start_up),
+        "step_before": to_record(combined.before[advice.number].estimate),
+        "step_after": to_record(combined.after[advice.number]),
+        "changes": list(describe_evidence(combined, advice.number)),
+    }
+
+
+def _build_next_run(run: NextRun | None) -> dict[str, Any] | None:
+    """The run that would narrow the interval of the pick most."""
+    if run is None:
+        return None
+    return {
+        "place": to_record(run.place),
+        "here": run.candidate.here,
+        "steps": run.steps,
+        "seconds": run.seconds,
+        "cost": run.cost,
+        "before": to_record(run.before),
+        "after": to_record(run.after),
+        "description": describe_next_run(run),
+    }
+
+
+def _build_first_answer(advice: Advice) -> dict[str, Any]:
+    """The answer before a run was made."""
+    return {
+        "site": advice.best.site.name,
+        "picked": build_training_offer_record(advice.picked),
+        "runs": _build_runs(advice),
+        "next_run": _build_next_run(advice.next_run),
     }
 
 

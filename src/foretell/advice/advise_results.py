@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from foretell.advice.evidence import CombinedSteps
+from foretell.advice.evidence_identity import TrainingIdentity
+from foretell.advice.evidence_local_run import MadeRun
+from foretell.advice.evidence_next_run import NextRun
 from foretell.advice.policy import Policy
 from foretell.advice.training_candidates import Candidate, Obstacle
 from foretell.advice.training_job import TrainingJob
@@ -85,7 +88,12 @@ class Advice:
     sites: tuple[SiteAdvice, ...]
     risk: float
     level: float
+    identity: TrainingIdentity  # by which runs of the same training are known
     combined: CombinedSteps | None = None  # what measured runs changed
+    number: int = 0  # of the pick among the combined steps
+    next_run: NextRun | None = None  # that would narrow the interval of the pick most
+    made: MadeRun | None = None  # that was made here, after the first answer
+    before: "Advice | None" = None  # the first answer
     warnings: tuple[PredictionWarning, ...] = ()
 
     @property

@@ -6,14 +6,22 @@ the two.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from foretell.advice.evidence_errors import SHARES, ErrorShares, StepPlace
 from foretell.advice.evidence_law import ErrorLaw
-from foretell.advice.evidence_values import LEVEL, RUN_NOISE, START_UP, PlacedStep, StepEvidence, UnusedEvidence
+from foretell.advice.evidence_values import (
+    LEVEL,
+    RUN_NOISE,
+    START_UP,
+    START_UP_NOISE,
+    PlacedStep,
+    StepEvidence,
+    UnusedEvidence,
+)
 from foretell.core.intervals import Floats
 from foretell.core.prediction import Estimate
 
@@ -39,6 +47,7 @@ class CombinedSteps:
     before: tuple[PlacedStep, ...]
     after: tuple[Estimate, ...]
     start_up: Estimate
+    start_up_before: Estimate = START_UP
     used: tuple[StepEvidence, ...] = ()
     unused: tuple[UnusedEvidence, ...] = ()
     surprise: float = 0.0  # of the runs: 1 is as expected, more is farther from the predictions
@@ -82,22 +91,27 @@ def combine(
     none. ``start_up`` is what is expected of the start of a job.
     """
     known = {each.place: each for each in predictions}
-    used, unused, expected = [], [], []
+    used, unused = [], []
+    measured: list[StepEvidence] = []
+    expected: list[PlacedStep] = []
     for run in runs:
         step = known.get(run.place) or predict(run.place)
         if step is None:
             unused.append(UnusedEvidence(evidence=run, reason=f"the code has no prediction for {run.place}"))
         else:
             used.append(run)
-            expected.append(step)
+            parts = list(_divide(run))
+            measured += parts
+            expected += [step] * len(parts)
     law = ErrorLaw.build([*predictions, *expected], start_up, shares)
-    found = law.learn(used, first=len(predictions))
+    found = law.learn(measured, first=len(predictions))
     after = tuple(found.correct(number, each.estimate) for number, each in enumerate(predictions))
     rows = [*range(len(predictions)), len(law.values) - 1]
     return CombinedSteps(
         before=tuple(predictions),
         after=after,
         start_up=found.correct(len(law.values) - 1, start_up),
+        start_up_before=start_up,
         used=tuple(used),
         unused=tuple(unused),
         surprise=found.surprise,
@@ -105,3 +119,11 @@ def combine(
         covariance=found.covariance[np.ix_(rows, rows)],
         freedom=found.freedom,
     )
+
+
+def _divide(run: StepEvidence) -> Iterator[StepEvidence]:
+    """What a run says of the step, and, as a job of one step, of its start-up."""
+    yield run
+    if run.step_s is not None and run.start_up_s:
+        whole_s = run.start_up_s + run.step_s
+        yield replace(run, step_s=None, elapsed_s=whole_s, steps=1, start_up_s=None, noise=START_UP_NOISE)

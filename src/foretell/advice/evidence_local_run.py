@@ -7,13 +7,14 @@ from pathlib import Path
 
 from foretell.advice.evidence import RUN_NOISE, StepEvidence
 from foretell.advice.evidence_identity import TrainingIdentity
-from foretell.advice.evidence_runs import CPU, name_device, record_usage
+from foretell.advice.evidence_recording import CPU, record_usage
+from foretell.advice.evidence_runs import name_device
 from foretell.core.run import Run, Usage
-from foretell.measure.machine import detect_machine
+from foretell.measure.machine import detect_machine, find_cpu_model
 from foretell.measure.other_load import OtherLoad, describe_load
 from foretell.stores.opening import StoreLike
 from foretell.workloads.scripts.timed_run import TIMEOUT_S, TimedSteps, time_script
-from foretell.workloads.step_options import StepOptions
+from foretell.workloads.step_options import InputSpec, StepOptions
 
 STEPS, SECONDS = 50, 60.0
 _SHOWN = 5  # files
@@ -43,7 +44,7 @@ def make_next_run(
     batch: int,
     command: Sequence[str] = (),
     source: str = "",
-    inputs: Sequence[str] = (),
+    inputs: Sequence[InputSpec | str] = (),
     arguments: Mapping[str, object] | None = None,
     options: StepOptions | None = None,
     device: str | None = None,
@@ -57,7 +58,7 @@ def make_next_run(
     """Run the user's command for some steps on this machine, or those of a model without one; and store what it took.
 
     ``batch`` are the examples of a step. ``device`` is the name that predictions have for this machine; by default
-    that of its GPU in the catalogue, or ``cpu``.
+    that of its GPU in the catalogue, or of its CPU.
 
     Raises:
         NotFoundError, WorkloadError, MissingExtraError: The command or the model cannot be run.
@@ -78,10 +79,11 @@ def _keep(identity: TrainingIdentity, timed: TimedSteps, batch: int, device: str
     if timed.load is not None and not on_gpu:
         unsure = math.log1p(timed.load.too_long)
     evidence = StepEvidence(
-        device=device or name_device(timed.device),
+        device=device or _name_here(timed.device),
         batch=batch,
         cores=None if on_gpu else timed.threads,
         step_s=computed,
+        start_up_s=timed.start_up_s,
         noise=math.hypot(RUN_NOISE, unsure),
         source="run here",
     )
@@ -99,10 +101,15 @@ def _keep(identity: TrainingIdentity, timed: TimedSteps, batch: int, device: str
     return MadeRun(evidence=evidence, run=run, start_up_s=timed.start_up_s, written=written, load=timed.load)
 
 
+def _name_here(device: str) -> str:
+    """A CPU has the name of its model."""
+    return name_device(device) if device != CPU else find_cpu_model() or CPU
+
+
 def _profile(
     identity: TrainingIdentity,
     source: str,
-    inputs: Sequence[str],
+    inputs: Sequence[InputSpec | str],
     arguments: Mapping[str, object] | None,
     options: StepOptions | None,
     *,
@@ -120,7 +127,7 @@ def _profile(
     step = kept.profile.step
     on_gpu = step.device != CPU
     evidence = StepEvidence(
-        device=device or name_device(step.device),
+        device=device or _name_here(step.device),
         batch=batch,
         cores=None if on_gpu else kept.run.spec.allocation.cores,
         step_s=step.iteration_s,

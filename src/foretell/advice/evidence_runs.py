@@ -1,96 +1,40 @@
-"""Measured runs of a training in the store: those that advice led to, profiles, observed jobs and runs of an app.
-
-A run of advice is stored as an app named after the script or the model. It has the network's identity among its
-parameters, so that another network of the same script is not taken for it.
-"""
+"""Measured runs of a training in the store: those that advice led to, profiles, observed jobs and runs of an app."""
 
 import math
+import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from foretell.advice.evidence import RUN_NOISE, StepEvidence
-from foretell.advice.evidence_errors import StepPlace
 from foretell.advice.evidence_identity import TrainingIdentity
-from foretell.apps.api import store_repeated
-from foretell.core.app import App, Parameter, ParameterType, Value
+from foretell.advice.evidence_recording import CPU, OTHER, START_UP, STEP
+from foretell.core.app import Value
 from foretell.core.devices import find_device
 from foretell.core.errors import NotFoundError
-from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
+from foretell.core.run import Run, State
 from foretell.measure.other_load import OtherLoad
 from foretell.stores import RunReader
-from foretell.stores.opening import StoreLike, reading_store, using_store
+from foretell.stores.opening import StoreLike, reading_store
 
 PROFILED, OBSERVED = "workload", "observe"  # the apps of measured steps and of observed jobs
-STEP, START_UP = "step", "start_up"  # phases
-CPU = "cpu"
 _PERIOD_NOISE = 0.1  # of an iteration that was found in the resources of a job
-_TYPES = {
-    "network": ParameterType.TEXT,
-    "precision": ParameterType.TEXT,
-    "device": ParameterType.TEXT,
-    "gpus": ParameterType.INTEGER,
-    "layout": ParameterType.TEXT,
-    "batch": ParameterType.INTEGER,
-    "steps": ParameterType.INTEGER,
-}
+_CLOCK_S = 0.5  # accounting counts whole seconds
+_BATCH = re.compile(r"(?:^|(?<=[\s=]))\d+(?=[,:\s]|$)")  # the first dimension of each input
 
 
-# Into the store
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSetting:
+    """How a model is built and what it gets, as profiles have it; their batches may differ."""
 
+    arguments: str
+    inputs: str
 
-def build_advised_app(identity: TrainingIdentity) -> App:
-    """The app of the runs of a training; nothing in the store can start it."""
-    return App(name=identity.app, parameters=tuple(Parameter(name=name, type=each) for name, each in _TYPES.items()))
-
-
-def record_usage(
-    identity: TrainingIdentity,
-    place: StepPlace,
-    *,
-    steps: int,
-    usage: Usage,
-    step_s: float | None = None,
-    start_up_s: float | None = None,
-    state: State = State.COMPLETED,
-    machine: Machine | None = None,
-    nodes: int = 1,
-    job_id: str = "",
-    source: str = "advise",
-    store: StoreLike = None,
-) -> Run:
-    """Store what a training used: a whole job, or one of which the time of a step is known.
-
-    Raises:
-        StoreError: The store cannot be written.
-    """
-    parameters: dict[str, Value] = {
-        "network": identity.network,
-        "precision": identity.precision,
-        "device": place.device,
-        "gpus": place.gpus if place.cores is None else 0,
-        "layout": place.layout,
-        "batch": place.batch or 0,
-        "steps": steps,
-    }
-    phases = {name: value for name, value in ((STEP, step_s), (START_UP, start_up_s)) if value is not None}
-    allocation = Allocation(cores=place.cores or 1, gpus=int(str(parameters["gpus"])) // nodes, nodes=nodes)
-    run = Run(
-        spec=RunSpec(app=identity.app, parameters=parameters, allocation=allocation),
-        state=state,
-        usage=usage,
-        phases=phases,
-        machine=machine or Machine(),
-        ended_at=datetime.now(UTC),
-        source=source,
-        job_id=job_id,
-    )
-    with using_store(store, create=True) as opened:
-        return store_repeated(run, _TYPES, opened)
-
-
-# Out of the store
+    def is_same(self, own: Mapping[str, Value]) -> bool:
+        """Whether that of a profile is the same."""
+        shapes = (_BATCH.sub("", text) for text in (str(own.get("inputs", "")), self.inputs))
+        return own.get("arguments", "") == self.arguments and len(set(shapes)) == 1
 
 
 def find_evidence(
@@ -98,9 +42,12 @@ def find_evidence(
     *,
     command: Sequence[str] = (),
     count_steps: Callable[[float, int], int | None] = lambda _epochs, _batch: None,
+    profiled: ProfileSetting | None = None,
     store: StoreLike | RunReader = None,
 ) -> tuple[StepEvidence, ...]:
     """Completed runs of this training. ``count_steps`` gives the steps of so many epochs with a batch.
+
+    ``profiled`` is how the model was built, where it was profiled.
 
     Raises:
         StoreError: The store cannot be read.
@@ -113,7 +60,7 @@ def find_evidence(
                 for run in _list(opened, identity.app, names)
                 if identity.is_same(run.spec.parameters)
             ),
-            *(_read_profile(run) for run in _list(opened, PROFILED, names) if _is_profile(run, identity)),
+            *(_read_profile(run) for run in _list(opened, PROFILED, names) if _is_profile(run, identity, profiled)),
             *(_read_observed(run) for run in _list(opened, OBSERVED, names) if _is_observed(run, command)),
             *_read_apps(opened, names - {identity.app, PROFILED, OBSERVED}, command, count_steps),
         ]
@@ -130,18 +77,27 @@ def _read_advised(run: Run) -> StepEvidence | None:
     if usage is None or (step_s is None and steps is None):
         return None
     gpus = _read_count(parameters.get("gpus"))
+    trained_s = usage.elapsed_s - run.phases.get(OTHER, 0.0)
+    if step_s is None and trained_s <= usage.elapsed_s / 2:  # most of it says nothing of steps
+        return None
     return StepEvidence(
-        noise=_find_noise(run, gpus),
+        noise=math.hypot(_find_noise(run, gpus), 0.0 if step_s else _find_job_noise(usage.elapsed_s, trained_s)),
         device=str(parameters.get("device", CPU)),
         gpus=gpus or 1,
         layout=str(parameters.get("layout", "")),
         batch=_read_count(parameters.get("batch")),
         cores=None if gpus else run.spec.allocation.cores,
         step_s=step_s,
-        elapsed_s=None if step_s is not None else usage.elapsed_s,
+        elapsed_s=None if step_s is not None else trained_s,
         steps=None if step_s is not None else steps,
-        source=_name(run),
+        start_up_s=run.phases.get(START_UP) if step_s is not None else None,
+        source=f"job {run.job_id}" if run.job_id else _name(run),
     )
+
+
+def _find_job_noise(elapsed_s: float, trained_s: float) -> float:
+    """Of a whole job: that of its clock, and of what was subtracted, which is only predicted."""
+    return math.hypot(_CLOCK_S, (elapsed_s - trained_s) / 2) / trained_s
 
 
 def _find_noise(run: Run, gpus: int | None) -> float:
@@ -153,10 +109,11 @@ def _find_noise(run: Run, gpus: int | None) -> float:
     return math.hypot(RUN_NOISE, math.log1p(OtherLoad(busy_cores=load, cores=cores, threads=threads).too_long))
 
 
-def _is_profile(run: Run, identity: TrainingIdentity) -> bool:
+def _is_profile(run: Run, identity: TrainingIdentity, profiled: ProfileSetting | None) -> bool:
     own = run.spec.parameters
     usual = own.get("mode", "training") == "training"
-    return own.get("source") == identity.source and own.get("precision") == identity.precision and usual
+    alike = profiled is None or profiled.is_same(own)
+    return own.get("source") == identity.source and own.get("precision") == identity.precision and usual and alike
 
 
 def _read_profile(run: Run) -> StepEvidence | None:
@@ -164,12 +121,18 @@ def _read_profile(run: Run) -> StepEvidence | None:
     if run.usage is None:
         return None
     return StepEvidence(
-        device=name_device(str(own.get("device", CPU))),
-        batch=_read_count(own.get("batch")),
+        device=_name_place(run, str(own.get("device", CPU))),
+        batch=_find_profiled_batch(own),
         cores=None if run.spec.allocation.gpus else run.spec.allocation.cores,
         step_s=run.usage.elapsed_s,
         source=_name(run),
     )
+
+
+def _find_profiled_batch(own: Mapping[str, Value]) -> int | None:
+    """Of the whole step, which may accumulate several."""
+    batch, accumulated = _read_count(own.get("batch")), str(own.get("accumulation", "1"))
+    return batch * int(accumulated) if batch and accumulated.isdecimal() else batch
 
 
 def _is_observed(run: Run, command: Sequence[str]) -> bool:
@@ -181,7 +144,7 @@ def _read_observed(run: Run) -> StepEvidence | None:
         return None
     allocation = run.spec.allocation
     return StepEvidence(
-        device=name_device(run.machine.gpu_model or CPU) if allocation.gpus else CPU,
+        device=_name_place(run, (run.machine.gpu_model or CPU) if allocation.gpus else CPU),
         gpus=max(1, allocation.gpus),
         cores=None if allocation.gpus else allocation.cores,
         step_s=run.phases["period"],
@@ -220,7 +183,7 @@ def _read_run(run: Run, count_steps: Callable[[float, int], int | None]) -> Step
     allocation = run.spec.allocation
     gpus = allocation.gpus * allocation.nodes
     return StepEvidence(
-        device=name_device(run.machine.gpu_model or CPU) if gpus else CPU,
+        device=_name_place(run, (run.machine.gpu_model or CPU) if gpus else CPU),
         gpus=max(1, gpus),
         batch=batch,
         cores=None if gpus else allocation.cores,
@@ -233,6 +196,11 @@ def _read_run(run: Run, count_steps: Callable[[float, int], int | None]) -> Step
 
 def _name(run: Run) -> str:
     return f"run {run.id[:8]} of {run.spec.app}"
+
+
+def _name_place(run: Run, device: str) -> str:
+    """As predictions name it: a CPU by its model."""
+    return name_device(device) if device != CPU else run.machine.cpu_model or CPU
 
 
 def name_device(driver_name: str) -> str:

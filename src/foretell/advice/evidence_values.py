@@ -8,6 +8,7 @@ from foretell.core.errors import Mistake, SpecError
 from foretell.core.prediction import Estimate
 
 RUN_NOISE = 0.03  # of the logarithm of a time, from run to run: 1.3 % in Profet, 5 % of whole jobs in MLPerf Training
+START_UP_NOISE = 0.25  # of the start of a job, from machine to machine: assumed, not measured
 LEVEL = 0.9
 START_UP = Estimate(value=30.0, low=8.0, high=110.0, level=LEVEL)  # of a job: imports, data, model, first batches
 
@@ -16,7 +17,8 @@ START_UP = Estimate(value=30.0, low=8.0, high=110.0, level=LEVEL)  # of a job: i
 class StepEvidence:
     """A measured run: the time of one step, or of a whole job with so many steps. ``source`` says where it is from.
 
-    ``noise`` is the standard deviation of the logarithm of its time, if it were measured again.
+    ``noise`` is the standard deviation of the logarithm of its time, if it were measured again. ``start_up_s`` is
+    what it took before the step that was timed.
 
     Raises:
         SpecError: There is neither the time of a step nor that of a job with its steps, or a number is impossible.
@@ -30,6 +32,7 @@ class StepEvidence:
     step_s: float | None = None
     elapsed_s: float | None = None
     steps: int | None = None
+    start_up_s: float | None = None
     noise: float = RUN_NOISE
     source: str = ""
 

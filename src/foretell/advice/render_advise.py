@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from foretell.advice.advise_results import Advice, RunnerUp, SiteAdvice, TrainingOffer
+from foretell.advice.evidence_render import describe_evidence, describe_next_run
 from foretell.advice.nearest_changes import list_obstacles
 from foretell.advice.training_job import TrainingJob
 from foretell.advice.training_script import describe_sharing
@@ -19,7 +20,6 @@ from foretell.core.render.phrases import (
     render_cost,
     render_interval,
     render_level,
-    render_percent,
     render_range,
     render_risk,
     render_short_time,
@@ -58,6 +58,7 @@ def render_advice(advice: Advice, *, rows: int = 12) -> Group:
         *([_build_sites(advice)] if len(advice.sites) > 1 else []),
         _build_offers(best, choose_rows(best, rows)),
         *_build_rest(best, rows),
+        *build_notes("Measured runs", describe_runs(advice), style=""),
         *build_notes("Does not work", _list_problems(advice), style=""),
         *build_warnings([*advice.warnings, *advice.picked.candidate.warnings]),
     )
@@ -76,8 +77,9 @@ def _build_head(advice: Advice) -> Iterator[RenderableType]:
             ("Step", f"{_describe_step(picked)}. {describe_sharing(picked, job)}."),
             ("Time", describe_phases(candidate.time.phases)),
             ("GPU memory", _describe_memory(picked)),
-            ("Runs", describe_runs(advice)),
+            ("Before the run", describe_first_answer(advice)),
             ("Runner-up", describe_runner_up(best.runner_up) if best.runner_up else ""),
+            ("Next run", describe_next_run(advice.next_run) if advice.next_run else ""),
         ]
     )
 
@@ -125,16 +127,23 @@ def _describe_memory(offer: TrainingOffer) -> str:
     )
 
 
-def describe_runs(advice: Advice) -> str:
-    """How far measured runs moved and narrowed the time of the pick's step."""
-    if advice.combined is None:
+def describe_runs(advice: Advice) -> tuple[str, ...]:
+    """What measured runs changed, and how far they narrowed the time of the pick's step."""
+    said = describe_evidence(advice.combined, advice.number) if advice.combined is not None else ()
+    return (*said, *(advice.made.warnings if advice.made is not None else ()))
+
+
+def describe_first_answer(advice: Advice) -> str:
+    """The time that was predicted before a run was made for this answer, and how far that narrowed it."""
+    if advice.before is None:
         return ""
-    before, after = advice.picked.candidate.choice.step.step, advice.picked.candidate.step
-    width, narrowed = before.high / before.low, after.high / after.low
-    moved = render_percent(100 * (after.value / before.value - 1))
+    before = advice.before.picked
+    first, now = (each.offer.prediction.elapsed_s for each in (before, advice.picked))
+    place = f" on {name_amount(before)} of {name_node(before.allocation)}"
+    moved = "" if before.allocation == advice.picked.allocation else place
     return (
-        f"{count(len(advice.combined.used), 'run')} changed the step by {moved}; its upper bound is "
-        f"{narrowed:.2g} times its lower one, {width:.2g} times from the code alone"
+        f"{render_duration(first.value)} ({render_interval(first, render_duration)}){moved}: the upper bound was "
+        f"{first.high / first.low:.2g} times the lower one, and is {now.high / now.low:.2g} times it now"
     )
 
 
@@ -146,9 +155,8 @@ def describe_runner_up(runner_up: RunnerUp) -> str:
     cheaper = "cheaper" if runner_up.cost_change < 0 else "dearer"
     time = f"{render_duration(abs(runner_up.time_change_s))} {quicker}"
     cost = f"{describe_money(abs(runner_up.cost_change), currency)} {cheaper}" if runner_up.cost_change else "same cost"
-    return (
-        f"{name_amount(offer)} of {name_node(offer.allocation)} ({offer.candidate.choice.step.layout}): {time}, {cost}"
-    )
+    layout = f" ({offer.candidate.choice.step.layout})" if offer.allocation.gpus else ""
+    return f"{name_amount(offer)} of {name_node(offer.allocation)}{layout}: {time}, {cost}"
 
 
 def name_amount(offer: TrainingOffer) -> str:
@@ -182,9 +190,11 @@ def _list_best_of_nodes(offers: Sequence[TrainingOffer]) -> list[TrainingOffer]:
     return list(best.values())
 
 
-def _build_offers(site: SiteAdvice, shown: Sequence[TrainingOffer]) -> FirstThatFits:
+def _build_offers(site: SiteAdvice, shown: Sequence[TrainingOffer]) -> FirstThatFits | WordTable:
     """A line for each offer, or two where layouts have long names."""
     level = render_level(shown[0].offer.prediction.elapsed_s.level)
+    if not any(each.allocation.gpus for each in site.offers):
+        return _build_core_offers(site, shown, level)
     numbers = ("Step", "Memory", "Time", level, "Cost", "At most")
     wide = build_table("", "Node type", "GPUs", "Layout", *numbers, numbers=numbers, whole=("Layout", "Time", level))
     stacked = ("Step\nMemory", f"Time\n{level}", "Cost\nAt most")
@@ -196,6 +206,18 @@ def _build_offers(site: SiteAdvice, shown: Sequence[TrainingOffer]) -> FirstThat
         add_cells(wide, marks, node, _render_size(each), layout, *step, *time, *cost, style=style)
         add_cells(narrow, marks, (node, layout), _render_size(each), step, time, cost, style=style)
     return FirstThatFits(wide, narrow)
+
+
+def _build_core_offers(site: SiteAdvice, shown: Sequence[TrainingOffer], level: str) -> WordTable:
+    """Without what only GPUs have: layouts, and how much of their memory is needed."""
+    numbers = ("Cores", "Step", "Time", level, "Cost", "At most")
+    table = build_table("", "Node type", *numbers, numbers=numbers, whole=("Time", level))
+    for each in shown:
+        style = GOOD if each is site.picked else "" if each.allowed else QUIET
+        start = (_render_marks(each, site), name_node(each.allocation), str(each.allocation.cores))
+        step = render_short_time(each.candidate.step.value)
+        add_cells(table, *start, step, *_list_time(each), render_cost(each.offer), _render_most(each), style=style)
+    return table
 
 
 def _name_layout(offer: TrainingOffer) -> str:
@@ -247,19 +269,20 @@ def _build_rest(site: SiteAdvice, rows: int) -> Iterator[RenderableType]:
 def _build_sites(advice: Advice) -> WordTable:
     """A line for each site that is compared."""
     numbers = ("Time", render_level(advice.level), "Cost")
-    table = build_table("", "Site", "Node type", "GPUs", "Layout", *numbers, numbers=numbers, whole=numbers[:2])
+    on_gpus = any(site.picked is not None and site.picked.allocation.gpus for site in advice.sites)
+    size = ("GPUs", "Layout") if on_gpus else ("Cores",)
+    table = build_table("", "Site", "Node type", *size, *numbers, numbers=numbers, whole=numbers[:2])
     for site in advice.sites:
         picked = site.picked
         if picked is None:
-            add_cells(table, "", site.site.name, "none", "", "", "", "", "", style=QUIET)
+            add_cells(table, "", site.site.name, "none", *[""] * (len(size) + len(numbers)), style=QUIET)
             continue
         add_cells(
             table,
             ">" if site is advice.best else "",
             site.site.name,
             name_node(picked.allocation),
-            _render_size(picked),
-            str(picked.candidate.choice.step.layout),
+            *(_render_size(picked), str(picked.candidate.choice.step.layout))[: len(size)],
             render_duration(picked.time_s),
             render_range(ELAPSED, picked.offer.prediction.elapsed_s),
             render_cost(picked.offer),

@@ -1,11 +1,11 @@
 """The job script for an offered training."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from foretell.advice.advise_results import TrainingOffer
 from foretell.advice.training_job import TrainingJob
-from foretell.core.render.phrases import count, render_interval
+from foretell.core.render.phrases import clean_line, count, render_interval
 from foretell.core.run import Allocation
 from foretell.core.site import Site
 from foretell.core.units import render_bytes, render_duration, render_most_money
@@ -22,18 +22,21 @@ def render_training_script(
     *,
     account: str | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
+    remarks: Sequence[str] = (),
 ) -> str:
     """The script that starts the training on its allocation: for ``sbatch``, or for a shell without a scheduler.
 
-    ``options`` are further options of ``sbatch``; they override those of the site and Foretell's.
+    ``options`` are further options of ``sbatch``; they override those of the site and Foretell's. ``remarks`` are
+    comments of one line each.
 
     Raises:
         RunnerError: An option or an argument cannot be written in such a script.
     """
     allocation, scheduled = offer.allocation, site.scheduler != _SHELL
     header = _render_header(job, allocation, site, account, options) if scheduled else ["#!/bin/bash"]
-    body = [*_describe(offer, job), "", "set -e", *_render_environment(allocation)]
-    return "\n".join([*header, "", *body, "", *render_launch(job.command, allocation, scheduled=scheduled)]) + "\n"
+    comments = [*_describe(offer, job), *(f"# {clean_line(each)}" for each in remarks)]
+    body = [*comments, "", "set -e", *_render_environment(allocation), "", *_question_command(job)]
+    return "\n".join([*header, "", *body, *render_launch(job.command, allocation, scheduled=scheduled)]) + "\n"
 
 
 def _render_header(
@@ -55,6 +58,13 @@ def name_job(job: TrainingJob) -> str:
 def _render_environment(allocation: Allocation) -> Iterator[str]:
     if not allocation.gpus:  # on GPUs, torchrun gives each of several processes one thread
         yield f"export OMP_NUM_THREADS={allocation.cores}"
+
+
+def _question_command(job: TrainingJob) -> Iterator[str]:
+    """A comment above a command that was not given: the file of a model seldom trains it."""
+    if job.command == build_command(job.name):
+        yield f"# CHECK THE NEXT LINE: {clean_line(job.command[-1])} has the model, but does it train it?"
+        yield "# If not, write the command that does, or name it: foretell advise --run 'COMMAND'"
 
 
 def _describe(offer: TrainingOffer, job: TrainingJob) -> Iterator[str]:

@@ -8,7 +8,8 @@ import click
 from click.core import ParameterSource
 
 from foretell.cli._click import combine
-from foretell.cli._places import find_kept_folder, find_site_files
+from foretell.cli._options import store_option
+from foretell.cli._places import find_kept_folder, find_site_files, find_store
 from foretell.core.errors import ForetellError, Mistake, SpecError
 
 if TYPE_CHECKING:
@@ -40,6 +41,15 @@ job_options = combine(
     click.option("--load-per-batch", help="Time in which the loaders of one process make a batch, such as 80ms."),
     click.option(
         "--workers", type=click.IntRange(min=0), help="Loaders for each GPU; default: the script's own, or 4."
+    ),
+)
+
+run_options = combine(
+    store_option,
+    click.option("--no-runs", is_flag=True, help="Use no measured runs, of the store or of the accounting."),
+    click.option("--then-run", is_flag=True, help="Also run some steps of the training here, and answer again."),
+    click.option(
+        "--job", "jobs", multiple=True, metavar="ID", help="A job of this training that ended, if its name was changed."
     ),
 )
 
@@ -157,7 +167,11 @@ def _read_search(reader: _Reader) -> "AdviceOptions":
     from foretell.core.layouts import parse_layout
     from foretell.core.units import parse_share
 
-    layout = reader.given["layout"]
+    given = reader.given
+    layout = given["layout"]
+    if given["no_runs"] and (given["jobs"] or given["then_run"]):
+        expected = "one of them: runs are used, or they are not"
+        reader.mistakes.append(Mistake(place="--no-runs", found="with --job or --then-run", expected=expected))
     if layout is not None:
         reader.find("--layout", layout, lambda: parse_layout(layout))
     return AdviceOptions(
@@ -166,4 +180,8 @@ def _read_search(reader: _Reader) -> "AdviceOptions":
         risk=reader.read("risk", parse_share) or RISK,
         folder=find_kept_folder(),
         cpu=reader.given["cpu"],
+        runs=() if given["no_runs"] else None,
+        store=find_store(given["store"]),
+        jobs=given["jobs"],
+        then_run=given["then_run"],
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foretell.cli._advise_options import job_options, length_options, read_advice_options
+from foretell.cli._advise_options import job_options, length_options, read_advice_options, run_options
 from foretell.cli._click import LeadingCommand
 from foretell.cli._options import (
     PATH,
@@ -32,10 +32,12 @@ from foretell.cli._options import (
     training_options,
 )
 from foretell.cli._output import check_plot, note, open_console, show, show_json, write_generated, write_plot
+from foretell.cli._places import find_kept_folder
 from foretell.core.errors import OutputError
 
 if TYPE_CHECKING:
     from foretell.advice.advise_results import Advice
+    from foretell.core.app import Submission
 
 
 @click.command(
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         "foretell advise train.py:build_model --input 128,3,224,224 --epochs 90 --samples 1281167 --site osc "
         "--max-time 24h --max-cost 40",
         "foretell advise --site osc --max-cost 40 -- python train.py --epochs 90 --batch-size 128",
+        "foretell advise --site osc --then-run -- python train.py --epochs 90",
         "foretell advise --compare osc,tacc,aws,my-site.toml -- python train.py --epochs 90",
     ],
 )
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
 @force_option
 @rows_option(12, "Number of offers to show.")
 @click.option("--plot", type=PATH, metavar="FILE", help="Plot time against cost, as .png or .svg.")
+@run_options
 @level_option
 @click.option("--risk", default="5%", help="Chance that the walltime is too short, and that a GPU's memory is.")
 @timeout_option
@@ -96,7 +100,6 @@ def advise(
     After --, the command that starts your training script: its first steps are recorded here, without a GPU.
     """
     from foretell.advice import advise_api as api
-    from foretell.advice.training_script import render_training_script
 
     check_plot(plot)
     training = {name: given.pop(name) for name in _TRAINING if name in given}
@@ -117,10 +120,8 @@ def advise(
                 on_progress=status.update,
                 **common,
             )
-    site = found.best.site
-    script = render_training_script(found.picked, found.job, site, account=account, options=submission.options)
-    path = output or Path("job.sh" if site.scheduler == "shell" else "job.sbatch")
-    kept = _write(path, script, force=force)
+    path = output or Path("job.sh" if found.best.site.scheduler == "shell" else "job.sbatch")
+    kept = _write(found, path, submission, force=force)
     _show(found, path=None if kept else path, rows=rows, plot=plot, as_json=as_json)
     if kept:  # not 0: who writes "&& sbatch job.sbatch" behind it must not submit the file that was there before
         raise kept
@@ -156,10 +157,26 @@ class _LateStatus:
         self._status.update(text)
 
 
-def _write(path: Path, script: str, *, force: bool) -> OutputError | None:
-    """Why the script was not written, if so; the advice is printed anyway."""
+def _write(found: "Advice", path: Path, submission: "Submission", *, force: bool) -> OutputError | None:
+    """Why the script was not written, if so; the advice is printed anyway.
+
+    What was advised is kept for each script of a scheduler, so that the job's usage corrects the next advice.
+    """
+    from foretell.advice.advised_jobs import build_advised_job, describe_advised, keep_advised_job
+    from foretell.advice.training_script import render_training_script
+
+    site, named, remarks = found.best.site, dict(submission.options), tuple[str, ...]()
+    advised = build_advised_job(found) if site.scheduler != "shell" else None
+    if advised is not None:
+        named |= {"job-name": advised.name}
+        remarks = describe_advised(advised)
+    script = render_training_script(
+        found.picked, found.job, site, account=submission.account, options=named, remarks=remarks
+    )
     try:
         write_generated(path, script, force=force)
+        if advised is not None:
+            keep_advised_job(advised, find_kept_folder())
     except OutputError as exc:
         return exc
     return None

@@ -62,6 +62,9 @@ WARNING_CODES: Mapping[str, str] = {
     "interconnect-unknown": "The site file lacks the rate of a network or of the links between GPUs.",
     "cpu-scaled": "The time on a CPU is scaled from that of one core.",
     "other-currency": "The costs of sites are in different currencies.",
+    "command-unknown": "It is not known which command trains a model; its job runs the model's file.",
+    "accounting-unavailable": "The usage of advised jobs could not be read from the accounting.",
+    "job-not-used": "A job that was advised says nothing of the next one.",
     # observed jobs and benchmarks of a machine
     "busy-machine": "Other processes used the CPU during the measurement.",
     "cycle-of-others": "The compute cycle may be that of other processes.",
