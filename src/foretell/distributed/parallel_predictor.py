@@ -28,6 +28,7 @@ _HIDDEN = 0.9  # of the time of an operator, behind which an exchange is hidden 
 _TOGETHER = 0.06
 _EXCHANGE_LOG = 0.25  # half width of the interval of exposed communication, of the logarithm
 _WAITING_LOG = 0.10  # the same of what GPUs wait for each other
+_EXPERTS_LOG = 0.35  # of models with experts: their loads are uneven, and the hosts that route tokens differ most
 
 
 class ParallelPredictor:
@@ -202,7 +203,9 @@ class _Assembly:
         alone = self._alone.iteration
         computing = (parts["compute"] + parts["host"] + parts["bubble"]) / total
         exchanged = (parts["tensor"] + parts["data"]) / total
-        others = math.hypot(_EXCHANGE_LOG * exchanged, _WAITING_LOG if self._step.layout.gpus > 1 else 0.0)
+        routed = _EXPERTS_LOG if any(each.experts for each in self._step.states) else 0.0
+        waiting = _WAITING_LOG if self._step.layout.gpus > 1 else 0.0
+        others = math.hypot(_EXCHANGE_LOG * exchanged, waiting, routed)
         down = math.hypot(computing * math.log(alone.value / max(alone.low, 1e-12)), others)
         up = math.hypot(computing * math.log(alone.high / alone.value), others)
         return Estimate(value=total, low=total * math.exp(-down), high=total * math.exp(up), level=level)

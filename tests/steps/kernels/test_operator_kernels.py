@@ -172,9 +172,12 @@ def test_attention_keeps_its_heads() -> None:
         dtype="bfloat16",
     )
     (call,) = split_kernels(operator, settings=PLAIN)
-    assert call == Attention(
+    expected = Attention(
         batch=2, heads=8, key_heads=2, queries=128, keys=256, width=64, causal=True, backward=True, precision="bf16"
     )
+    assert call == replace(expected, library="flash-2")
+    (call,) = split_kernels(operator, settings={**PLAIN, "attention": "cudnn"})
+    assert call == replace(expected, library="cudnn")
 
 
 @pytest.mark.parametrize("phase", [FORWARD, BACKWARD])
