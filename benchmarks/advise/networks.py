@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from benchmarks.capture import declare_torchvision
+from benchmarks.distributed.model_captures import with_own_attention
 from benchmarks.gpus.captures import cached
 from foretell.core.workload import Workload
 from foretell.workloads.capture import capture
@@ -46,7 +47,12 @@ def read_network(name: str, *, batch: int, precision: str, **options: Any) -> Wo
                 model = network.build()
             return network.change(capture(model, network.describe(batch), options=chosen, name=name))
 
-    return cached(f"advise {_hash_family(family)} {name} {batch} {chosen}", make)
+    step = cached(f"advise {_hash_family(family)} {name} {batch} {chosen}", make)
+    return with_own_attention(step) if name in _OWN_ATTENTION else step
+
+
+# Trained with cuDNN's attention: llm.c with USE_CUDNN=1, as its script for this model says, and Transformer Engine.
+_OWN_ATTENTION = ("gpt2-xl", "gpt3-175b fp8", "mixtral-8x7b")
 
 
 def _find_network(name: str) -> tuple[str, Network]:
