@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class ParallelPredictor:
         self.topology = topology
         self.collectives = collectives or CollectiveTimes()
         self._pipelines: dict[tuple[int, ...], float] = {}
-        self._shared: dict[tuple[int, ...], tuple[Workload, SharedStep, StepEstimate]] = {}
+        self._shared: dict[tuple[int, ...], _OneGpu] = {}
 
     def predict(
         self, workload: Workload, layouts: Sequence[Layout], *, accumulation: int = 1, level: float = 0.9
@@ -60,21 +60,26 @@ class ParallelPredictor:
         return [self._predict(workload, layout, accumulation, level) for layout in layouts]
 
     def _predict(self, workload: Workload, layout: Layout, accumulation: int, level: float) -> ParallelStep:
-        step, alone = self._share(workload, layout, level)
+        known = self._share(workload, layout, level)
+        step = replace(known.step, layout=layout)
         groups = LayoutGroups.place(layout, self.topology)
-        schedule = StepSchedule(step, self._find_seconds(step, alone, groups), groups, self._exchange)
+        schedule = StepSchedule(step, self._find_seconds(step, known.estimate, groups), groups, self._exchange)
         batches = max(accumulation, layout.accumulated)
-        return _Assembly(self, step, alone, schedule, batches).build(workload, level)
+        return _Assembly(self, step, known, schedule, batches).build(level)
 
-    def _share(self, workload: Workload, layout: Layout, level: float) -> tuple[SharedStep, StepEstimate]:
+    def _share(self, workload: Workload, layout: Layout, level: float) -> "_OneGpu":
         """The operators of one GPU and their times; layouts that divide operators in the same way have the same."""
-        inside = layout.tensor_parallel, layout.context_parallel, layout.expert_parallel, int(layout.sequence_parallel)
-        key = id(workload), *inside
-        if key not in self._shared or self._shared[key][0] is not workload:
+        key = id(workload), *_find_division(layout)
+        if key not in self._shared or self._shared[key].workload is not workload:
             step = share_step(workload, layout)
-            self._shared[key] = workload, step, self.predictor.predict(step.workload, level=level)
-        _, step, alone = self._shared[key]
-        return replace(step, layout=layout), alone
+            self._shared[key] = _OneGpu(
+                workload=workload,
+                step=step,
+                estimate=self.predictor.predict(step.workload, level=level),
+                host_s=expect_launches(step.workload).total_s,
+                flops=sum(each.product_flops for each in workload.operators if not each.get("recomputed", 0)),
+            )
+        return self._shared[key]
 
     def _find_seconds(self, step: SharedStep, alone: StepEstimate, groups: LayoutGroups) -> OperatorSeconds:
         exchanges = np.zeros(len(step.workload.operators))
@@ -96,8 +101,8 @@ class ParallelPredictor:
     def measure_without(self, schedule: StepSchedule, batches: int) -> float:
         """A pipeline without the exchanges of its copies, which layouts of other copies have as well."""
         layout = schedule.layout
-        inside = layout.tensor_parallel, layout.context_parallel, layout.expert_parallel, int(layout.sequence_parallel)
-        key = id(schedule.seconds.host), *inside, layout.pipeline_parallel, layout.interleave, batches
+        own = layout.pipeline_parallel, layout.interleave, batches
+        key = id(schedule.seconds.host), *_find_division(layout), *own
         if key not in self._pipelines:
             self._pipelines[key] = schedule.measure(batches, exchanges=False)
         return self._pipelines[key]
@@ -114,6 +119,23 @@ class ParallelPredictor:
         return self.collectives.predict(operation, bytes_, group, self.topology)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _OneGpu:
+    """What one GPU does of a step, and how long it takes."""
+
+    workload: Workload  # before it was divided
+    step: SharedStep
+    estimate: StepEstimate
+    host_s: float
+    flops: float  # of the products of the whole model, none of them twice
+
+
+def _find_division(layout: Layout) -> tuple[int, ...]:
+    """By what operators are divided: layouts with the same numbers have the same operators on each GPU."""
+    shared = layout.tensor_parallel, layout.context_parallel, layout.expert_parallel
+    return *shared, int(layout.sequence_parallel), int(layout.overlaps_tensors)
+
+
 def _find_cast_shares(step: SharedStep) -> Floats:
     """With full sharding, each GPU casts its part of the weights before they are gathered."""
     shares = np.ones(len(step.workload.operators))
@@ -127,11 +149,11 @@ class _Assembly:
     """Joins what a step consists of."""
 
     def __init__(
-        self, owner: ParallelPredictor, step: SharedStep, alone: StepEstimate, schedule: StepSchedule, batches: int
+        self, owner: ParallelPredictor, step: SharedStep, known: _OneGpu, schedule: StepSchedule, batches: int
     ) -> None:
-        self._owner, self._step, self._alone, self._schedule, self._batches = owner, step, alone, schedule, batches
+        self._owner, self._step, self._known, self._schedule, self._batches = owner, step, known, schedule, batches
 
-    def build(self, workload: Workload, level: float) -> ParallelStep:
+    def build(self, level: float) -> ParallelStep:
         step, schedule, batches = self._step, self._schedule, self._batches
         stage, busy = schedule.find_slowest(batches)
         whole = schedule.measure(batches)
@@ -148,15 +170,15 @@ class _Assembly:
         parts["compute"] += max(0.0, busy - batches * sum(seconds.values()))  # gradients that are added
         total = sum(parts.values())
         return ParallelStep(
-            workload=workload,
+            workload=self._known.workload,
             layout=step.layout,
             topology=self._owner.topology,
             step=self._bound(total, parts, level),
             parts=parts,
             sent_bytes=self._count_sent(stage),
             micro_batches=batches,
-            host_s=expect_launches(step.workload).total_s / step.layout.pipeline_parallel,
-            mfu=self._find_use(workload, total),
+            host_s=self._known.host_s / step.layout.pipeline_parallel,
+            mfu=self._find_use(total),
         )
 
     def _find_waiting(self, seconds: dict[str, float]) -> float:
@@ -174,7 +196,7 @@ class _Assembly:
     def _find_update(self) -> tuple[float, float]:
         """Seconds of the update on the stage with most parameters, and of what is gathered after it."""
         step = self._step
-        update: Floats = (self._alone.kernel_s + self._alone.gap_s)[step.units.pass_of == UPDATE]
+        update: Floats = (self._known.estimate.kernel_s + self._known.estimate.gap_s)[step.units.pass_of == UPDATE]
         exchanges = self._schedule.exchanges
         stages = [self._schedule.list_states(stage) for stage in range(step.layout.pipeline_parallel)]
         share = max(exchanges.find_share(states) for states in stages) / max(1.0, step.whole_parameters)
@@ -190,17 +212,16 @@ class _Assembly:
         sent = 2.0 * self._step.result_bytes * self._batches if stages > 1 else 0.0
         return {"tensor": inside * self._batches, "data": data, "pipeline": sent}
 
-    def _find_use(self, workload: Workload, total: float) -> float | None:
+    def _find_use(self, total: float) -> float | None:
         """Model FLOPs utilization: the share of the peak that the operations of the model need, none of them twice."""
-        precision = workload.settings.get("precision", "fp32").removeprefix("pure-")
+        precision = self._known.workload.settings.get("precision", "fp32").removeprefix("pure-")
         peak = self._owner.topology.device.find_peak(precision)
-        once = sum(each.product_flops for each in workload.operators if not each.get("recomputed", 0))
         gpus = self._step.layout.model_parallel
-        return once * self._batches / (total * peak * gpus) if peak else None
+        return self._known.flops * self._batches / (total * peak * gpus) if peak else None
 
     def _bound(self, total: float, parts: dict[str, float], level: float) -> Estimate:
         """Errors of computing, communication and waiting; those of computing are the model's and the device's."""
-        alone = self._alone.iteration
+        alone = self._known.estimate.iteration
         computing = (parts["compute"] + parts["host"] + parts["bubble"]) / total
         exchanged = (parts["tensor"] + parts["data"]) / total
         routed = _EXPERTS_LOG if any(each.experts for each in self._step.states) else 0.0
