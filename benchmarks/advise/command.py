@@ -17,6 +17,8 @@ EXAMPLES = """examples:
   python -m benchmarks advise --only flagperf,jobs --details
   python -m benchmarks advise --only recipes              ten well-known recipes against public figures
   python -m benchmarks advise --only one-run              what one measured run is worth
+  python -m benchmarks advise --only end-to-end           a training on a Slurm cluster of this machine
+  python -m benchmarks advise --only speed                the time of an answer, against that of a capture
   python -m benchmarks advise --labels mine.csv           your own measured trainings
 
 a file of labels is CSV with the columns device, gpus, model, input, precision and one of
@@ -30,7 +32,7 @@ choices, among which the predicted best is compared with the best. model is a so
 input one batch of one GPU
 """
 _STEPS = {"flagperf": "flagperf_jobs", "examples": "deeplearning_examples", "mlperf": "mlperf_jobs"}
-PARTS = (*_STEPS, "jobs", "pick", "recipes", "one-run", "shared-errors")
+PARTS = (*_STEPS, "jobs", "pick", "recipes", "one-run", "shared-errors", "end-to-end", "speed")
 _USUAL = (*_STEPS, "jobs", "pick")
 
 
@@ -82,7 +84,9 @@ def choose_parts(text: str | None, *, labels: bool) -> list[str]:
 _ALONE = {
     "one-run": ("one_run", "judge_one_run", "print_one_run"),
     "shared-errors": ("shared_errors", "measure_shared_errors", "print_shared_errors"),
+    "speed": ("search_speed", "judge_speed", "print_speed"),
     "recipes": ("recipe_table", "compare_recipes", "print_recipes"),
+    "end-to-end": ("end_to_end", "judge_end_to_end", "print_end_to_end"),
 }
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from foretell.measure.machine import find_cpu_model
+
 GOLDEN = Path(__file__).parents[1] / "golden"
 MODEL = """
 from torch import nn
@@ -152,6 +154,74 @@ def test_nodes_without_gpus_are_predicted_from_a_core(folder: Path, foretell: Ca
     assert named.record["sites"][0]["obstacles"] == []
 
 
+def test_nodes_without_gpus_have_a_table_of_their_own(folder: Path, foretell: Callable[..., Any]) -> None:
+    (folder / "table.toml").write_text(
+        '[sites.cpus]\ntitle = "CPUs"\nscheduler = "slurm"\n[sites.cpus.nodes.epyc]\ncores = 4\nmemory = "64GB"\n'
+        'cpu_model = "AMD EPYC 7763"\n'
+    )
+    site = ("--site", "cpus", "--site-file", "table.toml", "--output", "table.sbatch")
+    out = foretell("advise", *TRAINING, *site, folder=folder).out
+    (head,) = (line for line in out.splitlines() if "Node type" in line)
+    assert "Cores" in head
+    assert "GPUs" not in head
+    assert "Layout" not in head
+
+
+def test_job_of_a_model_asks_for_its_command(folder: Path, foretell: Callable[..., Any]) -> None:
+    site = ("--site", "ascend", "--output", "check.sbatch")
+    done = foretell("advise", *TRAINING, *site, folder=folder)
+    assert "name what does by --run" in " ".join(done.out.split())
+    *_, check, remedy, command = (folder / "check.sbatch").read_text().splitlines()
+    assert check.startswith("# CHECK THE NEXT LINE: net.py has the model")
+    assert "--run 'COMMAND'" in remedy
+    assert "net.py" in command
+    named = foretell("advise", *TRAINING, *site, "--run", "python main.py", folder=folder)
+    assert "--run" not in named.out
+    assert "CHECK" not in (folder / "check.sbatch").read_text()
+
+
+def build_local_cpu_site(folder: Path) -> tuple[str, ...]:
+    """A site whose nodes are predicted from one core, whatever the CPU of this machine is."""
+    (folder / "same.toml").write_text(
+        '[sites.same]\ntitle = "Same"\nscheduler = "slurm"\n[sites.same.nodes.core]\ncores = 1\nmemory = "64GB"\n'
+        f'cpu_model = "{find_cpu_model()}"\n'
+    )
+    return "--site", "same", "--site-file", "same.toml", "--cpu", "EPYC core", "--output", "same.sbatch"
+
+
+@pytest.mark.slow
+def test_run_is_made_and_both_answers_are_given(
+    folder: Path, foretell: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    site, script = build_local_cpu_site(folder), ("--", sys.executable, "train.py", "40")
+    record = foretell("advise", *site, "--json", "--then-run", *script, folder=folder).record
+    (run,) = record["runs"]["used"]
+    assert (run["device"], run["cores"], run["batch"]) == (find_cpu_model(), 1, 32)
+    before, after = (each["picked"]["prediction"]["elapsed_s"] for each in (record["before"], record))
+    assert after["high"] / after["low"] < before["high"] / before["low"]
+    assert record["before"]["runs"] is None
+    text = foretell("advise", *site, *script, folder=folder)  # the run was stored
+    assert "1 run corrected the step of" in " ".join(text.out.split())
+    alone = foretell("advise", *site, "--no-runs", "--json", *script, folder=folder).record
+    assert alone["runs"] is None
+    assert alone["picked"]["step"] == record["before"]["picked"]["step"]
+
+
+@pytest.mark.slow
+def test_model_is_run_with_random_data(
+    folder: Path, foretell: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    site = build_local_cpu_site(folder)
+    done = foretell("advise", *TRAINING, *site, "--store", "own.db", "--then-run", folder=folder)
+    said = " ".join(done.out.split())
+    assert "Before the run" in said, done.err
+    assert "(run here)" in said
+    again = foretell("advise", *TRAINING, *site, "--store", "own.db", "--json", folder=folder).record
+    assert [run["batch"] for run in again["runs"]["used"]] == [64]
+
+
 ERRORS = [
     (("--site", "nowhere"), "no site named 'nowhere'. Known: ascend"),
     (("--layout", "qq"), "found 'qq'; expected ddp, "),
@@ -161,6 +231,7 @@ ERRORS = [
     (("--steps", "5"), "found 20 epochs and 5 steps; expected one of them"),
     (("--samples", "-3"), "--samples: found -3; expected a number above 0"),
     (("--compare", "gone.toml"), "no site file named 'gone.toml'"),
+    (("--no-runs", "--then-run"), "--no-runs: found with --job or --then-run; expected one of them"),
     (("--prefer", "best"), "prefer: found 'best'; expected auto or cheapest or fastest"),
     (("--plot", "plot.pdf"), "its name must end in .png or .svg"),
 ]

@@ -13,7 +13,7 @@ from foretell.advice.evidence_errors import (
     find_scale,
     t_quantile,
 )
-from foretell.advice.evidence_values import RUN_NOISE, PlacedStep, StepEvidence
+from foretell.advice.evidence_values import CPU_NOISE, RUN_NOISE, PlacedStep, StepEvidence
 from foretell.core.intervals import Floats
 from foretell.core.prediction import Estimate
 
@@ -31,13 +31,14 @@ class LearnedErrors:
     freedom_before: float
     surprise: float
     runs: int
+    noise: Floats  # variance from run to run, of each
 
     def correct(self, number: int, estimate: Estimate) -> Estimate:
         """The estimate, moved by its error and as wide as what is left of it."""
         if not self.runs:
             return estimate
         before = float(self.prior[number, number])
-        left = min(before, float(self.covariance[number, number]) + RUN_NOISE**2)
+        left = min(before, float(self.covariance[number, number] + self.noise[number]))
         chance = 0.5 + estimate.level / 2
         quantiles = t_quantile(chance, self.freedom) / t_quantile(chance, self.freedom_before)
         factor = quantiles * float(np.sqrt(left / before)) if before else 1.0
@@ -147,7 +148,7 @@ class ErrorLaw:
     def _update(self, runs: Sequence[StepEvidence], first: int, widths: "_Widths") -> "_Update":
         """Gauss-Newton, as whole times are sums."""
         prior, errors = self.build_prior(widths), np.zeros(len(self.values))
-        noise = np.diag([run.noise**2 for run in runs])
+        noise = np.diag([run.noise**2 + _find_cpu_noise(run.place) for run in runs])
         measured = np.log([run.step_s or run.elapsed_s or 1.0 for run in runs])
         for _ in range(_ROUNDS):
             expected, slopes = self._expect(runs, errors, first)
@@ -182,4 +183,10 @@ class ErrorLaw:
             freedom_before=self.freedom,
             surprise=squares / max(1, runs),
             runs=runs,
+            noise=np.array([*(RUN_NOISE**2 + _find_cpu_noise(place) for place in self.places), RUN_NOISE**2]),
         )
+
+
+def _find_cpu_noise(place: StepPlace) -> float:
+    """Variance from run to run, of what others use of a CPU."""
+    return CPU_NOISE**2 if place.cores is not None else 0.0

@@ -8,6 +8,7 @@ from foretell.core.errors import Mistake, SpecError
 from foretell.core.prediction import Estimate
 
 RUN_NOISE = 0.03  # of the logarithm of a time, from run to run: 1.3 % in Profet, 5 % of whole jobs in MLPerf Training
+CPU_NOISE = 0.08  # in addition, on a CPU that others use as well: 6 % of ten runs in a row, 10 % within an hour
 START_UP_NOISE = 0.25  # of the start of a job, from machine to machine: assumed, not measured
 LEVEL = 0.9
 START_UP = Estimate(value=30.0, low=8.0, high=110.0, level=LEVEL)  # of a job: imports, data, model, first batches

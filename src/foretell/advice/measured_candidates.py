@@ -20,6 +20,8 @@ from foretell.advice.training_job import TrainingJob
 from foretell.core.prices import price_per_hour
 from foretell.core.run import Machine
 
+_PART = 0.25  # of a job: a longer run is not a scaled-down one
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
@@ -128,6 +130,7 @@ def suggest_run(
         shares=comparison.shares,
         start_up=job.startup,
         candidates=[*([here] if here is not None else []), *list_candidates(placed, pick=pick, price=price)],
+        longest_s=min(LONGEST_S, job.startup.value + _PART * picked.time.phases["steps"].value),
     )
 
 

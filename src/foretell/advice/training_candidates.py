@@ -37,11 +37,13 @@ from foretell.workloads.scripts.script_facts import estimate_host_bytes
 
 _HOST = (0.8, 1.5)  # of the memory of a process that was measured here
 OTHERS = 1  # layouts that are kept in addition to the best one
+_RANKED = 4  # layouts of which the simplest is preferred
+_CLOSE = 1.05  # times as long as the fastest: a simpler layout is not worth less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """An allocation that holds the training, with its fastest layout."""
+    """An allocation that holds the training, with its fastest layout, or a simpler one that is about as fast."""
 
     node: NodeType
     allocation: Allocation
@@ -144,7 +146,7 @@ class CandidateSearch:
             yield self._try(site, nodes, allocation)
 
     def _try(self, site: Site, nodes: GpuNodes, allocation: Allocation) -> Candidate | Obstacle:
-        """The fastest layout of so many GPUs that fits."""
+        """The fastest layout of so many GPUs that fits, or a simpler one."""
         gpus = allocation.gpus * allocation.nodes
         if self._least_bytes / gpus > nodes.device.usable_memory_bytes:
             return self._describe_states(site, nodes.device, allocation)
@@ -152,7 +154,7 @@ class CandidateSearch:
             found = self._rank_layouts(nodes.topology, gpus)
         except SpecError as exc:
             return self._describe_undivided(site, allocation, exc)
-        fitting = [choice for choice in found if choice.fits]
+        fitting = put_simple_first([choice for choice in found if choice.fits])
         if not fitting:
             return describe_misfit(site, nodes.device, allocation, found)
         warnings = (*fitting[0].step.warnings, *nodes.find_warnings(nodes=allocation.nodes, gpus=allocation.gpus))
@@ -170,7 +172,7 @@ class CandidateSearch:
     def _rank_layouts(self, topology: Topology, gpus: int) -> list[LayoutChoice]:
         batch = self.job.count_batch(gpus) // self.recorded.in_step
         if self.layout is None:
-            return self._layouts.rank(topology, gpus=gpus, batch=batch, most=1 + OTHERS)
+            return self._layouts.rank(topology, gpus=gpus, batch=batch, most=_RANKED)
         layout = Layout() if gpus == 1 and self.layout in _ONE_COPY_EACH else parse_layout(self.layout, gpus=gpus)
         return [self._layouts.predict(topology, layout, batch=batch)]
 
@@ -237,6 +239,23 @@ def _measure_states(recorded: RecordedTraining) -> int:
         return 0
     gradients = sum(gradient.bytes_ for gradient in recorded.workload.gradients)
     return memory.measure(MemoryKind.WEIGHTS) + memory.measure(MemoryKind.OPTIMIZER) + gradients
+
+
+def put_simple_first(choices: Sequence[LayoutChoice]) -> list[LayoutChoice]:
+    """The simplest layout of those that are about as fast as the fastest, then the others."""
+    if not choices:
+        return []
+    most = _CLOSE * min(choice.step.step.value for choice in choices)
+    close = [choice for choice in choices if choice.step.step.value <= most]
+    simplest = min(close, key=lambda choice: _count_words(choice.step.layout))
+    return [simplest, *(choice for choice in choices if choice is not simplest)]
+
+
+def _count_words(layout: Layout) -> int:
+    """What a training must do besides copying its model (DistributedDataParallel)."""
+    inside = (layout.tensor_parallel, layout.pipeline_parallel, layout.context_parallel, layout.expert_parallel)
+    divided = layout.data_parallel not in ("", "ddp")
+    return divided + 2 * sum(size > 1 for size in inside) + (layout.interleave > 1)
 
 
 _ONE_COPY_EACH = ("one", "ddp", "fsdp", "zero1", "zero2", "zero3")
