@@ -28,6 +28,10 @@ _WORKLOAD = (
     "foretell workload predict torch.nn:Transformer --set batch_first=true --input 64,512,512 --input 64,512,512"
     " --loss mse --device H100,B200,A100,RTX4090,L40S,MI300X,T4 --precision bf16"
 )
+_ADVISE = (
+    "foretell advise torch.nn:Transformer --set batch_first=true --input 256,128,512 --input 256,128,512 --loss mse"
+    " --precision fp16 --optimizer adamw --epochs 20 --samples 4500000 --site osc --max-time 24h --max-cost 5"
+)
 _PLAIN_SVG = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)  # no font from the internet
 
 
@@ -45,6 +49,7 @@ def main() -> None:
 def _draw_all(folder: Path) -> None:
     _draw(_RECOMMEND, folder, name="recommend")
     _draw(_WORKLOAD, folder, name="workload")
+    _draw(_ADVISE, folder, name="advise")
 
 
 def _draw(command: str, folder: Path, *, name: str) -> None:
