@@ -61,7 +61,7 @@ def test_the_first_placements_are_a_gpu_a_node_and_two_nodes() -> None:
 
 
 def test_measured_placements_are_not_asked(steps: Path) -> None:
-    asked = ask_shots(read_rows(steps), "dgx", 2, "ring")
+    asked = ask_shots(read_rows(steps), "dgx", 2)
     assert set(asked["cluster"]) == {"dgx"}
     assert len(asked) == 3 * (len(PLACEMENTS) - 2)
 
@@ -70,7 +70,6 @@ def test_more_gpus_and_a_new_cluster_as_an_object(steps: Path, run: Callable[...
     told = json.loads(run("more", "dgx", "rtx", "--json"))
     assert told["more"]["rows"] == 3 * 3 * 3
     assert told["more"]["mean_error"] < 10
-    assert told["more"]["growth"] == min(told["more"]["chosen_by"], key=told["more"]["chosen_by"].get)
     assert set(told["dgx"]["measured_placements"]) == {"1", "2", "3"}
     assert told["new"]["mean_error"] == pytest.approx((told["dgx"]["mean_error"] + told["rtx"]["mean_error"]) / 2)
 
@@ -83,7 +82,7 @@ def test_small_tables_are_asked_for_twice_as_many_gpus(steps: Path, run: Callabl
 
 def test_tables_for_people(steps: Path, run: Callable[..., str]) -> None:
     out = run("more")
-    assert "≤ 8" in out
+    assert "≤ 10" in out
     assert "More GPUs" in out
 
 
