@@ -170,9 +170,9 @@ def test_nodes_without_gpus_have_a_table_of_their_own(folder: Path, foretell: Ca
 def test_job_of_a_model_asks_for_its_command(folder: Path, foretell: Callable[..., Any]) -> None:
     site = ("--site", "ascend", "--output", "check.sbatch")
     done = foretell("advise", *TRAINING, *site, folder=folder)
-    assert "name what does by --run" in " ".join(done.out.split())
+    assert "name the command that does by --run" in " ".join(done.out.split())
     *_, check, remedy, command = (folder / "check.sbatch").read_text().splitlines()
-    assert check.startswith("# CHECK THE NEXT LINE: net.py has the model")
+    assert check.startswith("# CHECK THE NEXT LINE: no command was given")
     assert "--run 'COMMAND'" in remedy
     assert "net.py" in command
     named = foretell("advise", *TRAINING, *site, "--run", "python main.py", folder=folder)

@@ -6,6 +6,6 @@
 
 set -e
 
-# CHECK THE NEXT LINE: net.py has the model, but does it train it?
-# If not, write the command that does, or name it: foretell advise --run 'COMMAND'
+# CHECK THE NEXT LINE: no command was given. Does this one train the model?
+# If not, write the one that does, or name it: foretell advise --run 'COMMAND'
 torchrun --standalone --nproc-per-node=4 net.py

@@ -136,9 +136,15 @@ def suggest_run(
 
 def find_here(comparison: RunComparison, machine: Machine) -> RunCandidate | None:
     """The run that this machine could make; none where its step is not predicted, or takes too long."""
-    cores = None if machine.gpu_model else int(machine.extra.get("physical_cores") or machine.cores or 1)
-    device = name_device(machine.gpu_model) if machine.gpu_model else machine.cpu_model or CPU
-    step = comparison.predict(StepPlace(device=device, batch=comparison.batch, cores=cores))
+    step = comparison.predict(replace(name_machine(machine), batch=comparison.batch))
     if step is None or step.estimate.value * LEAST_STEPS > LONGEST_S:
         return None
     return RunCandidate(step=step, here=True)
+
+
+def name_machine(machine: Machine) -> StepPlace:
+    """A machine as predictions name it: its first GPU, or the cores that PyTorch uses by default."""
+    if machine.gpu_model:
+        return StepPlace(device=name_device(machine.gpu_model))
+    cores = int(str(machine.extra.get("physical_cores") or machine.cores or 1))
+    return StepPlace(device=machine.cpu_model or CPU, cores=cores)

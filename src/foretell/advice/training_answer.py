@@ -11,7 +11,14 @@ from foretell.advice.evidence_identity import TrainingIdentity, identify
 from foretell.advice.evidence_local_run import MadeRun
 from foretell.advice.evidence_next_run import NextRun
 from foretell.advice.evidence_places import build_place_predictor
-from foretell.advice.measured_candidates import Corrected, RunComparison, correct_by_runs, suggest_run
+from foretell.advice.measured_candidates import (
+    Corrected,
+    RunComparison,
+    correct_by_runs,
+    find_place,
+    name_machine,
+    suggest_run,
+)
 from foretell.advice.nearest_changes import build_error
 from foretell.advice.policy import Policy
 from foretell.advice.training_candidates import Candidate, Obstacle
@@ -19,6 +26,7 @@ from foretell.advice.training_job import TrainingJob
 from foretell.advice.training_offers import build_site_advice, compare_sites
 from foretell.advice.training_plan import RecordedTraining, find_plan_warnings
 from foretell.advice.training_script import build_command
+from foretell.core.errors import Mistake, SpecError
 from foretell.core.run import Machine
 from foretell.core.site import Site
 from foretell.core.warning import PredictionWarning, build_warning
@@ -84,9 +92,22 @@ class TriedTraining:
         )
 
     def answer_again(self, advice: Advice, runs: Sequence[StepEvidence], make: RunMaker) -> Advice:
-        """The advice after one more run, which is made here; with the first one."""
+        """The advice after one more run, which is made here; with the first one.
+
+        Raises:
+            SpecError: What runs here says nothing of the training elsewhere.
+        """
+        self._check_here()
         made = make(self.identity, self.job, advice.next_run)
         return replace(self.answer([*runs, made.evidence]), made=made, before=advice)
+
+    def _check_here(self) -> None:
+        """Refuse a run that could not be compared with what the code predicts."""
+        here = name_machine(self.machine)
+        every = (each for site in self.found for each in site if isinstance(each, Candidate))
+        if self.comparison.predict(here) is None and here.device not in {find_place(each).device for each in every}:
+            expected = "a machine whose steps can be predicted; 'foretell device learn' makes a model of this one"
+            raise SpecError("options", [Mistake(place="--then-run", found=here.device, expected=expected)])
 
     def _list_warnings(self, job: TrainingJob, found: Sequence[SiteAdvice]) -> list[PredictionWarning]:
         most = max((offer.candidate.gpus for site in found for offer in site.offers), default=0)
@@ -129,7 +150,7 @@ def _compare_currencies(found: Sequence[SiteAdvice]) -> list[PredictionWarning]:
 def _warn_of_command(job: TrainingJob) -> PredictionWarning:
     command = " ".join(build_command(job.name))
     text = (
-        f"The job runs '{command}', the file of the model, which may not train it: name what does by --run 'COMMAND', "
-        "or advise on the script: foretell advise -- COMMAND."
+        f"The job runs '{command}', which may not train the model: name the command that does by --run 'COMMAND', or "
+        "ask for advice on the script: foretell advise -- COMMAND."
     )
     return build_warning("command-unknown", text, command=command)

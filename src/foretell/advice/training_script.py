@@ -63,8 +63,8 @@ def _render_environment(allocation: Allocation) -> Iterator[str]:
 def _question_command(job: TrainingJob) -> Iterator[str]:
     """A comment above a command that was not given: the file of a model seldom trains it."""
     if job.command == build_command(job.name):
-        yield f"# CHECK THE NEXT LINE: {clean_line(job.command[-1])} has the model, but does it train it?"
-        yield "# If not, write the command that does, or name it: foretell advise --run 'COMMAND'"
+        yield "# CHECK THE NEXT LINE: no command was given. Does this one train the model?"
+        yield "# If not, write the one that does, or name it: foretell advise --run 'COMMAND'"
 
 
 def _describe(offer: TrainingOffer, job: TrainingJob) -> Iterator[str]:
