@@ -183,3 +183,36 @@ def test_longer_messages_never_make_a_step_shorter(tensor: int, stages: int, cop
 def test_a_layout_that_does_not_divide_the_model_is_refused(one_gpu: StepPredictor) -> None:
     with pytest.raises(SpecError, match=f"at most {LAYERS}, the repeated layers of llama"):
         predict(one_gpu, "pp=8")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("pp=2,micro=4", "pp=2,dp=8,micro=4"),  # stages are neighbours, or in other nodes
+        ("pp=2,dp=2,ddp,micro=4", "pp=2,dp=2,fsdp,micro=4"),  # which cast all weights, or a part of them
+        ("pp=2,dp=2,fsdp,micro=4", "pp=2,dp=4,fsdp,micro=4"),
+        ("tp=2,pp=2", "tp=2,sp,pp=2"),
+    ],
+)
+def test_a_layout_is_predicted_the_same_after_others(one_gpu: StepPredictor, first: str, second: str) -> None:
+    slow = replace(NODE, gpus_per_node=4, network_bytes=1e8)
+    workload = read_network("llama", precision="bf16")
+    both = ParallelPredictor(one_gpu, slow).predict(workload, [parse_layout(first), parse_layout(second)])
+    alone = [predict(one_gpu, each, topology=slow).parts for each in (first, second)]
+    assert [step.parts for step in both] == [pytest.approx(parts) for parts in alone]
+
+
+@pytest.mark.parametrize("layout", ["dp=8", "tp=8,sp", "pp=2,dp=4,micro=4"])
+def test_intervals_of_a_higher_level_are_wider(one_gpu: StepPredictor, layout: str) -> None:
+    predictor = ParallelPredictor(one_gpu, NODE)
+    workload = read_network("llama", precision="bf16")
+    levels = (0.5, 0.9, 0.99)
+    steps = [predictor.predict(workload, [parse_layout(layout)], level=level)[0].step for level in levels]
+    assert [step.level for step in steps] == list(levels)
+    assert steps[0].low > steps[1].low > steps[2].low
+    assert steps[0].high < steps[1].high < steps[2].high
+
+
+def test_an_interleaved_pipeline_refuses_batches_that_its_stages_do_not_divide(one_gpu: StepPredictor) -> None:
+    with pytest.raises(SpecError, match=r"6 micro-batches on 4 stages.*a multiple of 4"):
+        predict(one_gpu, "pp=4,micro=4,interleave=2", accumulation=6)

@@ -1,8 +1,8 @@
 """Predicts training steps that several GPUs share: the operators of one GPU, and what they wait for."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from foretell.distributed.shared_steps import SharedStep, share_step
 from foretell.distributed.step_schedule import OperatorSeconds, StepSchedule
 from foretell.distributed.step_units import UPDATE
 from foretell.steps.kernels.launch_times import expect_launches
+from foretell.steps.kernels.step_intervals import scale_normal
 from foretell.steps.step_predictor import StepPredictor
 
 _READS_AND_WRITES = 3  # of gradients that are added to those of the batches before
@@ -26,7 +27,7 @@ _HIDDEN = 0.9  # of the time of an operator, behind which an exchange is hidden 
 # same time. Each of 2 to 16 GPUs has 91 to 95 % of the rate of one in the tables of DeepLearningExamples, and 99 %
 # without this: ``python -m benchmarks advise --only examples``.
 _TOGETHER = 0.06
-_EXCHANGE_LOG = 0.25  # half width of the interval of exposed communication, of the logarithm
+_EXCHANGE_LOG = 0.25  # half width of the 90 % interval of exposed communication, of the logarithm
 _WAITING_LOG = 0.10  # the same of what GPUs wait for each other
 _EXPERTS_LOG = 0.35  # of models with experts: their loads are uneven, and the hosts that route tokens differ most
 
@@ -44,8 +45,7 @@ class ParallelPredictor:
         self.predictor = predictor
         self.topology = topology
         self.collectives = collectives or CollectiveTimes()
-        self._pipelines: dict[tuple[int, ...], float] = {}
-        self._shared: dict[tuple[int, ...], _OneGpu] = {}
+        self._shared: dict[tuple[float, ...], _OneGpu] = {}
 
     def predict(
         self, workload: Workload, layouts: Sequence[Layout], *, accumulation: int = 1, level: float = 0.9
@@ -55,11 +55,13 @@ class ParallelPredictor:
         In a pipeline, the batches of a step are the layout's ``accumulated``, if that is more.
 
         Raises:
-            SpecError: A layout does not divide the model.
+            SpecError: A layout does not divide the model, or its pipeline the batches.
         """
         return [self._predict(workload, layout, accumulation, level) for layout in layouts]
 
     def _predict(self, workload: Workload, layout: Layout, accumulation: int, level: float) -> ParallelStep:
+        if layout.pipeline_parallel > 1 and accumulation > layout.accumulated:
+            layout = replace(layout, micro_batches=accumulation)
         known = self._share(workload, layout, level)
         step = replace(known.step, layout=layout)
         groups = LayoutGroups.place(layout, self.topology)
@@ -69,8 +71,8 @@ class ParallelPredictor:
 
     def _share(self, workload: Workload, layout: Layout, level: float) -> "_OneGpu":
         """The operators of one GPU and their times; layouts that divide operators in the same way have the same."""
-        key = id(workload), *_find_division(layout)
-        if key not in self._shared or self._shared[key].workload is not workload:
+        key = id(workload), level, *_find_division(layout)  # what is known of a workload keeps it, and so its id
+        if key not in self._shared:
             step = share_step(workload, layout)
             self._shared[key] = _OneGpu(
                 workload=workload,
@@ -98,15 +100,6 @@ class ParallelPredictor:
             accumulating=self._find_adding(step),
         )
 
-    def measure_without(self, schedule: StepSchedule, batches: int) -> float:
-        """A pipeline without the exchanges of its copies, which layouts of other copies have as well."""
-        layout = schedule.layout
-        own = layout.pipeline_parallel, layout.interleave, batches
-        key = id(schedule.seconds.host), *_find_division(layout), *own
-        if key not in self._pipelines:
-            self._pipelines[key] = schedule.measure(batches, exchanges=False)
-        return self._pipelines[key]
-
     def _find_adding(self, step: SharedStep) -> float:
         """Seconds to add the gradients of a batch, for each part of the model; none if the step adds them itself."""
         if step.workload.settings.get("accumulation", "1") != "1":
@@ -128,6 +121,15 @@ class _OneGpu:
     estimate: StepEstimate
     host_s: float
     flops: float  # of the products of the whole model, none of them twice
+    _pipelines: dict[tuple[Hashable, ...], float] = field(default_factory=dict)
+
+    def measure_pipeline(self, schedule: StepSchedule, batches: int) -> float:
+        """Seconds without the exchanges of copies, so that layouts which differ only in those have them once."""
+        layout = schedule.layout
+        key = layout.pipeline_parallel, layout.interleave, batches, schedule.send_s, _count_casting(layout)
+        if key not in self._pipelines:
+            self._pipelines[key] = schedule.measure(batches, exchanges=False)
+        return self._pipelines[key]
 
 
 def _find_division(layout: Layout) -> tuple[int, ...]:
@@ -137,12 +139,15 @@ def _find_division(layout: Layout) -> tuple[int, ...]:
 
 
 def _find_cast_shares(step: SharedStep) -> Floats:
-    """With full sharding, each GPU casts its part of the weights before they are gathered."""
     shares = np.ones(len(step.workload.operators))
-    if step.layout.data_parallel in FULL_SHARDING:
-        casts = [operator.kind == "to" and operator.parameters > 0 for operator in step.workload.operators]
-        shares[casts] = 1 / step.layout.sharding_gpus
+    casts = [operator.kind == "to" and operator.parameters > 0 for operator in step.workload.operators]
+    shares[casts] = 1 / _count_casting(step.layout)
     return shares
+
+
+def _count_casting(layout: Layout) -> int:
+    """GPUs that cast a weight: with full sharding, each casts its part before they are gathered."""
+    return layout.sharding_gpus if layout.data_parallel in FULL_SHARDING else 1
 
 
 class _Assembly:
@@ -157,7 +162,7 @@ class _Assembly:
         step, schedule, batches = self._step, self._schedule, self._batches
         stage, busy = schedule.find_slowest(batches)
         whole = schedule.measure(batches)
-        without = self._owner.measure_without(schedule, batches) if step.layout.pipeline_parallel > 1 else busy
+        without = self._known.measure_pipeline(schedule, batches) if step.layout.pipeline_parallel > 1 else busy
         updated, gathered = self._find_update()
         seconds = self._sum(stage)
         parts = {
@@ -226,7 +231,7 @@ class _Assembly:
         exchanged = (parts["tensor"] + parts["data"]) / total
         routed = _EXPERTS_LOG if any(each.experts for each in self._step.states) else 0.0
         waiting = _WAITING_LOG if self._step.layout.gpus > 1 else 0.0
-        others = math.hypot(_EXCHANGE_LOG * exchanged, waiting, routed)
+        others = scale_normal(level) * math.hypot(_EXCHANGE_LOG * exchanged, waiting, routed)
         down = math.hypot(computing * math.log(alone.value / max(alone.low, 1e-12)), others)
         up = math.hypot(computing * math.log(alone.high / alone.value), others)
         return Estimate(value=total, low=total * math.exp(-down), high=total * math.exp(up), level=level)
