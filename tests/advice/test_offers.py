@@ -235,7 +235,7 @@ def test_the_most_it_costs_is_one_figure(build_choice: BuildChoice, seconds: flo
 
 def test_limits_speak_the_sites_currency(build_choice: BuildChoice) -> None:
     choice = build_choice([(1, _HOUR, 0)], currency="SU")
-    assert choose(choice, Fastest(max_cost=Decimal(5))).why == "the only offer that takes at most 5.00 SU"
+    assert choose(choice, Fastest(max_cost=Decimal(5))).why == "the only offer that costs at most 5.00 SU"
     with pytest.raises(InfeasibleError, match=r"at most 0\.50+ SU: .* costs up to 1\.20 SU"):
         choose(choice, Fastest(max_cost=Decimal("0.5")))
 
@@ -309,5 +309,5 @@ def test_limits_choose_the_policy(limits: dict[str, float | Decimal], prefer: st
 
 
 def test_an_unknown_preference_is_an_error() -> None:
-    with pytest.raises(SpecError, match="prefer: found 'quick'; expected auto or cheapest or fastest"):
+    with pytest.raises(SpecError, match="prefer: found 'quick'; expected auto, cheapest or fastest"):
         choose_policy(prefer="quick")

@@ -131,6 +131,8 @@ class TestPlan:
         assert [mistake.place for mistake in caught.value.mistakes] == ["--epochs", "--samples"]
         with pytest.raises(SpecError, match=r"none \(the script shows 10 batches\); expected how long"):
             build_job(TrainingPlan(), self.script(batches=10), level=0.9)
+        with pytest.raises(SpecError, match=r"--samples: found none \(the script shows 1 epoch\)"):
+            build_job(TrainingPlan(), self.script(epochs=1), level=0.9)
         with pytest.raises(SpecError, match="shows none before its first step ends"):
             build_job(TrainingPlan(), self.script(gpu=True), level=0.9)
 

@@ -18,15 +18,15 @@ _LACKING = "too little memory"
 _CENT = Decimal("0.01")
 
 
-def find_changes(obstacles: Sequence[Obstacle], candidates: Sequence[Candidate], job: TrainingJob) -> list[Obstacle]:
+def find_changes(obstacles: Sequence[Obstacle], candidates: Sequence[Candidate]) -> list[Obstacle]:
     """Each obstacle with the nearest allocation of its node type that works, or with what else would help."""
     return [
-        replace(each, change=each.change or (_find_change(each, candidates, job) if each.divides else ""))
+        replace(each, change=each.change or (_find_change(each, candidates) if each.divides else ""))
         for each in obstacles
     ]
 
 
-def _find_change(obstacle: Obstacle, candidates: Sequence[Candidate], job: TrainingJob) -> str:
+def _find_change(obstacle: Obstacle, candidates: Sequence[Candidate]) -> str:
     own = [each for each in candidates if each.allocation.node_type == obstacle.allocation.node_type]
     gpus = obstacle.allocation.gpus * obstacle.allocation.nodes
     nearest = min(own, key=lambda each: abs(each.gpus - gpus), default=None)
@@ -35,8 +35,9 @@ def _find_change(obstacle: Obstacle, candidates: Sequence[Candidate], job: Train
     if not obstacle.lacking_bytes:
         return ""
     size = render_bytes(obstacle.lacking_bytes)
-    smaller = "a smaller batch of the script" if job.grows else "a smaller --batch"
-    return f"It works with {size} less on each GPU: try --checkpointing, --precision bf16 or {smaller}"
+    *others, last = obstacle.remedies or ("a smaller model",)
+    remedies = f"{', '.join(others)} or {last}" if others else last
+    return f"It works with {size} less on each GPU: try {remedies}"
 
 
 def describe_excess(
@@ -46,7 +47,7 @@ def describe_excess(
     currency = offers[0].offer.currency
     in_time = [each for each in offers if policy.max_time_s is None or each.longest_s <= policy.max_time_s]
     payable = [each for each in offers if policy.max_cost is None or each.offer.cost_at_request <= policy.max_cost]
-    lines = [f"nothing takes {policy.render(currency)}"]
+    lines = [f"nothing {policy.render(currency)}"]
     if policy.max_cost is not None and in_time:
         cheapest = min(in_time, key=lambda each: each.offer.cost_at_request)
         enough = cheapest.offer.cost_at_request.quantize(_CENT, rounding=ROUND_CEILING)
@@ -70,10 +71,15 @@ def _find_extremes(offers: Sequence[TrainingOffer]) -> tuple[TrainingOffer, Trai
 def _describe_purchase(purchase: Purchase | None, job: TrainingJob) -> str:
     if purchase is None:
         return f"the start alone takes up to {render_duration(job.startup.high)}: the limits buy no training"
-    epochs = f"{purchase.epochs:.0f}" if purchase.epochs >= 1 else f"{purchase.epochs:.2f}"
+    epochs = f"{purchase.epochs:,.0f}" if purchase.epochs >= 1 else f"{purchase.epochs:.2f}"
     whole = job.count_epochs(purchase.offer.candidate.gpus or 1)
-    of = f" of {whole:,.4g}" if whole else ""
+    of = f" of {render_epochs(whole)}" if whole else ""
     return f"the limits buy {epochs}{of} epochs on {_name(purchase.offer)}"
+
+
+def render_epochs(epochs: float) -> str:
+    """``20,000``; ``0.5``, ``12.35``."""
+    return f"{epochs:,.0f}" if epochs >= 1000 else f"{epochs:.4g}"
 
 
 def _render_hours(seconds: float) -> str:

@@ -269,9 +269,8 @@ def explain_pick(allowed: Sequence[Offer], policy: Policy) -> str:
     alike = [offer for offer in allowed if offer.measured == picked.measured]
     which = f"the {policy.best} of {len(alike)} offers" if len(alike) > 1 else "the only offer"
     inside = " inside what was measured" if picked.measured and len(alike) < len(allowed) else ""
-    limits = policy.render(picked.currency)
-    takes = f" that {'take' if len(alike) > 1 else 'takes'} {limits}" if limits else ""
-    return which + inside + takes + _warn_if_not_measured(picked, allowed)
+    limits = policy.render(picked.currency, several=len(alike) > 1)
+    return which + inside + (f" that {limits}" if limits else "") + _warn_if_not_measured(picked, allowed)
 
 
 def _warn_if_not_measured(picked: Offer, allowed: Sequence[Offer]) -> str:
@@ -308,6 +307,6 @@ def _nothing_allowed(offers: Sequence[Offer], policy: Policy) -> str:
     quickest = render_duration(min(offer.prediction.elapsed_s.high for offer in offers))
     cheapest = render_most_money(min(offer.cost_at_request for offer in offers), currency)
     return (
-        f"no allocation takes {policy.render(currency)}: the quickest takes up to {quickest}, the cheapest costs "
+        f"no allocation {policy.render(currency)}: the quickest takes up to {quickest}, the cheapest costs "
         f"up to {cheapest}; relax --max-time or --max-cost, or choose another site"
     )

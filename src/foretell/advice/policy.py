@@ -41,8 +41,8 @@ class Policy(Protocol):
         """Sorting keys, most important first; less is better."""
         ...
 
-    def render(self, currency: str) -> str:
-        """The limits in words; empty where there is none."""
+    def render(self, currency: str, *, several: bool = False) -> str:
+        """The limits in words, of one offer or of several; empty where there is none."""
         ...
 
 
@@ -57,12 +57,12 @@ class Limits:
         within_time = np.ones(longest_s.shape, dtype=bool) if self.max_time_s is None else longest_s <= self.max_time_s
         return within_time if self.max_cost is None else within_time & (cost <= float(self.max_cost))
 
-    def render(self, currency: str) -> str:
-        parts = []
+    def render(self, currency: str, *, several: bool = False) -> str:
+        parts, ending = [], "" if several else "s"
         if self.max_time_s is not None:
-            parts.append(f"at most {render_duration(self.max_time_s)}")
+            parts.append(f"take{ending} at most {render_duration(self.max_time_s)}")
         if self.max_cost is not None:
-            parts.append(f"at most {render_price(self.max_cost, currency)}")
+            parts.append(f"cost{ending} at most {render_price(self.max_cost, currency)}")
         return " and ".join(parts)
 
 
@@ -93,6 +93,15 @@ def choose_policy(*, max_time_s: float | None = None, max_cost: Decimal | None =
         SpecError: if ``prefer`` is unknown.
     """
     if prefer not in PREFERENCES:
-        raise SpecError("options", [Mistake(place="prefer", found=repr(prefer), expected=" or ".join(PREFERENCES))])
+        raise SpecError(
+            "options",
+            [
+                Mistake(
+                    place="--prefer",
+                    found=repr(prefer),
+                    expected=", ".join(PREFERENCES[:-1]) + f" or {PREFERENCES[-1]}",
+                )
+            ],
+        )
     fastest = prefer == "fastest" or (prefer == "auto" and max_time_s is None and max_cost is not None)
     return (Fastest if fastest else Cheapest)(max_time_s=max_time_s, max_cost=max_cost)

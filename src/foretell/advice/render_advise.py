@@ -7,7 +7,7 @@ from rich.text import Text
 
 from foretell.advice.advise_results import Advice, RunnerUp, SiteAdvice, TrainingOffer
 from foretell.advice.evidence_render import describe_evidence, describe_next_run
-from foretell.advice.nearest_changes import list_obstacles
+from foretell.advice.nearest_changes import list_obstacles, render_epochs
 from foretell.advice.training_job import TrainingJob
 from foretell.advice.training_script import describe_sharing
 from foretell.core.prediction import Estimate
@@ -41,6 +41,7 @@ from foretell.core.render.tables import (
 from foretell.core.units import describe_money, render_bytes, render_duration, render_most_money
 
 _LEGEND = "> picked   + runner-up   * no other is both quicker and cheaper   ! beyond a limit"
+_SAME = 1.01  # times that differ less are not told apart
 _PART_TITLES = {
     "compute": "computing",
     "tensor": "communication inside of layers",
@@ -90,15 +91,17 @@ def describe_training(job: TrainingJob, gpus: int) -> str:
     if job.samples is None:
         return steps
     epochs = job.count_epochs(gpus) or 0.0
-    return f"{epochs:,.4g} {'epoch' if epochs == 1 else 'epochs'} of {job.samples:,} samples: {steps}"
+    return f"{render_epochs(epochs)} {'epoch' if epochs == 1 else 'epochs'} of {job.samples:,} samples: {steps}"
 
 
 def _describe_step(offer: TrainingOffer) -> str:
     candidate = offer.candidate
     step = candidate.step
     interval = f"{render_level(step.level)}: {render_interval(step, render_short_time)}"
-    bound = "loading its data" if candidate.time.waits_for_data else _name_bound(offer)
-    return f"{render_short_time(step.value)} ({interval}), most of it {bound}"
+    predicted = f"{render_short_time(step.value)} ({interval}), most of it {_name_bound(offer)}"
+    whole_s = candidate.time.phases["steps"].value / candidate.time.steps
+    loaded = f"; {render_short_time(whole_s)} with the loading of its data" if whole_s > _SAME * step.value else ""
+    return predicted + loaded
 
 
 def _name_bound(offer: TrainingOffer) -> str:
@@ -139,8 +142,8 @@ def describe_first_answer(advice: Advice) -> str:
         return ""
     before = advice.before.picked
     first, now = (each.offer.prediction.elapsed_s for each in (before, advice.picked))
-    place = f" on {name_amount(before)} of {name_node(before.allocation)}"
-    moved = "" if before.allocation == advice.picked.allocation else place
+    place = f" on {name_size(before)}"
+    moved = "" if name_size(before) == name_size(advice.picked) else place
     return (
         f"{render_duration(first.value)} ({render_interval(first, render_duration)}){moved}: the upper bound was "
         f"{first.high / first.low:.2g} times the lower one, and is {now.high / now.low:.2g} times it now"
@@ -151,12 +154,23 @@ def describe_runner_up(runner_up: RunnerUp) -> str:
     """What another offer would change."""
     offer = runner_up.offer
     currency = offer.offer.currency
-    quicker = "quicker" if runner_up.time_change_s < 0 else "slower"
     cheaper = "cheaper" if runner_up.cost_change < 0 else "dearer"
-    time = f"{render_duration(abs(runner_up.time_change_s))} {quicker}"
+    time = _describe_time_change(runner_up)
     cost = f"{describe_money(abs(runner_up.cost_change), currency)} {cheaper}" if runner_up.cost_change else "same cost"
     layout = f" ({offer.candidate.choice.step.layout})" if offer.allocation.gpus else ""
-    return f"{name_amount(offer)} of {name_node(offer.allocation)}{layout}: {time}, {cost}"
+    return f"{name_size(offer)}{layout}: {time}, {cost}"
+
+
+def _describe_time_change(runner_up: RunnerUp) -> str:
+    change_s = runner_up.time_change_s
+    if abs(change_s) < (_SAME - 1) * runner_up.offer.time_s:
+        return "about as quick"
+    return f"{render_duration(abs(change_s))} {'quicker' if change_s < 0 else 'slower'}"
+
+
+def name_size(offer: TrainingOffer) -> str:
+    """``2 nodes of 4 GPUs of cardinal-gpu``."""
+    return f"{name_amount(offer)} of {name_node(offer.allocation)}"
 
 
 def name_amount(offer: TrainingOffer) -> str:

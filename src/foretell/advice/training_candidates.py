@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from foretell.advice.cpu_training import find_cpu_nodes
+from foretell.advice.memory_remedies import list_memory_remedies, list_state_remedies
 from foretell.advice.training_job import JobTime, TrainingJob
 from foretell.advice.training_nodes import (
     CannotTrainError,
@@ -76,6 +77,7 @@ class Obstacle:
     reason: str
     change: str = ""
     lacking_bytes: int = 0  # of each GPU
+    remedies: tuple[str, ...] = ()  # what lowers the memory that is needed
     divides: bool = True  # whether so many GPUs can share the training at all
 
 
@@ -156,7 +158,8 @@ class CandidateSearch:
             return self._describe_undivided(site, allocation, exc)
         fitting = put_simple_first([choice for choice in found if choice.fits])
         if not fitting:
-            return describe_misfit(site, nodes.device, allocation, found)
+            remedies = tuple(list_memory_remedies(self.recorded, nodes.device))
+            return replace(describe_misfit(site, nodes.device, allocation, found), remedies=remedies)
         warnings = (*fitting[0].step.warnings, *nodes.find_warnings(nodes=allocation.nodes, gpus=allocation.gpus))
         return self._build(nodes.node, allocation, fitting, warnings)
 
@@ -167,7 +170,9 @@ class CandidateSearch:
             f"needs more than {render_bytes(least)} of the {render_bytes(usable)} of each {device.name} by any layout, "
             "for weights, gradients and optimizer states alone"
         )
-        return Obstacle(site=site.name, allocation=allocation, reason=reason, lacking_bytes=int(least) - usable + 1)
+        lacking = int(least) - usable + 1
+        remedies = tuple(list_state_remedies(self.recorded, device))
+        return Obstacle(site=site.name, allocation=allocation, reason=reason, lacking_bytes=lacking, remedies=remedies)
 
     def _rank_layouts(self, topology: Topology, gpus: int) -> list[LayoutChoice]:
         batch = self.job.count_batch(gpus) // self.recorded.in_step

@@ -9,7 +9,7 @@ import numpy as np
 from foretell.advice.advise_results import Purchase, RunnerUp, SiteAdvice, TrainingOffer
 from foretell.advice.nearest_changes import describe_excess, find_changes
 from foretell.advice.offers import Choice, Floats, Survey, explain_pick, survey, warn_if_cut
-from foretell.advice.policy import Policy
+from foretell.advice.policy import Fastest, Policy
 from foretell.advice.training_candidates import Candidate, Obstacle
 from foretell.advice.training_job import TrainingJob
 from foretell.core.prediction import Estimate, Prediction, Request
@@ -18,6 +18,7 @@ from foretell.core.site import Site
 
 _NORMAL = NormalDist()
 _ALIKE = 0.01  # of the time
+_AS_QUICK = 1.05  # times as long as the quickest: it is not worth a higher cost
 _MOST_JOBS = 10  # in a row: more are no remedy
 
 
@@ -28,11 +29,15 @@ def build_site_advice(
     candidates = [each for each in found if isinstance(each, Candidate)]
     choice = _build_choice(site, candidates, job, risk=risk)
     ranked = survey(choice, policy)
-    offers = tuple(
-        TrainingOffer(offer=offer, candidate=candidates[row], allowed=allowed)
-        for offer, row, allowed in zip(ranked.offers, ranked.rows, ranked.allowed, strict=True)
+    offers = put_cheap_first(
+        [
+            TrainingOffer(offer=offer, candidate=candidates[row], allowed=allowed)
+            for offer, row, allowed in zip(ranked.offers, ranked.rows, ranked.allowed, strict=True)
+        ],
+        policy,
+        risk=risk,
     )
-    obstacles = find_changes([each for each in found if isinstance(each, Obstacle)], candidates, job)
+    obstacles = find_changes([each for each in found if isinstance(each, Obstacle)], candidates)
     obstacles += _list_too_long(site, ranked, candidates)
     if offers and offers[0].allowed:
         return SiteAdvice(
@@ -40,12 +45,27 @@ def build_site_advice(
             offers=offers,
             obstacles=tuple(obstacles),
             picked=offers[0],
-            why=_explain(offers, policy) + warn_if_cut(offers[0].offer, choice.predictions[ranked.rows[0]].request),
+            why=_explain(offers, policy)
+            + warn_if_cut(offers[0].offer, _build_prediction(offers[0].candidate, risk=risk).request),
             runner_up=find_runner_up(offers),
         )
     purchase = find_purchase(offers, job, policy)
     problem = describe_excess(offers, job, policy, purchase) if offers else "nothing works there"
     return SiteAdvice(site=site, offers=offers, obstacles=tuple(obstacles), problem=problem, purchase=purchase)
+
+
+def put_cheap_first(offers: Sequence[TrainingOffer], policy: Policy, *, risk: float) -> tuple[TrainingOffer, ...]:
+    """Where the fastest is wanted: those about as quick as the quickest first, by cost; some ms are worth no money."""
+
+    def is_as_quick(each: TrainingOffer) -> bool:
+        asked_s = each.allocation.walltime_s or math.inf
+        whole = asked_s >= find_walltime(each.candidate.time.total, risk)
+        return each.allowed and whole and offers[0].time_s <= each.time_s <= _AS_QUICK * offers[0].time_s
+
+    if not offers or policy.best != Fastest.best or not is_as_quick(offers[0]):
+        return tuple(offers)
+    quick = sorted(filter(is_as_quick, offers), key=lambda each: (each.offer.cost, each.time_s))
+    return (*quick, *(each for each in offers if not is_as_quick(each)))
 
 
 def _build_choice(site: Site, candidates: Sequence[Candidate], job: TrainingJob, *, risk: float) -> Choice:
@@ -117,7 +137,13 @@ def _describe_parts(candidate: Candidate) -> str:
 
 
 def _explain(offers: Sequence[TrainingOffer], policy: Policy) -> str:
-    return explain_pick([each.offer for each in offers if each.allowed], policy)
+    """Why the first is picked, which is not the quickest where that is worth no higher cost."""
+    allowed = [each.offer for each in offers if each.allowed]
+    quickest_s = min(each.prediction.elapsed_s.value for each in allowed)
+    why = explain_pick(allowed, policy)
+    if policy.best == Fastest.best and allowed[0].prediction.elapsed_s.value > quickest_s:
+        return f"the cheapest that takes at most {100 * (_AS_QUICK - 1):.0f} % longer than {why}"
+    return why
 
 
 def find_runner_up(offers: Sequence[TrainingOffer]) -> RunnerUp | None:
@@ -165,4 +191,20 @@ def compare_sites(found: Sequence[SiteAdvice], policy: Policy) -> list[SiteAdvic
         first, second = policy.rank(time_s=time_s, cost=cost)
         return False, each.site.currency != currency, float(first[0]), float(second[0])
 
-    return sorted(found, key=rank)
+    ranked = sorted(found, key=rank)
+    quick = _list_quick_sites(ranked, policy)
+    return [ranked[place] for place in (*quick, *(place for place in range(len(ranked)) if place not in quick))]
+
+
+def _list_quick_sites(ranked: Sequence[SiteAdvice], policy: Policy) -> list[int]:
+    """Where the fastest is wanted: the places of those about as quick as the first, in its currency, by cost."""
+    first = ranked[0]
+    if first.picked is None or policy.best != Fastest.best:
+        return []
+    longest_s = _AS_QUICK * first.picked.time_s
+    costs = {
+        place: each.picked.offer.cost
+        for place, each in enumerate(ranked)
+        if each.picked and each.site.currency == first.site.currency and each.picked.time_s <= longest_s
+    }
+    return sorted(costs, key=costs.__getitem__)

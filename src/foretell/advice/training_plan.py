@@ -7,6 +7,7 @@ from foretell.advice.training_job import TrainingJob
 from foretell.core.errors import Mistake, SpecError
 from foretell.core.memory import MemoryKind, MemoryTrace
 from foretell.core.prediction import Estimate
+from foretell.core.render.phrases import count
 from foretell.core.warning import PredictionWarning, build_warning
 from foretell.core.workload import Workload
 from foretell.workloads.scripts.script_facts import ScriptFacts, estimate_host_bytes
@@ -147,8 +148,10 @@ def find_length_mistakes(plan: TrainingPlan, facts: ScriptFacts) -> Iterator[Mis
 
 def _describe_shown(facts: ScriptFacts) -> str:
     """What a script shows of its length."""
-    names = {"epochs": facts.epochs, "batches": facts.batches, "samples": facts.samples, "steps": facts.steps}
-    shown = [f"{value:,} {name}" for name, value in names.items() if value is not None]
+    names = {"epoch": facts.epochs, "sample": facts.samples, "step": facts.steps}
+    shown = [count(value, name) for name, value in names.items() if value is not None]
+    if facts.batches is not None:
+        shown.append(f"{facts.batches:,} {'batch' if facts.batches == 1 else 'batches'}")
     if facts == ScriptFacts():
         return ""
     return f" (the script shows {', '.join(shown)})" if shown else " (the script shows none before its first step ends)"
