@@ -92,7 +92,7 @@ def test_people_get_a_table_a_script_and_a_plot(folder: Path, foretell: Callable
     said = " ".join(done.out.split())
     for part in ("ask for", "Why: the cheapest of", "20 epochs of 100,000 samples", "Runner-up", "Does not work"):
         assert part in said
-    assert "most of it loading its data" in said
+    assert "with the loading of its data. A step has" in said
     assert "evaluation" in said
     assert all(len(line) <= 100 for line in done.out.splitlines())
     script = (folder / "own.sbatch").read_text()
@@ -232,7 +232,10 @@ ERRORS = [
     (("--samples", "-3"), "--samples: found -3; expected a number above 0"),
     (("--compare", "gone.toml"), "no site file named 'gone.toml'"),
     (("--no-runs", "--then-run"), "--no-runs: found with --job or --then-run; expected one of them"),
-    (("--prefer", "best"), "prefer: found 'best'; expected auto or cheapest or fastest"),
+    (("--prefer", "best"), "--prefer: found 'best'; expected auto, cheapest or fastest"),
+    (("--evaluation", "x"), "--evaluation: found 'x'; expected a duration; write for example 90s, 10m, 1h30m or"),
+    (("--evaluation", "x"), "02:30:00; or a share of an epoch's steps, such as 5%"),
+    (("--run", "python 'train.py"), '--run: found "python \'train.py"; expected a command whose quotation marks'),
     (("--plot", "plot.pdf"), "its name must end in .png or .svg"),
 ]
 
@@ -253,6 +256,7 @@ def test_mistakes_are_named_before_anything_is_read(
         ((), "Missing argument 'SOURCE'"),
         (("net.py:build_model", "--", "python", "train.py"), "either a model, or a command after --"),
         (("--optimizer", "adam", "--", "python", "train.py"), "the script sets it"),
+        (("--input", "4,8", "--input", "4", "--", "python", "train.py"), "--input: found '4,8' '4'; expected none"),
         ((*TRAINING, "--site", "ascend", "--layout", "tp=7"), "GPUs: so many cannot be shared by tp=7"),
         ((*TRAINING, "--site", "ascend", "--max-cost", "0.001"), "the limits buy no training"),
     ],

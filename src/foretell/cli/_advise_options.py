@@ -1,5 +1,6 @@
 """Options of ``foretell advise``, and how their values are read: the mistakes of all of them are listed at once."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -99,6 +100,19 @@ def read_advice_options(given: dict[str, Any]) -> dict[str, Any]:
     return {**found, "search": search}
 
 
+def parse_run(text: str | None) -> tuple[str, ...]:
+    """The words of ``--run``.
+
+    Raises:
+        SpecError: A quotation does not end.
+    """
+    try:
+        return tuple(shlex.split(text or ""))
+    except ValueError as exc:
+        expected = "a command whose quotation marks are pairs, as in 'python train.py --name \"my run\"'"
+        raise SpecError("options", [Mistake(place="--run", found=repr(text), expected=expected)]) from exc
+
+
 def _read_plan(reader: _Reader) -> "TrainingPlan":
     from foretell.advice.training_plan import TrainingPlan
     from foretell.core.units import parse_duration
@@ -127,7 +141,10 @@ def _parse_evaluation(text: str) -> tuple[float | None, float | None]:
     """A share of the steps, or seconds."""
     from foretell.core.units import parse_duration, parse_share
 
-    return (parse_share(text), None) if text.strip().endswith("%") else (None, parse_duration(text))
+    try:
+        return (parse_share(text), None) if text.strip().endswith("%") else (None, parse_duration(text))
+    except ValueError as exc:
+        raise ValueError(f"{exc}; or a share of an epoch's steps, such as 5%") from exc
 
 
 def _read_sites(reader: _Reader) -> "list[Site]":

@@ -189,7 +189,7 @@ def refuse_options_of_scripts(ctx: click.Context, source: str | None) -> None:
     """
     expected = "none together with a command: the script sets it. Change the script's own arguments"
     given = [
-        Mistake(place=param.opts[0], found=repr(ctx.params[param.name]), expected=expected)
+        Mistake(place=param.opts[0], found=_render_given(ctx.params[param.name]), expected=expected)
         for param in ctx.command.params
         if isinstance(param, click.Option)
         and param.name in _OF_MODELS
@@ -199,6 +199,10 @@ def refuse_options_of_scripts(ctx: click.Context, source: str | None) -> None:
         given.append(Mistake(place="SOURCE", found=repr(source), expected="either a model, or a command after --"))
     if given:
         raise SpecError("options", given)
+
+
+def _render_given(value: object) -> str:
+    return " ".join(map(repr, value)) if isinstance(value, tuple) else repr(value)
 
 
 def read_timeout(source: str | None, timeout: str) -> float:

@@ -1,13 +1,12 @@
 """The command ``foretell advise``."""
 
-import shlex
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from foretell.cli._advise_options import job_options, length_options, read_advice_options, run_options
+from foretell.cli._advise_options import job_options, length_options, parse_run, read_advice_options, run_options
 from foretell.cli._click import LeadingCommand
 from foretell.cli._options import (
     PATH,
@@ -104,6 +103,7 @@ def advise(
     check_plot(plot)
     training = {name: given.pop(name) for name in _TRAINING if name in given}
     submission = build_submission(partition=None, account=account, options=option)
+    run = parse_run(job_command)
     common = read_advice_options(given)
     with _LateStatus() as status:
         if command:
@@ -116,7 +116,7 @@ def advise(
                 arguments=parse_settings(settings),
                 options=build_step_options(**training),
                 batch=batch,
-                command=shlex.split(job_command or ""),
+                command=run,
                 on_progress=status.update,
                 **common,
             )
