@@ -12,9 +12,10 @@ from foretell.core.topology import Group, LayoutGroups, Topology
 from foretell.core.workload import Floats, Operator, StepPhase, Workload
 from foretell.distributed import step_schedule
 from foretell.distributed.collective_times import Collective
-from foretell.distributed.pipeline_orders import Turn, order_turns
+from foretell.distributed.pipeline_orders import Turn, order_turns, place_units
 from foretell.distributed.shared_steps import share_step
 from foretell.distributed.step_schedule import OperatorSeconds, StepSchedule
+from foretell.distributed.step_units import StepUnits
 
 FORWARD_S, BACKWARD_S = 1.0, 2.0
 SHAPES = [(stages, interleave, batches) for stages in (2, 4) for interleave in (1, 2, 3) for batches in (4, 8, 12)]
@@ -122,3 +123,34 @@ def test_sending_makes_it_longer_and_the_slowest_stage_is_the_least() -> None:
 def test_more_stages_than_layers_are_refused() -> None:
     with pytest.raises(SpecError, match="at most 2, the repeated layers of tower"):
         build_schedule(4, layers=2)
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "interleave", "said"),
+    [
+        (2, 2, 2, "expected at most 1 with interleave=2: tower has 3 modules to divide"),
+        (0, 2, 1, "expected 1: tower has no repeated layers"),
+    ],
+)
+def test_what_cannot_be_divided_is_named(layers: int, stages: int, interleave: int, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        place(layers, stages=stages, interleave=interleave, around=1)
+
+
+@pytest.mark.parametrize(("layers", "around"), [(4, 0), (4, 2), (3, 2), (0, 4), (0, 7)])
+def test_no_part_of_an_interleaved_pipeline_is_empty(layers: int, around: int) -> None:
+    assert sorted(set(place(layers, stages=2, interleave=2, around=around).tolist())) == [0, 1, 2, 3]
+
+
+def place(layers: int, *, stages: int, interleave: int, around: int) -> np.ndarray:
+    """Parts of equal units, of which some are no layers."""
+    names = [f"begin{number}" for number in range(around)] + [f"layers.{number}" for number in range(layers)]
+    numbers = np.arange(len(names))
+    units = StepUnits(
+        names=tuple(names),
+        numbered=tuple(name.startswith("layers") for name in names),
+        unit_of=numbers,
+        pass_of=np.zeros(len(names), dtype=int),
+    )
+    layout = Layout(gpus=stages, pipeline_parallel=stages, interleave=interleave)
+    return place_units(units, layout, np.ones(len(names)), name="tower")

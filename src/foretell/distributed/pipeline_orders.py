@@ -59,18 +59,28 @@ def place_units(units: StepUnits, layout: Layout, seconds: Floats, *, name: str)
     """
     parts = layout.pipeline_parallel * layout.interleave
     layers = [place for place, numbered in enumerate(units.numbered) if numbered]
-    if parts > (max(1, len(layers)) if layout.interleave == 1 else len(units.names)):
-        expected = f"at most {len(layers)}, the repeated layers of {name}"
-        found = f"{layout.pipeline_parallel}" + (
-            f" with interleave={layout.interleave}" if layout.interleave > 1 else ""
-        )
-        raise SpecError("the layout", [Mistake(place="pp", found=found, expected=expected)])
-    if parts > 1 and len(layers) % parts:
+    if parts > 1:
+        _check_parts(layout, layers=len(layers), units=len(units.names), name=name)
+    if parts > 1 and (not layers or len(layers) % parts):
         return _balance(seconds, parts)
     part_of = np.zeros(len(units.names), dtype=int)
     for number, place in enumerate(layers):
         part_of[place:] = number * parts // len(layers)
     return part_of
+
+
+def _check_parts(layout: Layout, *, layers: int, units: int, name: str) -> None:
+    """Layers that are not a multiple of the parts of interleaved stages can be joined with what is around them."""
+    parts, interleave = layout.pipeline_parallel * layout.interleave, layout.interleave
+    most = layers if interleave == 1 else units
+    if parts <= most:
+        return
+    found = str(layout.pipeline_parallel) + (f" with interleave={interleave}" if interleave > 1 else "")
+    if interleave > 1:
+        expected = f"at most {most // interleave} with interleave={interleave}: {name} has {units} modules to divide"
+    else:
+        expected = f"at most {layers}, the repeated layers of {name}" if layers else f"1: {name} has no repeated layers"
+    raise SpecError("the layout", [Mistake(place="pp", found=found, expected=expected)])
 
 
 def _balance(seconds: Floats, parts: int) -> np.ndarray:
