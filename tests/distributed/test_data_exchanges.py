@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from tests.distributed.small_networks import LAYERS, build_llama, read_network
+from tests.distributed.small_networks import BATCH, LAYERS, TOKENS, WORDS, build_llama, read_network
 from torch import distributed, nn
 from torch._C._distributed_c10d import GradBucket, HashStore
 from torch.nn.parallel import DistributedDataParallel
@@ -187,3 +187,46 @@ def test_one_copy_exchanges_nothing() -> None:
     assert exchanges.list_buckets(find_all(exchanges.step.workload)) == []
     assert not exchanges.gathers(0, forward=True)
     assert recorder.asked == []
+
+
+@pytest.mark.parametrize("kind", ["ddp", "zero1", "fsdp"])
+def test_experts_that_tensor_parallelism_divides_have_the_copies_of_other_layers(kind: str) -> None:
+    """Each GPU of a tensor-parallel group has its own part of every expert, which only copies of the model share."""
+    exchanges, recorder = exchange(read_network("mixtral"), f"tp=2,dp=4,{kind}")
+    parts = np.zeros(len(exchanges.step.units.names), dtype=int)
+    exchanges.list_buckets(find_all(exchanges.step.workload))
+    exchanges.list_gatherings(0, parts, forward=False)
+    assert {group.gpus for _, _, group in recorder.asked} == {4}
+    held = sum(each.dense + each.experts for each in exchanges.step.states)
+    assert exchanges.find_share(exchanges.step.states) == pytest.approx(held if kind == "ddp" else held / 4)
+
+
+def test_hybrid_sharding_reduces_experts_among_replicas_as_well() -> None:
+    exchanges, recorder = exchange(read_network("mixtral"), "dp=8,fsdp,hsdp=4")
+    parts = np.zeros(len(exchanges.step.units.names), dtype=int)
+    found = exchanges.list_gatherings(0, parts, forward=False)
+    whole = sum(each.bytes_ for each in exchanges.step.workload.gradients)
+    assert any(each.experts for each in exchanges.step.states)
+    assert len({group for _, _, group in recorder.asked}) == 2  # a shard's GPUs, and its replicas
+    assert sum(unit.reduce_s for unit in found) == pytest.approx(whole + whole / 4)
+
+
+@pytest.mark.parametrize("words", ["dp=4", "tp=2,dp=4", "tp=2,pp=2,dp=2"])
+def test_frozen_weights_are_gathered_and_not_reduced(words: str) -> None:
+    """As of a model that is fine-tuned in few of its weights."""
+    with torch.device("meta"):
+        model = build_llama()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("q_proj" in name or name.endswith("layers.1.input_layernorm.weight"))
+    options = StepOptions(optimizer="adamw", precision="bf16")
+    tuned = capture(model, [parse_input(f"{BATCH},{TOKENS}:int64:{WORDS}")], options=options)
+    (few, _), (all_, _) = (
+        exchange(workload, f"{words},zero3") for workload in (tuned, read_network("llama", precision="bf16"))
+    )
+    parts = np.zeros(len(few.step.units.names), dtype=int)
+    for forward in (True, False):
+        gathered = [each.gather_s for each in few.list_gatherings(0, parts, forward=forward)]
+        assert gathered == pytest.approx([each.gather_s for each in all_.list_gatherings(0, parts, forward=forward)])
+    reduced = sum(each.reduce_s for each in few.list_gatherings(0, parts, forward=False))
+    assert reduced == pytest.approx(4 * sum(each.dense for each in few.step.states))
+    assert 0 < reduced < 0.1 * sum(each.reduce_s for each in all_.list_gatherings(0, parts, forward=False))

@@ -83,11 +83,6 @@ class Group:
     gpus: int
     nodes: int = 1
 
-    @property
-    def gpus_in_node(self) -> int:
-        """Those of one node."""
-        return -(-self.gpus // self.nodes)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutGroups:
@@ -105,16 +100,21 @@ class LayoutGroups:
     def place(cls, layout: Layout, topology: Topology) -> "LayoutGroups":
         """On the nodes of a topology."""
         tensor, context = layout.tensor_parallel, layout.context_parallel
-        sharing = layout.copies * context
-        sharding = layout.sharding.group or sharing
+        sharing, sharding = layout.copies * context, layout.sharding_gpus
         return cls(
             tensor=topology.place(tensor),
             context=topology.place(context, stride=tensor),
             sharding=topology.place(sharding, stride=tensor),
             replicas=topology.place(sharing // sharding, stride=tensor * sharding),
             experts=topology.place(layout.expert_parallel),
-            expert_copies=topology.place(
-                max(1, sharing * tensor // layout.expert_parallel), stride=layout.expert_parallel
-            ),
+            expert_copies=_place_expert_copies(layout, topology),
             stages=topology.place(min(2, layout.pipeline_parallel), stride=tensor * sharing),
         )
+
+
+def _place_expert_copies(layout: Layout, topology: Topology) -> Group:
+    """Where experts are not shared by GPUs, tensor parallelism divides each of them, as it divides other layers."""
+    tensor, experts = layout.tensor_parallel, layout.expert_parallel
+    if experts == 1:
+        return topology.place(layout.sharding_gpus, stride=tensor)
+    return topology.place(layout.copies * layout.context_parallel * tensor // experts, stride=experts)

@@ -8,7 +8,10 @@ import numpy as np
 from foretell.core.gradients import CAP_BYTES, FIRST_BYTES, fill_buckets
 from foretell.core.topology import Group, LayoutGroups
 from foretell.distributed.collective_times import Collective
-from foretell.distributed.shared_steps import SharedStep, UnitStates
+from foretell.distributed.shared_states import UnitStates
+from foretell.distributed.shared_steps import SharedStep
+
+Exchanging = Callable[[Collective, float, Group], float]  # seconds of an operation
 
 FULL_SHARDING = ("zero3", "fsdp")
 # Buckets of DeepSpeed's and Megatron-LM's optimizers hold at least 40 million elements.
@@ -39,8 +42,8 @@ class DataExchanges:
 
     step: SharedStep
     groups: LayoutGroups
-    exchanging: Callable[[Collective, float, Group], float]
-    _known: dict[object, float] = field(default_factory=dict)
+    exchanging: Exchanging
+    _known: dict[tuple[Collective, float, float], float] = field(default_factory=dict, init=False)
 
     @property
     def _kind(self) -> str:
@@ -74,19 +77,34 @@ class DataExchanges:
 
     def _gather(self, some: tuple[int, ...], *, forward: bool) -> Gathering:
         states = [self.step.states[unit] for unit in some]
-        full = self._kind in FULL_SHARDING
-        item = states[0].gathered_bytes if full else _GATHERED_ITEM
-        dense, experts = sum(each.dense for each in states), sum(each.experts for each in states)
-        kept = self.step.layout.sharding.keeps_gathered and not forward
-        gather = 0.0 if kept else self._exchange(Collective.ALL_GATHER, dense * item, experts * item)
-        if not full or forward:
+        if self._kind not in FULL_SHARDING:
+            return Gathering(units=some, gather_s=self._gather_updated(states))
+        gather = self._gather_all(states)
+        if forward:
             return Gathering(units=some, gather_s=gather)
-        item = 2.0 if self.step.layout.sharding.reduces_in_half else states[0].item_bytes
-        reduce = self._exchange(Collective.REDUCE_SCATTER, dense * item, experts * item)
+        kept = self.step.layout.sharding.keeps_gathered
+        return Gathering(units=some, gather_s=0.0 if kept else gather, reduce_s=self._reduce_shards(states))
+
+    def _gather_all(self, states: Sequence[UnitStates]) -> float:
+        """Frozen weights are divided as well."""
+        dense = sum(each.dense + each.frozen for each in states)
+        experts = sum(each.experts + each.frozen_experts for each in states)
+        item = states[0].gathered_bytes
+        return self._exchange(Collective.ALL_GATHER, dense * item, experts * item)
+
+    def _gather_updated(self, states: Sequence[UnitStates]) -> float:
+        dense, experts = _add_up(states)
+        return self._exchange(Collective.ALL_GATHER, dense * _GATHERED_ITEM, experts * _GATHERED_ITEM)
+
+    def _reduce_shards(self, states: Sequence[UnitStates]) -> float:
+        layout, (dense, experts) = self.step.layout, _add_up(states)
+        item = 2.0 if layout.sharding.reduces_in_half else states[0].item_bytes
+        seconds = self._exchange(Collective.REDUCE_SCATTER, dense * item, experts * item)
         if self.groups.replicas.gpus > 1:
-            shard = dense * item / self.groups.sharding.gpus
-            reduce += self.exchanging(Collective.ALL_REDUCE, shard, self.groups.replicas)
-        return Gathering(units=some, gather_s=gather, reduce_s=reduce)
+            shared = dense + (experts if layout.expert_parallel == 1 else 0.0)
+            shard = shared * item / self.groups.sharding.gpus
+            seconds += self.exchanging(Collective.ALL_REDUCE, shard, self.groups.replicas)
+        return seconds
 
     def _exchange(self, operation: Collective, dense: float, experts: float) -> float:
         key = operation, dense, experts
@@ -121,16 +139,18 @@ class DataExchanges:
 
     def find_share(self, states: Sequence[UnitStates]) -> float:
         """Elements that one GPU updates of those that it has."""
-        layout = self.step.layout
-        dense, experts = sum(each.dense for each in states), sum(each.experts for each in states)
+        dense, experts = _add_up(states)
         if self._kind in ("", "ddp"):
             return dense + experts
-        copies = max(1, self.groups.expert_copies.gpus)
-        return dense / layout.sharding_gpus + experts / copies
+        return dense / self.groups.sharding.gpus + experts / self.groups.expert_copies.gpus
 
     def gather_after_update(self, states: Sequence[UnitStates]) -> float:
         """Seconds in which updated weights go to all copies, where nothing runs at the same time."""
         if self._kind not in ("zero1", "zero2") or self.overlaps:
             return 0.0
-        dense, experts = sum(each.dense for each in states), sum(each.experts for each in states)
-        return self._exchange(Collective.ALL_GATHER, dense * _GATHERED_ITEM, experts * _GATHERED_ITEM)
+        return self._gather_updated(states)
+
+
+def _add_up(states: Sequence[UnitStates]) -> tuple[float, float]:
+    """Elements with gradients: what all copies have, and experts."""
+    return sum(each.dense for each in states), sum(each.experts for each in states)

@@ -9,12 +9,23 @@ import numpy as np
 from foretell.core.layouts import Layout
 from foretell.core.workload import StepPhase, Workload
 from foretell.distributed.collective_times import Collective
-from foretell.distributed.divided_operators import Part, divide_operators, find_layer_parts, find_parts
-from foretell.distributed.step_dimensions import ATTENTION, GROUPED_PRODUCTS, PRODUCTS, Dimensions, count_item_bytes
-from foretell.distributed.step_units import StepUnits, find_units
+from foretell.distributed.divided_operators import Part, divide_operators, find_parts
+from foretell.distributed.shared_states import (
+    SharedGradient,
+    UnitStates,
+    computes_in_half,
+    list_gradients,
+    sum_states,
+)
+from foretell.distributed.step_dimensions import (
+    ATTENTION,
+    GROUPED_PRODUCTS,
+    PRODUCTS,
+    Dimensions,
+    count_item_bytes,
+)
+from foretell.distributed.step_units import FORWARD, StepUnits, find_units
 from foretell.steps.kernels.launch_times import HOST
-
-_HALF = ("bf16", "fp16", "fp8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,26 +37,6 @@ class Exchange:
     bytes_: float  # as CollectiveTimes counts them
     group: str  # a field of LayoutGroups: tensor, context, experts
     overlaps: bool = False  # with the operator at that place
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitStates:
-    """Parameters of a unit on one GPU, before data parallelism divides them."""
-
-    dense: float = 0.0  # elements that all copies of the model have
-    experts: float = 0.0  # elements of experts, which only some copies have
-    item_bytes: float = 4.0  # of a gradient
-    gathered_bytes: float = 4.0  # of a weight as it is computed with
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedGradient:
-    """A parameter's gradient on one GPU: bytes of what all copies have, or of experts that only some have."""
-
-    ready: int  # place of the operator after which it is ready
-    unit: int  # of its parameter
-    dense: float = 0.0
-    experts: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,74 +64,42 @@ def share_step(workload: Workload, layout: Layout) -> SharedStep:
     divided = divide_operators(workload, layout, parts)
     if layout.tensor_parallel > 1:
         divided = replace(divided, settings={HOST: "functions", **divided.settings})
-    gradients = tuple(_list_gradients(workload, layout, units))
+    gradients = tuple(list_gradients(workload, layout, units))
     item = 2.0 if workload.settings.get("precision", "").startswith("pure-") else 4.0
-    finder = _Exchanges(divided, layout, units, parts)
+    finder = _Exchanges(workload, divided, layout, units, parts)
     return SharedStep(
         workload=divided,
         layout=layout,
         units=units,
-        states=_sum_states(workload, units, gradients, item),
+        states=sum_states(workload, layout, units, gradients, item),
         gradients=gradients,
         exchanges=tuple(finder.list_all()),
-        result_bytes=_find_result(workload, layout),
+        result_bytes=_find_result(workload, layout, units),
         whole_parameters=sum(gradient.bytes_ for gradient in workload.gradients) / item,
     )
 
 
-def _list_gradients(workload: Workload, layout: Layout, units: StepUnits) -> Iterator[SharedGradient]:
-    inside = layout.expert_parallel if layout.expert_parallel > 1 else layout.tensor_parallel
-    layers = workload.layers or ("",) * len(workload.operators)
-    owners = [gradient.layer or layers[gradient.ready] for gradient in workload.gradients]
-    parts = find_layer_parts([*layers, *owners])
-    for gradient, owner in zip(workload.gradients, owners, strict=True):
-        part, unit = parts[owner], units.find(owner, gradient.ready)
-        if part is Part.EXPERTS:
-            yield SharedGradient(ready=gradient.ready, unit=unit, experts=gradient.bytes_ / inside)
-        else:
-            shared = layout.tensor_parallel if part in _DIVIDED else 1
-            yield SharedGradient(ready=gradient.ready, unit=unit, dense=gradient.bytes_ / shared)
-
-
-def _sum_states(
-    workload: Workload, units: StepUnits, gradients: Sequence[SharedGradient], item: float
-) -> tuple[UnitStates, ...]:
-    """Elements of each unit's trained parameters, by their gradients."""
-    unit_of = np.array([gradient.unit for gradient in gradients], dtype=int)
-    dense, experts = (
-        np.bincount(unit_of, weights=[getattr(each, kind) for each in gradients], minlength=len(units.names)) / item
-        for kind in ("dense", "experts")
-    )
-    gathered = 2.0 if _computes_in_half(workload) else 4.0
-    return tuple(
-        UnitStates(dense=own, experts=shared, item_bytes=item, gathered_bytes=gathered)
-        for own, shared in zip(dense.tolist(), experts.tolist(), strict=True)
-    )
-
-
-_DIVIDED = (Part.COLUMNS, Part.ROWS, Part.VOCABULARY)
-
-
-def _computes_in_half(workload: Workload) -> bool:
-    return workload.settings.get("precision", "fp32").removeprefix("pure-") in _HALF
-
-
-def _find_result(workload: Workload, layout: Layout) -> float:
-    """Bytes of what one unit gives to the next: the embeddings of its tokens."""
+def _find_result(workload: Workload, layout: Layout, units: StepUnits) -> float:
+    """Bytes of what one unit gives to the next: the embeddings of its tokens, or else the median of all units."""
     sizes = Dimensions.find(workload)
     if not sizes.width:
-        return 0.0
+        forward = np.flatnonzero(units.pass_of == FORWARD).tolist()
+        last = {int(units.unit_of[place]): workload.operators[place] for place in forward}
+        results = [math.prod(operator.output) * count_item_bytes(operator.dtype) for operator in last.values()]
+        return float(np.median(results)) if results else 0.0
     shared = layout.context_parallel * (layout.tensor_parallel if layout.sequence_parallel else 1)
-    return sizes.batch * sizes.tokens * sizes.width * (2.0 if _computes_in_half(workload) else 4.0) / shared
+    return sizes.batch * sizes.tokens * sizes.width * (2.0 if computes_in_half(workload) else 4.0) / shared
 
 
 class _Exchanges:
     """Finds what the layers exchange."""
 
-    def __init__(self, workload: Workload, layout: Layout, units: StepUnits, parts: Sequence[Part]) -> None:
-        self._workload, self._layout, self._units, self._parts = workload, layout, units, parts
-        self._layers = workload.layers or ("",) * len(workload.operators)
-        self._width = Dimensions.find(workload).width
+    def __init__(
+        self, whole: Workload, divided: Workload, layout: Layout, units: StepUnits, parts: Sequence[Part]
+    ) -> None:
+        self._whole, self._workload, self._layout, self._units, self._parts = whole, divided, layout, units, parts
+        self._layers = whole.layers or ("",) * len(whole.operators)
+        self._sizes = Dimensions.find(whole)
 
     def list_all(self) -> Iterator[Exchange]:
         layout = self._layout
@@ -193,11 +152,12 @@ class _Exchanges:
 
     def _list_attentions(self) -> Iterator[Exchange]:
         """Keys and values go around while parts of the attention are computed; their gradients, too."""
-        for place, operator in enumerate(self._workload.operators):
+        heads = max(1, self._sizes.key_heads)
+        held = -(-heads // self._layout.tensor_parallel) / heads  # of the heads, by each GPU
+        for place, operator in enumerate(self._whole.operators):
             if operator.kind != ATTENTION or operator.phase is StepPhase.UPDATE or len(operator.inputs) < 3:
                 continue
-            keys = sum(map(math.prod, operator.inputs[1:3])) * count_item_bytes(operator.dtype)
-            bytes_ = float(keys * self._layout.context_parallel)
+            bytes_ = held * sum(map(math.prod, operator.inputs[1:3])) * count_item_bytes(operator.dtype)
             for _ in range(1 if operator.phase is StepPhase.FORWARD else 2):
                 yield Exchange(
                     place=place, operation=Collective.ALL_GATHER, bytes_=bytes_, group="context", overlaps=True
@@ -212,6 +172,6 @@ class _Exchanges:
         for place in firsts.values():
             operator = self._workload.operators[place]
             rows, item = math.prod(operator.inputs[0][:-1]), count_item_bytes(operator.dtype)
-            sent = float(rows * (self._width or operator.inputs[0][-1]) * item)
+            sent = float(rows * (self._sizes.width or operator.inputs[0][-1]) * item)
             for _ in range(2):
                 yield Exchange(place=place, operation=Collective.ALL_TO_ALL, bytes_=sent, group="experts")

@@ -1,21 +1,20 @@
 """The tasks of a step on several GPUs: what each stage computes and exchanges, and what waits for what."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from foretell.core.topology import Group, LayoutGroups
+from foretell.core.topology import LayoutGroups
 from foretell.core.workload import Floats
 from foretell.distributed.collective_times import Collective
-from foretell.distributed.data_exchanges import DataExchanges, Gathering
+from foretell.distributed.data_exchanges import DataExchanges, Exchanging, Gathering
 from foretell.distributed.pipeline_orders import Turn, order_turns, place_units
-from foretell.distributed.shared_steps import SharedStep, UnitStates
+from foretell.distributed.shared_states import UnitStates
+from foretell.distributed.shared_steps import SharedStep
 from foretell.distributed.step_units import BACKWARD, FORWARD
 from foretell.distributed.task_timeline import Task, replay_tasks
-
-Exchanging = Callable[[Collective, float, Group], float]  # seconds of an operation
 
 _STEADY = 3  # rounds of a pipeline after which each further one takes as long
 
@@ -141,9 +140,6 @@ class _StageTasks:
             yield from self._run(turn)
             yield from self._send(turn)
 
-    def _key(self, turn: Turn) -> Hashable:
-        return turn.forward, turn.batch, turn.chunk
-
     def _wait(self, turn: Turn) -> tuple[Hashable, ...]:
         """What a batch waits for: the part of the model before it, or after it."""
         if turn.forward:
@@ -157,7 +153,7 @@ class _StageTasks:
         if turn.chunk == (self._last_part if turn.forward else 0):
             return
         seconds = self._schedule.send_s if self._stages > 1 else 0.0
-        yield Task(("sent", *turn_key(turn)), ("send", self._stage, turn.forward), seconds, (self._key(turn),))
+        yield Task(("sent", *turn_key(turn)), ("send", self._stage, turn.forward), seconds, (turn_key(turn),))
 
     def _run(self, turn: Turn) -> Iterator[Task]:
         exchanges = self._schedule.exchanges if self._exchanged else None
@@ -167,7 +163,7 @@ class _StageTasks:
             yield from self._run_reduced(turn, exchanges)
         else:
             seconds = self._schedule.sum_pass(turn.chunk, FORWARD if turn.forward else BACKWARD)
-            yield Task(self._key(turn), self._compute, seconds + self._adding(turn), self._wait(turn))
+            yield Task(turn_key(turn), self._compute, seconds + self._adding(turn), self._wait(turn))
 
     @property
     def _compute(self) -> Hashable:
@@ -181,22 +177,22 @@ class _StageTasks:
         return self._schedule.seconds.accumulating if not turn.forward and self._batches > 1 else 0.0
 
     def _run_gathered(self, turn: Turn, exchanges: DataExchanges) -> Iterator[Task]:
-        """Units one after the other; while one runs, the weights of the next are gathered."""
+        """Units one after the other; while one runs, the weights of the next are gathered if exchanges overlap."""
         units = exchanges.list_gatherings(turn.chunk, self._schedule.parts, forward=turn.forward)
         ordered = units if turn.forward else units[::-1]
-        name = turn_key(turn)
+        name, ahead = turn_key(turn), int(exchanges.overlaps)
         for number, unit in enumerate(ordered):
-            for ahead in (number, number + 1) if number == 0 else (number + 1,):
-                if ahead < len(ordered):
-                    yield self._gather(name, ahead, ordered[ahead], turn)
+            for place in range(number + ahead if number else 0, min(number + ahead + 1, len(ordered))):
+                before = ((*name, place - ahead - 1),) if place > ahead else ()
+                yield self._gather(turn, place, ordered[place].gather_s, before)
             yield self._compute_unit(turn, name, number, unit, last=number == len(ordered) - 1)
             if not turn.forward:
-                after = self._key(turn) if number == len(ordered) - 1 else (*name, number)
+                after = turn_key(turn) if number == len(ordered) - 1 else (*name, number)
                 yield Task(("reduce", *name, number), self._data, unit.reduce_s, (after,))
 
-    def _gather(self, name: tuple[Hashable, ...], number: int, unit: Gathering, turn: Turn) -> Task:
-        before = ((*name, number - 2),) if number > 1 else self._wait(turn) if number == 0 and not turn.forward else ()
-        return Task(("gather", *name, number), self._data, unit.gather_s, before)
+    def _gather(self, turn: Turn, number: int, seconds: float, before: tuple[Hashable, ...]) -> Task:
+        begin = self._wait(turn) if number == 0 and not turn.forward else ()
+        return Task(("gather", *turn_key(turn), number), self._data, seconds, (*before, *begin))
 
     def _compute_unit(
         self, turn: Turn, name: tuple[Hashable, ...], number: int, unit: Gathering, *, last: bool
@@ -204,7 +200,7 @@ class _StageTasks:
         one = FORWARD if turn.forward else BACKWARD
         seconds = self._schedule.sum_units(one, unit.units)
         after = (("gather", *name, number), *(self._wait(turn) if number == 0 else ()))
-        key = self._key(turn) if last else (*name, number)
+        key = turn_key(turn) if last else (*name, number)
         return Task(key, self._compute, seconds + (self._adding(turn) if last else 0.0), after)
 
     def _run_reduced(self, turn: Turn, exchanges: DataExchanges) -> Iterator[Task]:
@@ -215,11 +211,11 @@ class _StageTasks:
         name = turn_key(turn)
         for number, seconds in enumerate(cuts):
             last = number == len(buckets)
-            key = self._key(turn) if last else (*name, number)
+            key = turn_key(turn) if last else (*name, number)
             added = self._adding(turn) if last else 0.0
             yield Task(key, self._compute, seconds + added, self._wait(turn) if number == 0 else ())
             if not last:
-                after = (key,) if exchanges.overlaps else (self._key(turn),)
+                after = (key,) if exchanges.overlaps else (turn_key(turn),)
                 yield Task(("reduce", *name, number), self._data, buckets[number].reduce_s, after)
 
 
