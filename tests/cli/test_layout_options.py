@@ -1,6 +1,7 @@
 """``foretell workload predict --gpus … --layout …``: one layout, the best ones, and what cannot be."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,39 @@ def test_the_answer_for_people(net: str) -> None:
     assert "Shares of the step" in several
 
 
+_SCRIPT = """
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
+optimizer = torch.optim.AdamW(net.parameters())
+for step in range(100):
+    optimizer.zero_grad()
+    net(torch.randn(16, 64, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "at_once", "examples"),
+    [((), 16, 64), (("--micro-batch", "4"), 4, 64), (("--global-batch", "32", "--micro-batch", "2"), 2, 32)],
+)
+def test_the_step_of_a_script_on_several_gpus(
+    tmp_path: Path, words: Sequence[str], at_once: int, examples: int
+) -> None:
+    """Each copy of the model has the batch of the script, unless the batch of all GPUs is given."""
+    (tmp_path / "train.py").write_text(_SCRIPT)
+    options = ("--device", "T4", "--gpus", "4", "--layout", "zero1", *words, "--json")
+    result = CliRunner().invoke(
+        app, ["workload", "predict", *options, "--", sys.executable, str(tmp_path / "train.py")]
+    )
+    assert result.exit_code == 0, result.output
+    (choice,) = json.loads(result.stdout)["choices"]
+    assert choice["layout"] == "zero1"
+    assert choice["examples"] == examples
+    assert choice["micro_batches"] * choice["copies"] * at_once == examples
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -105,6 +139,7 @@ def test_the_answer_for_people(net: str) -> None:
         (["--gpus", "4", "--layout", "ep=2"], "a model with layers whose name has the part 'experts'"),
         (["--gpus", "4", "--layout", "ddp", "--global-batch", "6"], "found 6; expected a multiple of 4"),
         (["--layout", "best"], "how many GPUs share the step"),
+        (["--gpus", "4", "--layout", "best", "--zero", "1"], "--layout best chooses zero1 by itself"),
         (["--layout", "magic"], "no-overlap"),
         (["--global-batch", "8"], "needs --gpus or --layout"),
         (["--gpus", "2", "--mode", "inference"], "layouts share the steps of a training"),

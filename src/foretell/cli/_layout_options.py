@@ -42,8 +42,10 @@ def build_question(given: dict[str, Any]) -> "LayoutQuestion | None":
     from foretell.core.units import parse_rate
     from foretell.distributed.layout_api import BEST, GpuPlaces, LayoutQuestion
 
-    words = [given["layout"], *_list_words(given)]
-    layout = ",".join(word for word in words if word)
+    words = list(_list_words(given))
+    if given["layout"] == BEST and words:
+        raise click.UsageError(f"--layout best chooses {', '.join(words)} by itself. Leave out one of them.")
+    layout = ",".join([*filter(None, [given["layout"]]), *words])
     if not layout and given["gpus"] is None:
         _refuse_rest(given)
         return None

@@ -9,7 +9,6 @@ from foretell.core.errors import Mistake, SpecError
 from foretell.core.layouts import Layout, parse_layout
 from foretell.core.topology import Topology
 from foretell.core.warning import PredictionWarning
-from foretell.core.workload import Workload
 from foretell.distributed.layout_search import LayoutChoice, LayoutSearch, RecordedStep
 from foretell.steps.api import KEPT, Input, check_batch, read_arguments, read_inputs
 from foretell.steps.device_predictions import ChosenDevices
@@ -19,7 +18,7 @@ from foretell.workloads.api import SCRIPT_TIMEOUT_S, read_memory, read_script, r
 from foretell.workloads.step_options import StepOptions
 from foretell.workloads.workload_warnings import find_warnings
 
-__all__ = ["GpuPlaces", "LayoutPredictions", "predict_layouts", "predict_script_layouts"]
+__all__ = ["GpuPlaces", "LayoutPredictions", "LayoutQuestion", "predict_layouts", "predict_script_layouts"]
 
 BEST = "best"
 MOST = 10
@@ -113,10 +112,11 @@ def predict_layouts(
     question.parse()
     chosen = choose(None, devices, options.precision, (), calibrations, method=method, folder=folder)
     given, named = read_inputs(inputs), read_arguments(arguments)
-    read = {"arguments": named, "options": replace(options, accumulation=1), "batch": question.micro_batch or batch}
-    workload = read_workload(source, given, **read)  # type: ignore[arg-type]
-    memory = read_memory(source, given, **read)  # type: ignore[arg-type]
-    step = RecordedStep(workload=workload, memory=memory)
+    alone, batch = replace(options, accumulation=1), question.micro_batch or batch
+    step = RecordedStep(
+        workload=read_workload(source, given, arguments=named, options=alone, batch=batch),
+        memory=read_memory(source, given, arguments=named, options=alone, batch=batch),
+    )
     return _Answer(step, question, chosen, options.accumulation, risk=risk, level=level).find()
 
 
@@ -181,7 +181,7 @@ class _Answer:
             choices=tuple(choices),
             searched=layout is None,
             left_out=self._chosen.left_out,
-            warnings=tuple(self._find_warnings(self._step.workload)),
+            warnings=tuple(self._find_warnings()),
         )
 
     def _rank(self, topology: Topology) -> list[LayoutChoice]:
@@ -190,13 +190,13 @@ class _Answer:
         return self._search.rank(topology, gpus=gpus, batch=batch, micro_batch=self._question.micro_batch, most=MOST)
 
     def _predict(self, topology: Topology, layout: Layout) -> LayoutChoice:
-        size = self._step.workload.batch
-        if self._question.batch is not None:
-            micro = self._question.micro_batch
-            return self._search.predict(topology, layout, batch=self._question.batch, micro_batch=micro)
-        batches = max(layout.accumulated, self._accumulation)
-        return self._search.predict(topology, layout, batch=size * batches * layout.copies, micro_batch=size)
+        batch, micro = self._question.batch, self._question.micro_batch
+        if batch is None:
+            size = self._step.workload.batch
+            batch = size * max(layout.accumulated, self._accumulation) * layout.copies
+            micro = micro or size
+        return self._search.predict(topology, layout, batch=batch, micro_batch=micro)
 
-    def _find_warnings(self, workload: Workload) -> list[PredictionWarning]:
+    def _find_warnings(self) -> list[PredictionWarning]:
         found = [each for predictor in self._predictors.values() for each in predictor.warnings]
-        return [*found, *find_warnings(workload)]
+        return [*found, *find_warnings(self._step.workload)]

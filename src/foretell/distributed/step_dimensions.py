@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from foretell.core.workload import Operator, Shape, StepPhase, Workload
+from foretell.core.workload import Attribute, Operator, Shape, StepPhase, Workload
 
 PRODUCTS = frozenset({"linear", "matmul", "__matmul__", "bmm", "mm", "addmm", "baddbmm", "einsum"})
 GROUPED_PRODUCTS = frozenset({"_grouped_mm", "grouped_mm", "_scaled_grouped_mm"})
@@ -153,7 +153,7 @@ def _count_work(first: Shape, output: Shape) -> int:
     return math.prod(output) * (first[-1] if first else 1)
 
 
-def _resize_attributes(operator: Operator, inputs: tuple[Shape, ...]) -> tuple:  # type: ignore[type-arg]
+def _resize_attributes(operator: Operator, inputs: tuple[Shape, ...]) -> tuple[tuple[str, Attribute], ...]:
     if operator.kind != ATTENTION or len(inputs) < 2 or len(inputs[1]) != 4:
         return operator.attributes
     return tuple((name, inputs[1][1] if name == "key_heads" else value) for name, value in operator.attributes)
