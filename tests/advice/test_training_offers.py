@@ -237,6 +237,11 @@ class TestWhatDoesNotWork:
     def test_a_layout_that_divides_nothing(self) -> None:
         found = [each for each in search_site(SITE, layout="tp=7") if isinstance(each, Obstacle)]
         assert list_obstacles(found) == ["1, 2, 3, 4, 6, 8, 12, 16 GPUs: so many cannot be shared by tp=7"]
+        found = [each for each in search_site(SITE, layout="dp=8") if isinstance(each, Obstacle)]
+        assert list_obstacles(found) == ["1, 2, 3, 4, 6, 12, 16 GPUs: so many cannot be shared by dp=8"]
+        alone = build_site(build_node("one", gpus=1, max_nodes=1))
+        found = [each for each in search_site(alone, layout="dp=8") if isinstance(each, Obstacle)]
+        assert list_obstacles(found) == ["1 GPU: so many cannot be shared by dp=8"]
 
     def test_nodes_that_cannot_be_predicted_say_why(self) -> None:
         unknown = build_node("odd", gpu_model="Own GPU 9", gpu_memory_bytes=None)

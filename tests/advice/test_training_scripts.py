@@ -75,6 +75,7 @@ def test_a_site_leaves_out_what_its_scheduler_refuses_and_adds_its_options() -> 
         ("torchrun --nproc-per-node 1 train.py -x", "python", "train.py -x"),
         ("/opt/env/bin/python -m torch.distributed.run --nnodes=1 train.py", "/opt/env/bin/python", "train.py"),
         ("accelerate launch --num_processes=1 train.py", "python", "train.py"),
+        ("torchrun --nproc_per_node=1 -m pkg.train --lr 1", "python", "-m pkg.train --lr 1"),
         ("./train.sh", "", "./train.sh"),
     ],
 )
@@ -92,6 +93,34 @@ def test_a_launcher_of_the_command_is_replaced(command: str, program: str, scrip
 )
 def test_processes_are_started_by_the_python_of_the_command(command: Sequence[str], starts: str) -> None:
     assert list(render_launch(command, Allocation(gpus=4, cores=8), scheduled=True)) == [starts]
+
+
+@pytest.mark.parametrize(
+    ("command", "starts"),
+    [
+        ("python -u train.py", "python -u train.py"),
+        ("torchrun --nproc_per_node 1 train.py -x", "torchrun --standalone --nproc-per-node=1 train.py -x"),
+        (
+            "python3.11 -m torch.distributed.run t.py",
+            "python3.11 -m torch.distributed.run --standalone --nproc-per-node=1 t.py",
+        ),
+        ("accelerate launch --mixed_precision bf16 t.py", "accelerate launch --mixed_precision bf16 t.py"),
+        ("torchrun train", "torchrun train"),
+    ],
+)
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_one_process_keeps_the_launcher_that_its_script_needs(command: str, starts: str, gpus: int) -> None:
+    assert list(render_launch(command.split(), Allocation(gpus=gpus, cores=8), scheduled=True)) == [starts]
+
+
+@pytest.mark.parametrize("option", ["--mixed_precision bf16", "--mixed_precision=bf16"])
+def test_what_accelerate_sets_is_kept_on_several_gpus(option: str) -> None:
+    command = f"accelerate launch {option} t.py --mixed_precision no".split()
+    lines = list(render_launch(command, Allocation(gpus=2, cores=8), scheduled=True))
+    assert lines == [
+        "export ACCELERATE_MIXED_PRECISION=bf16",
+        "torchrun --standalone --nproc-per-node=2 t.py --mixed_precision no",
+    ]
 
 
 def test_the_job_of_a_model_runs_its_file() -> None:

@@ -123,7 +123,9 @@ def _list_undivided(obstacles: Sequence[Obstacle]) -> list[str]:
     counts: dict[str, set[int]] = {}
     for each in obstacles:
         counts.setdefault(each.reason, set()).add(each.allocation.gpus * each.allocation.nodes)
-    return [f"{', '.join(map(str, sorted(of)))} GPUs: {reason}" for reason, of in counts.items()]
+    return [
+        f"{', '.join(map(str, sorted(of)))} {'GPU' if of == {1} else 'GPUs'}: {reason}" for reason, of in counts.items()
+    ]
 
 
 def _describe_reason(obstacle: Obstacle) -> str:

@@ -185,9 +185,9 @@ class CandidateSearch:
         """That a layout divides the model or the batch among so many GPUs nowhere."""
         gpus = allocation.gpus * allocation.nodes
         places = {mistake.place for mistake in exc.mistakes}
-        if "gpus" in places and self.layout is not None:
+        if self.layout is not None and places & {"gpus", "layout"}:
             reason = f"so many cannot be shared by {self.layout}"
-        elif self.job.count_batch(gpus) % gpus:
+        elif "batch" in places or (self.layout is None and self.job.count_batch(gpus) % gpus):
             reason = f"so many cannot share the {self.job.count_batch(gpus):,} examples of a step"
         else:
             reason = "; ".join(f"{each.found}, but expected is {each.expected}" for each in exc.mistakes)

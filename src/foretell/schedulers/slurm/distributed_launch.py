@@ -19,8 +19,10 @@ def render_launch(command: Sequence[str], allocation: Allocation, *, scheduled: 
     """
     program, script = split_command(command)
     if allocation.gpus * allocation.nodes <= 1:
-        yield render_words([*program, *script] if program else script)
-    elif allocation.nodes == 1:
+        yield _render_one(command, program, script)
+        return
+    yield from _render_settings(command[: len(command) - len(script)])
+    if allocation.nodes == 1:
         yield _join(_find_launcher(program), f"--standalone --nproc-per-node={allocation.gpus}", script)
     else:
         yield from _render_several(program, script, allocation, scheduled=scheduled)
@@ -33,17 +35,45 @@ def split_command(command: Sequence[str]) -> tuple[list[str], list[str]]:
     without a program: then it is ``python``.
     """
     words = list(command)
-    names = [Path(word).name for word in words]
-    launcher = next((place for place, name in enumerate(names) if name in (*_LAUNCHERS, *_ACCELERATE)), None)
+    launcher = _find_place(words)
     if launcher is not None:
-        start = next((at for at in range(launcher + 1, len(words)) if words[at].endswith(".py")), None)
+        rest = range(launcher + 1, len(words))
+        start = next((at for at in rest if words[at] == "-m" or words[at].endswith(".py")), None)
         if start is not None:
             return ["python"] if launcher == 0 else words[: max(1, launcher - 1)], words[start:]
-    if names and names[0].startswith("python"):
+    if words and Path(words[0]).name.startswith("python"):
         start = next((at for at in range(1, len(words)) if words[at] == "-m" or not words[at].startswith("-")), None)
         if start is not None:
             return words[:start], words[start:]
     return [], words
+
+
+def _find_place(words: Sequence[str]) -> int | None:
+    """Where a command has a launcher of processes."""
+    known = (*_LAUNCHERS, *_ACCELERATE)
+    return next((place for place, word in enumerate(words) if Path(word).name in known), None)
+
+
+def _render_one(command: Sequence[str], program: Sequence[str], script: Sequence[str]) -> str:
+    """One process: below a launcher if the command has one, as the script may read what that sets (``LOCAL_RANK``)."""
+    launcher = _find_place(command)
+    if launcher is None:
+        return render_words([*program, *script])
+    if Path(command[launcher]).name in _ACCELERATE or not program:
+        return render_words(command)
+    return _join(_find_launcher(program), "--standalone --nproc-per-node=1", script)
+
+
+def _render_settings(start: Sequence[str]) -> Iterator[str]:
+    """What ``accelerate launch``, with the options before the script, would have set for it."""
+    launcher = _find_place(start)
+    if launcher is None or Path(start[launcher]).name not in _ACCELERATE:
+        return
+    for place, word in enumerate(start):
+        name, equals, value = word.partition("=")
+        if name in ("--mixed_precision", "--mixed-precision"):
+            value = value if equals else "".join(start[place + 1 : place + 2])
+            yield f"export ACCELERATE_MIXED_PRECISION={_render_script([value])}"
 
 
 def _find_launcher(program: Sequence[str]) -> str:
