@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from tests.workloads.recorded_scripts import Job, run_scripts
 
+pytest.importorskip("accelerate")
+
 HEAD = """
 import argparse, itertools
 import torch
@@ -62,6 +64,11 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pairs": ("for turn, epoch in enumerate(range(1, 7)):\n    train_epoch()", {"epochs": 6}),
     "property": ("for epoch in range(getattr(settings, 'epochs')):\n    train_epoch()", {"epochs": None}),
     "nameless": ("for _ in range(3):\n    for x, y in loader:\n        take_step(x, y)", {"epochs": 3, "batches": 5}),
+    "accelerated": (
+        "from accelerate import Accelerator\nown = Accelerator().prepare(loader)\n"
+        "for _ in range(3):\n    for x, y in own:\n        take_step(x, y)",
+        {"epochs": 3, "batches": 5},
+    ),
     "while_steps": (
         "step = 0\nwhile step < args.max_steps:\n    take_step(*draw())\n    step += 1",
         {"steps": 500, "total_steps": 500, "epochs": None},

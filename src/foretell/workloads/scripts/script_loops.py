@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from foretell.workloads.scripts.script_values import count_items, evaluate, evaluate_count, parse_file, read_values
+from foretell.workloads.scripts.script_values import (
+    count_items,
+    evaluate,
+    evaluate_count,
+    parse_file,
+    read_attribute,
+    read_values,
+)
 
 _WRAPPERS = 3  # as in enumerate(tqdm(loader)), at most
 
@@ -78,7 +85,7 @@ def _describe(
         values=values,
         line=line,
         counters=tuple(_find_counters(node, source, outer, values, line=line, own=own)),
-        over_loader=loader is not None and (source is loader or made_here),
+        over_loader=loader is not None and (_is_loader(source, loader) or made_here),
         items=count_items(source) if type(source) in (list, tuple) else None,
     )
 
@@ -93,6 +100,11 @@ def unwrap(node: ast.expr, values: Mapping[str, Any]) -> Any:
             return None
         node = node.args[0]
     return None
+
+
+def _is_loader(source: Any, loader: Any) -> bool:
+    """Whether it is the loader, or what Accelerate wraps around it."""
+    return source is loader or (source is not None and read_attribute(source, "base_dataloader") is loader)
 
 
 def _is_made_here(node: ast.expr) -> bool:
