@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.advise.published import Compared, Published, compare, get_changed_device
-from benchmarks.distributed.results import DATA
+from benchmarks.gpus.results import DATA
 from foretell.core.devices import Device, get_device
 
 SOURCE = "DeepLearningExamples"

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.advise.published import Compared, ComparedJob, Published, compare, compare_job
-from benchmarks.distributed.results import DATA
+from benchmarks.gpus.results import DATA
 from foretell.core.devices import get_device
 
 SOURCE = "FlagPerf"

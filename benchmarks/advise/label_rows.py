@@ -7,10 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.advise.published import Compared, ComparedJob, Published, compare, compare_job
+from benchmarks.distributed.label_rows import read_labelled
 from foretell.core.devices import get_device
-from foretell.core.workload import Workload
-from foretell.workloads.api import read_workload
-from foretell.workloads.step_options import StepOptions, parse_input
+from foretell.workloads.step_options import parse_input
 
 NEEDED = ("device", "gpus", "model", "input", "precision")
 MEASURED = ("rate", "seconds", "total_s")
@@ -70,7 +69,7 @@ def build_row(record: Mapping[str, str], place: int = 0) -> Published:
         accumulation=accumulation,
         options={name: record[name] for name in ("optimizer", "checkpointing") if record.get(name)},
         label=f"line {place + 2}",
-        read=partial(_read, record),
+        read=partial(read_labelled, record),
     )
     return _set_rate(row, record)
 
@@ -92,12 +91,3 @@ def _compare_job(step: Compared, record: Mapping[str, str]) -> ComparedJob:
         epochs=float(record.get("epochs") or 1),
         measured_s=float(record["total_s"]),
     )
-
-
-def _read(record: Mapping[str, str]) -> Workload:
-    options = StepOptions(
-        precision=record["precision"],
-        optimizer=record.get("optimizer") or "adamw",
-        checkpointing=(record.get("checkpointing") or "no").lower() in ("yes", "true", "1"),
-    )
-    return read_workload(record["model"], [parse_input(record["input"])], options=options)

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.advise.published import Compared, Published, compare
-from benchmarks.distributed.results import DATA
+from benchmarks.gpus.results import DATA
 from foretell.core.devices import find_device
 
 SOURCE = "MLPerf Training"

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from benchmarks.distributed.results import DATA
+from benchmarks.gpus.results import DATA
 from foretell.core.devices import get_device
 from foretell.core.topology import Group, Topology
 from foretell.distributed.collective_times import Collective

@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.distributed.collective_fits import build_curves, find_spread, fit_law, predict_rows
 from benchmarks.distributed.collective_rows import CollectiveRow, read_rows
 from benchmarks.distributed.network_rows import read_published
-from benchmarks.distributed.results import Result, judge
+from benchmarks.gpus.results import Result, judge
 from foretell.core.model_files import save_model
 from foretell.core.workload import Floats
 from foretell.distributed.collective_curves import Evidence

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.distributed.results import Result
 from benchmarks.distributed.shared_rows import LEVEL, PredictedRow, judge_predicted
+from benchmarks.gpus.results import Result
 from foretell.distributed.step_factors import StepFactors
 
 _FEW, _SEEDS = 20, 5

@@ -8,7 +8,7 @@ import gzip
 from collections import defaultdict
 from statistics import median
 
-from benchmarks.distributed.results import DATA
+from benchmarks.gpus.results import DATA
 
 _FAMILIES = ("gpt", "t5")
 _LARGE = ("embedding", "post-process", "final-layernorm")  # operators that are long on every GPU

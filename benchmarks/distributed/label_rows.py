@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.distributed.results import Result
 from benchmarks.distributed.shared_rows import PredictedRow, SharedRow, judge_predicted, predict_rows
+from benchmarks.gpus.results import Result
 from foretell.core.devices import get_device
 from foretell.core.layouts import parse_layout
 from foretell.core.topology import Topology
@@ -53,11 +53,12 @@ def _build_row(record: Mapping[str, str]) -> SharedRow:
         ),
         accumulation=int(record.get("accumulation") or 1),
         seconds=float(record["seconds"]),
-        read=partial(_read, record),
+        read=partial(read_labelled, record),
     )
 
 
-def _read(record: Mapping[str, str]) -> Workload:
+def read_labelled(record: Mapping[str, str]) -> Workload:
+    """The step of one batch on one GPU that a row of a file describes."""
     options = StepOptions(
         precision=record["precision"],
         optimizer=record.get("optimizer") or "adamw",

@@ -18,8 +18,8 @@ from benchmarks.distributed.decoders import Decoder, DecoderShape
 from benchmarks.distributed.eight_bits import BLOCKS, TENSORS, fuse, scale_and_fuse
 from benchmarks.distributed.megatron_models import SHAPES
 from benchmarks.distributed.model_captures import read_language_model, with_own_attention
-from benchmarks.distributed.results import DATA, Result
 from benchmarks.distributed.shared_rows import PredictedRow, SharedRow, judge_predicted, predict_rows
+from benchmarks.gpus.results import DATA, Result
 from foretell.core.devices import get_device
 from foretell.core.layouts import parse_layout
 from foretell.core.topology import Topology

@@ -13,8 +13,8 @@ import pandas as pd
 
 from benchmarks.distributed.model_captures import read_language_model
 from benchmarks.distributed.mpt import SHAPES, Mpt
-from benchmarks.distributed.results import DATA, Result
 from benchmarks.distributed.shared_rows import PredictedRow, SharedRow, judge_predicted, predict_rows
+from benchmarks.gpus.results import DATA, Result
 from foretell.core.devices import get_device
 from foretell.core.layouts import parse_layout
 from foretell.core.topology import Topology

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.distributed.model_captures import drop_update
-from benchmarks.distributed.results import DATA, Result
 from benchmarks.distributed.shared_rows import PredictedRow, SharedRow, judge_predicted, predict_rows
 from benchmarks.gpus.models import read_transformer
+from benchmarks.gpus.results import DATA, Result
 from foretell.core.devices import get_device
 from foretell.core.layouts import parse_layout
 from foretell.core.topology import Topology

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from benchmarks.distributed.results import Result, judge
+from benchmarks.gpus.results import Result, judge
 from foretell.core.errors import ForetellError
 from foretell.core.layouts import Layout
 from foretell.core.topology import Topology

@@ -14,8 +14,8 @@ import pandas as pd
 from benchmarks.distributed.few_rows import judge_few_rows
 from benchmarks.distributed.megatron_gpt import GptShape, MegatronGpt
 from benchmarks.distributed.model_captures import read_megatron
-from benchmarks.distributed.results import DATA, Result
 from benchmarks.distributed.shared_rows import PredictedRow, SharedRow, judge_predicted, predict_rows
+from benchmarks.gpus.results import DATA, Result
 from foretell.core.devices import get_device
 from foretell.core.layouts import parse_layout
 from foretell.core.topology import Topology

@@ -1,4 +1,4 @@
-"""Rows of the table of ``python -m benchmarks gpus``."""
+"""Rows of the tables of ``python -m benchmarks gpus`` and ``python -m benchmarks distributed``."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ class Result:
     """The errors of one comparison: |predicted - measured| / measured, in per cent."""
 
     what: str
-    group: str  # the device, the family or all
+    group: str  # the device, the family, the operation, the cluster or all
     cases: int
     mean: float
     median: float
@@ -35,6 +35,8 @@ def judge(
     *,
     most: float | None = None,
     by: str = "mean",
+    inside: float | None = None,
+    width: float | None = None,
     note: str = "",
 ) -> Result:
     """The errors of these predictions."""
@@ -48,5 +50,7 @@ def judge(
         worst=float(errors.max()),
         most=most,
         by=by,
+        inside=inside,
+        width=width,
         note=note,
     )

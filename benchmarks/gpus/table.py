@@ -7,14 +7,13 @@ from rich.table import Table
 
 from benchmarks.gpus.results import Result
 
-_WIDTH = 160  # without a terminal
 _HEADS = ("what", "of", "cases", "mean %", "median %", "worst %", "goal %", "inside 90 %", "width %", "note")
 
 
-def print_results(results: Sequence[Result]) -> None:
-    """Print the rows."""
+def print_results(results: Sequence[Result], *, width: int = 160) -> None:
+    """Print the rows; ``width`` is that without a terminal."""
     console = Console()
-    console = console if console.is_terminal else Console(width=_WIDTH)
+    console = console if console.is_terminal else Console(width=width)
     table = Table(title="Errors of predictions, |predicted - measured| / measured", title_justify="left")
     for place, head in enumerate(_HEADS):
         table.add_column(head, justify="right" if 2 <= place < len(_HEADS) - 1 else "left")
