@@ -248,7 +248,7 @@ class TestWhatDoesNotWork:
         found = search_site(build_site(unknown, CPU))
         reasons = {each.allocation.node_type: each.reason for each in found if isinstance(each, Obstacle)}
         assert "the figures of Own GPU 9 are unknown" in reasons["odd"]
-        assert "no training was measured on this CPU" in reasons["cpu"]
+        assert "there is no model of this CPU" in reasons["cpu"]
 
     def test_limits_that_are_too_low_say_what_they_would_buy(self) -> None:
         job = build_training(epochs=100)
@@ -263,6 +263,12 @@ class TestWhatDoesNotWork:
         advice = advise(site, job=build_training(epochs=100))
         line = next(each for each in list_obstacles(advice.obstacles) if each.startswith("fast"))
         assert line.startswith("fast with 1 GPU: about 28 min 20 s; the limit is 6 min 40 s. 6 jobs in a row that")
+
+    def test_counts_of_a_node_type_that_all_take_too_long_are_one_line(self) -> None:
+        site = build_site(build_node("fast", max_walltime_s=400.0), CHEAP)
+        lines = list_obstacles(advise(site, job=build_training(epochs=10_000)).obstacles)
+        named = [line.partition(": about")[0] for line in lines if line.startswith("fast")]
+        assert named == ["fast with 1 to 16 GPUs"]
 
     @pytest.mark.parametrize(
         ("seconds", "cost", "said"),

@@ -149,7 +149,7 @@ def test_nodes_without_gpus_are_predicted_from_a_core(folder: Path, foretell: Ca
     assert times[16]["high"] / times[16]["low"] > times[1]["high"] / times[1]["low"]
     assert "export OMP_NUM_THREADS=" in (folder / "cpu.sbatch").read_text()
     (obstacle,) = record["sites"][0]["obstacles"]
-    assert "no training was measured on this CPU" in obstacle["reason"]
+    assert "there is no model of this CPU" in obstacle["reason"]
     named = foretell("advise", *TRAINING, *site, "--cpu", "EPYC core", "--json", "--output", "x.sbatch", folder=folder)
     assert named.record["sites"][0]["obstacles"] == []
 
@@ -236,6 +236,10 @@ ERRORS = [
     (("--evaluation", "x"), "--evaluation: found 'x'; expected a duration; write for example 90s, 10m, 1h30m or"),
     (("--evaluation", "x"), "02:30:00; or a share of an epoch's steps, such as 5%"),
     (("--run", "python 'train.py"), '--run: found "python \'train.py"; expected a command whose quotation marks'),
+    (("--cpu", "H100"), "--cpu: found 'H100'; expected a model of a CPU: EPYC core; "),
+    (("--cpu", "nothing"), "--cpu: found 'nothing'; expected a model of a CPU: EPYC core; "),
+    (("--epochs", "nan"), "--epochs: found nan; expected a number above 0"),
+    (("--epochs", "inf"), "--epochs: found inf; expected a number above 0"),
     (("--plot", "plot.pdf"), "its name must end in .png or .svg"),
 ]
 

@@ -1,5 +1,6 @@
 """Advice for a training: from a model's code or a script, and a budget, to what to request where."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +17,12 @@ from foretell.advice.training_candidates import CandidateSearch, build_layouts
 from foretell.advice.training_plan import RecordedTraining, TrainingPlan, build_job, find_length_mistakes
 from foretell.advice.training_runs import ModelRuns, ScriptRuns
 from foretell.advice.training_script import build_command
-from foretell.core.errors import ForetellError, Mistake, SpecError
+from foretell.core.errors import ForetellError, Mistake, NotFoundError, SpecError
 from foretell.core.layouts import parse_layout
 from foretell.core.site import Site
 from foretell.core.workload import Workload
 from foretell.steps.api import DEVICES, KEPT, Input, check_batch, read_arguments, read_inputs
+from foretell.steps.step_predictor import find_step_predictor, list_step_predictors
 from foretell.stores.opening import StoreLike
 from foretell.workloads.api import SCRIPT_TIMEOUT_S, read_memory, read_script, read_workload
 from foretell.workloads.scripts.script_facts import ScriptFacts
@@ -217,6 +219,7 @@ def _prepare(
     except SpecError as exc:
         errors.append(exc)
         mistakes += exc.mistakes
+    mistakes += _check_cpu(search)
     if len(errors) == len(mistakes) == 1:
         raise errors[0]
     if mistakes:
@@ -229,12 +232,27 @@ def _check_layout(layout: str | None) -> None:
         parse_layout(layout)
 
 
+def _check_cpu(search: AdviceOptions) -> list[Mistake]:
+    """That the named model is there, and one of a CPU."""
+    if search.cpu is None:
+        return []
+    learned = search.folder / DEVICES
+    known = [each.device.name for each in list_step_predictors(learned=learned) if each.device.kind == "cpu"]
+    try:
+        if find_step_predictor(search.cpu, learned=learned).device.kind == "cpu":
+            return []
+    except NotFoundError:
+        pass
+    expected = f"a model of a CPU: {', '.join(known)}; 'foretell device learn' makes one of the machine it runs on"
+    return [Mistake(place="--cpu", found=repr(search.cpu), expected=expected)]
+
+
 def _check_plan(plan: TrainingPlan) -> list[Mistake]:
     counts = {"--epochs": plan.epochs, "--steps": plan.steps, "--samples": plan.samples}
     return [
         Mistake(place=name, found=f"{value:g}", expected="a number above 0")
         for name, value in counts.items()
-        if value is not None and value <= 0
+        if value is not None and not 0 < value < math.inf
     ]
 
 

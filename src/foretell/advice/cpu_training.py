@@ -72,5 +72,5 @@ def find_cpu_nodes(node: NodeType, *, learned: Path | None, device: str | None =
             return CpuNodes(node=node, predictor=find_step_predictor(known.device.name, learned=learned), exact=True)
     if _SHIPPED_FAMILY in node.cpu_model:
         return CpuNodes(node=node, predictor=find_step_predictor(_SHIPPED, learned=learned), exact=False)
-    hint = "'foretell device learn' makes one there, and --cpu names it"
-    raise CannotTrainError(f"no training was measured on this CPU; {hint}")
+    hint = "'foretell device learn' makes one on such a node, and --cpu names it"
+    raise CannotTrainError(f"there is no model of this CPU; {hint}")

@@ -14,7 +14,7 @@ from foretell.core.units import render_bytes, render_duration, render_most_money
 
 _SHOWN = 8
 _NODES = 4
-_LACKING = "too little memory"
+_LACKING, _LONG = "too little memory", "too long"
 _CENT = Decimal("0.01")
 
 
@@ -106,11 +106,11 @@ def list_obstacles(obstacles: Sequence[Obstacle], *, most: int = _SHOWN) -> list
     of_nodes: dict[tuple[str, str], list[Obstacle]] = {}
     for each in obstacles:
         if each.divides:
-            kind = _LACKING if each.lacking_bytes else each.change or each.reason
+            kind = _LACKING if each.lacking_bytes else _LONG if each.elapsed_s else each.change or each.reason
             of_nodes.setdefault((name_node(each.allocation), kind), []).append(each)
     nodes_of: dict[str, list[str]] = {}
     for (node, _), group in of_nodes.items():
-        nearest = min(group, key=lambda each: each.lacking_bytes)
+        nearest = min(group, key=lambda each: (each.lacking_bytes, each.elapsed_s))
         nodes_of.setdefault(_describe_reason(nearest), []).append(f"{node}{_describe_sizes(group)}")
     lines = [f"{_join(nodes)}: {reason}" for reason, nodes in nodes_of.items()]
     lines += _list_undivided([each for each in obstacles if not each.divides])
@@ -135,7 +135,7 @@ def _describe_reason(obstacle: Obstacle) -> str:
 def _describe_sizes(group: Sequence[Obstacle]) -> str:
     """The counts of GPUs, where others of the node type may work."""
     counts = sorted({each.allocation.gpus * each.allocation.nodes for each in group})
-    if not (group[-1].lacking_bytes or group[-1].change) or not counts[0]:
+    if not (group[-1].lacking_bytes or group[-1].elapsed_s or group[-1].change) or not counts[0]:
         return ""
     if counts == [1]:
         return " with 1 GPU"

@@ -77,6 +77,7 @@ class Obstacle:
     reason: str
     change: str = ""
     lacking_bytes: int = 0  # of each GPU
+    elapsed_s: float = 0.0  # that is expected, where it is longer than a job may be
     remedies: tuple[str, ...] = ()  # what lowers the memory that is needed
     divides: bool = True  # whether so many GPUs can share the training at all
 

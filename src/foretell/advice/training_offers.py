@@ -123,14 +123,21 @@ def _list_too_long(site: Site, ranked: Survey, candidates: Sequence[Candidate]) 
             allocation=rejection.allocation,
             reason=rejection.reason,
             change=_describe_parts(candidates[row]),
+            elapsed_s=_find_excess(candidates[row]),
         )
         for rejection, row in zip(ranked.rejections, ranked.rejected, strict=True)
     ]
 
 
+def _find_excess(candidate: Candidate) -> float:
+    """The expected time, where it is longer than a job may be."""
+    limit, elapsed_s = candidate.node.max_walltime_s, candidate.time.total.value
+    return elapsed_s if limit is not None and elapsed_s > limit else 0.0
+
+
 def _describe_parts(candidate: Candidate) -> str:
     limit = candidate.node.max_walltime_s
-    if limit is None or candidate.time.total.value <= limit:
+    if limit is None or not _find_excess(candidate):
         return ""
     jobs = math.ceil(candidate.time.total.high / limit)
     return f"{jobs} jobs in a row that continue from checkpoints" if jobs <= _MOST_JOBS else ""

@@ -153,7 +153,7 @@ def _read_sites(reader: _Reader) -> "list[Site]":
 
     given = reader.given
     files = find_site_files(given["site_file"])
-    compared = [name.strip() for name in (given["compare"] or "").split(",") if name.strip()]
+    compared = list(dict.fromkeys(name.strip() for name in (given["compare"] or "").split(",") if name.strip()))
     if compared and click.get_current_context().get_parameter_source("site") is ParameterSource.COMMANDLINE:
         expected = "one of them; --compare names all sites"
         reader.mistakes.append(Mistake(place="--compare", found="with --site", expected=expected))
