@@ -59,8 +59,8 @@ def test_sentences_say_what_changed() -> None:
     assert lines[2].startswith("1 run corrected the step of A100, batch 64 by +")
     found = suggest_next_run(STEPS, pick=0, candidates=list_candidates(STEPS, pick=0, price=PRICES.__getitem__))
     assert found is not None
-    assert describe_next_run(found).startswith(
-        "270 steps on A100, batch 64 (about 5 min 00 s, 0.17 by the rate card) would narrow"
+    assert describe_next_run(found, "USD").startswith(
+        "270 steps on A100, batch 64 (about 5 min 00 s, $0.17 by the rate card) would narrow"
     )
 
 

@@ -310,5 +310,8 @@ def test_the_plot_is_made(tmp_path: Path) -> None:
     from foretell.advice.plots import draw_offers
     from foretell.core.render.figures import save_figure
 
-    save_figure(draw_offers(advise().recommend("net.py:build")), tmp_path / "offers.png")
+    figure = draw_offers(advise().recommend("net.py:build"))
+    (label,) = figure.axes[0].texts
+    assert label.get_path_effects()  # it is to be read above other offers
+    save_figure(figure, tmp_path / "offers.png")
     assert (tmp_path / "offers.png").stat().st_size > 1000

@@ -28,7 +28,7 @@ def build_advice_record(advice: Advice) -> Record:
         "runner_up": _build_runner_up(advice.best.runner_up),
         "sites": [_build_site(site) for site in advice.sites],
         "runs": _build_runs(advice),
-        "next_run": _build_next_run(advice.next_run),
+        "next_run": _build_next_run(advice.next_run, advice.best.site.currency),
         "made_run": None if advice.made is None else advice.made.run.id,
         "before": None if advice.before is None else _build_first_answer(advice.before),
         "warnings": to_record(advice.warnings),
@@ -50,7 +50,7 @@ def _build_runs(advice: Advice) -> dict[str, Any] | None:
     }
 
 
-def _build_next_run(run: NextRun | None) -> dict[str, Any] | None:
+def _build_next_run(run: NextRun | None, currency: str) -> dict[str, Any] | None:
     """The run that would narrow the interval of the pick most."""
     if run is None:
         return None
@@ -62,7 +62,7 @@ def _build_next_run(run: NextRun | None) -> dict[str, Any] | None:
         "cost": run.cost,
         "before": to_record(run.before),
         "after": to_record(run.after),
-        "description": describe_next_run(run),
+        "description": describe_next_run(run, currency),
     }
 
 
@@ -72,7 +72,7 @@ def _build_first_answer(advice: Advice) -> dict[str, Any]:
         "site": advice.best.site.name,
         "picked": build_training_offer_record(advice.picked),
         "runs": _build_runs(advice),
-        "next_run": _build_next_run(advice.next_run),
+        "next_run": _build_next_run(advice.next_run, advice.best.site.currency),
     }
 
 

@@ -6,7 +6,7 @@ from foretell.advice.evidence import CombinedSteps, StepEvidence
 from foretell.advice.evidence_next_run import NextRun, measure_width
 from foretell.core.prediction import Estimate
 from foretell.core.render.phrases import count, render_interval
-from foretell.core.units import render_duration
+from foretell.core.units import describe_money, render_duration
 
 _FAR = 9.0  # squared standard deviations
 _SHOWN = 5  # runs
@@ -42,9 +42,9 @@ def _describe(combined: CombinedSteps, pick: int) -> Iterator[str]:
         yield "The runs are far from what the code predicts: is it the same model, batch and precision?"
 
 
-def describe_next_run(run: NextRun) -> str:
+def describe_next_run(run: NextRun, currency: str) -> str:
     """What to run, what it takes, and what it is expected to change."""
-    cost = f", {run.cost:.2f} by the rate card" if run.cost >= 0.005 else ""
+    cost = f", {describe_money(run.cost, currency)} by the rate card" if run.cost >= 0.005 else ""
     where = "here" if run.candidate.here else f"on {run.place}"
     return (
         f"{count(run.steps, 'step')} {where} (about {render_duration(run.seconds)}{cost}) would narrow the interval of "

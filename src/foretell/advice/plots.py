@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
 
 from foretell.core.prediction import Offer, Recommendation
 from foretell.core.render.figures import (
@@ -70,9 +71,10 @@ def _mark_pick(axes: Axes, picked: Offer, *, middle_s: float) -> None:
     axes.scatter(*place, s=130, facecolor="none", edgecolor=PICK, linewidth=2, zorder=4, label="picked")
     offset, side = ((10.0, 9.0), "left") if place[0] < middle_s else ((-12.0, -4.0), "right")
     words = f"{name_node(picked.allocation)}, {render_size(picked.allocation)}"
-    axes.annotate(
+    label = axes.annotate(
         words, place, xytext=offset, textcoords="offset points", ha=side, color=PICK, weight="bold", fontsize=9
     )
+    label.set_path_effects([Stroke(linewidth=3, foreground="white"), Normal()])  # to be read above other offers
 
 
 def _rule_costs(axes: Axes, costs: Floats, currency: str) -> None:

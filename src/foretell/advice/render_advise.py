@@ -80,7 +80,7 @@ def _build_head(advice: Advice) -> Iterator[RenderableType]:
             ("GPU memory", _describe_memory(picked)),
             ("Before the run", describe_first_answer(advice)),
             ("Runner-up", describe_runner_up(best.runner_up) if best.runner_up else ""),
-            ("Next run", describe_next_run(advice.next_run) if advice.next_run else ""),
+            ("Next run", describe_next_run(advice.next_run, best.site.currency) if advice.next_run else ""),
         ]
     )
 

@@ -28,6 +28,7 @@ PARTS: Mapping[str, str] = {
     "bubble": "waiting in the pipeline",
     "host": "waiting for the host",
 }
+_WIDEST = 20  # characters of a column that is never cut
 _LEAST = 0.0005  # of the step, for a part to be shown
 _SHORT = {"compute": "Compute", "tensor": "Layers", "data": "Gradients", "bubble": "Pipeline", "host": "Host"}
 
@@ -136,9 +137,9 @@ def _build_layout_table(choices: Sequence[LayoutChoice]) -> FirstThatFits:
     steps = [choice.step for choice in choices]
     devices = [step.topology.device.name for step in steps]
     level = render_level(steps[0].step.level)
-    columns = {
+    columns: dict[str, Sequence[str | tuple[str, ...]]] = {
         "Device": devices if len(set(devices)) > 1 else [""] * len(steps),
-        "Layout": [str(replace(step.layout, micro_batches=0)) for step in steps],
+        "Layout": [break_layout(str(replace(step.layout, micro_batches=0))) for step in steps],
         "At once": [f"{step.workload.batch:,}" for step in steps],
         "Batches": [f"{step.micro_batches:,}" for step in steps],
         "Step": [render_short_time(step.step.value) for step in steps],
@@ -156,9 +157,22 @@ def _build_layout_table(choices: Sequence[LayoutChoice]) -> FirstThatFits:
         list(zip(*shown.values(), strict=True)),
         numbers=[name for name in shown if name not in words],
         dropped=[
-            name for name in ("Host", "Examples/s", "MFU", f"{level} interval", "At once", "Batches") if name in shown
+            name for name in ("Examples/s", "MFU", f"{level} interval", "At once", "Batches", "Host") if name in shown
         ],
     )
+
+
+def break_layout(layout: str) -> str | tuple[str, ...]:
+    """A layout whose name is too long for a column has a line for each part of it."""
+    lines = [""]
+    for word in layout.split(","):
+        joined = f"{lines[-1]},{word}" if lines[-1] else word
+        if len(joined) < _WIDEST or not lines[-1]:
+            lines[-1] = joined
+        else:
+            lines[-1] += ","
+            lines.append(word)
+    return tuple(lines) if len(lines) > 1 else layout
 
 
 def _render_need(choice: LayoutChoice) -> str:

@@ -57,7 +57,11 @@ _MAY_BREAK = frozenset({"Shapes", "Layer"})  # columns with cells that may be br
 
 
 def build_fitting(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[str], dropped: Sequence[str]
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | tuple[str, ...]]],
+    *,
+    numbers: Iterable[str],
+    dropped: Sequence[str],
 ) -> FirstThatFits:
     """A table that leaves out columns, in the order of ``dropped``, until it fits the terminal."""
     records = [dict(zip(columns, row, strict=True)) for row in rows]
