@@ -3,6 +3,8 @@
 import pytest
 import torch
 from tests.distributed.small_networks import LAYERS, TOKENS, WORDS, build_llama, read_network
+from torch import nn
+from torch.nn import functional
 
 from foretell.core.devices import Device, get_device
 from foretell.core.errors import SpecError
@@ -168,3 +170,37 @@ def test_candidates_are_what_a_model_can_have(search: LayoutSearch) -> None:
     assert len(set(language)) == len(language)
     image = read_network("resnet", precision="bf16")
     assert {layout.model_parallel for layout in LayoutCandidates(image).list_all(PLENTY, 8)} == {1}
+
+
+class Bare(nn.Module):
+    """Attention with usual names, but in no repeated layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(WORDS, 64)
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        width = self.embed_tokens(tokens)
+        query, key, value = (
+            layer(width).unflatten(2, (4, 16)).transpose(1, 2) for layer in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        found = functional.scaled_dot_product_attention(query, key, value)
+        scores: torch.Tensor = self.o_proj(found.transpose(1, 2).flatten(2))
+        return scores
+
+
+@pytest.mark.parametrize(("usable", "fits"), [(80 * 10**9, True), (10**6, False)])
+def test_layouts_whose_memory_cannot_be_divided_are_left_out(usable: int, *, fits: bool) -> None:
+    inputs = [parse_input(f"{BATCH},{TOKENS}:int64:{WORDS}")]
+    options = StepOptions(optimizer="adamw", loss="sum")
+    step = RecordedStep(
+        workload=capture(Bare(), inputs, options=options, name="bare"),
+        memory=capture_memory(Bare(), inputs, options=options),
+    )
+    search = LayoutSearch(step, find_predictor=build_figure_predictor)
+    with pytest.raises(SpecError, match="a model with repeated layers"):
+        search.predict(PLENTY, parse_layout("tp=4"), batch=16)
+    found = search.rank(shrink(usable), gpus=4, batch=16)
+    assert found
+    assert all(choice.fits == fits and choice.step.layout.tensor_parallel == 1 for choice in found)

@@ -1,11 +1,10 @@
 """The layouts by which GPUs can share a training step: the time and the memory of each, and which is best."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import TypeAlias
+from itertools import chain
 
 from foretell.core.devices import Device
 from foretell.core.errors import Mistake, SpecError
@@ -15,15 +14,11 @@ from foretell.core.prediction import Estimate
 from foretell.core.topology import Topology
 from foretell.core.workload import Workload
 from foretell.distributed.layout_candidates import LayoutCandidates
+from foretell.distributed.layout_memory import LayoutMemory
 from foretell.distributed.parallel_predictor import ParallelPredictor
 from foretell.distributed.parallel_results import ParallelStep
 from foretell.distributed.step_dimensions import resize_batch
-from foretell.memory.batch_shares import hold_gradients, resize_activations
 from foretell.memory.forecast import forecast
-from foretell.memory.layout_shards import apply_layout
-from foretell.memory.least_memory import LeastMemory
-from foretell.memory.pipeline_stages import find_live_peak
-from foretell.memory.usage import MemoryUsage, measure_usage
 from foretell.steps.step_predictor import StepPredictor
 
 
@@ -65,9 +60,7 @@ class LayoutSearch:
         self._candidates = LayoutCandidates(step.workload)
         self._workloads = {step.workload.batch: step.workload}
         self._predictors: dict[Topology, ParallelPredictor] = {}
-        self._usages: dict[_Key, MemoryUsage] = {}
-        self._live: dict[_Key, int] = {}
-        self._states = LeastMemory(step.memory)
+        self._memory = LayoutMemory(step.memory)
 
     def predict(
         self, topology: Topology, layout: Layout, *, batch: int, micro_batch: int | None = None
@@ -96,58 +89,59 @@ class LayoutSearch:
         """
         candidates = list(self._candidates.list_all(topology, gpus))
         usable = topology.device.usable_memory_bytes or math.inf
-        fitting = [layout for layout in candidates if self._states.find_least(layout) <= usable]
+        fitting = [layout for layout in candidates if self._memory.find_least(layout) <= usable]
         timed = self._time_all(topology, fitting, batch, micro_batch)
-        if fitting and timed:
-            return self._choose(topology, timed, most)
-        smallest = sorted(candidates, key=self._states.find_least)
-        timed = self._time_all(topology, smallest, batch, micro_batch, most=1)
-        if timed:
-            return self._choose(topology, timed, most)
+        choices = self._list_fitting(topology, timed, most)
+        if choices:
+            return choices
+        smallest = self._time_one_by_one(topology, sorted(candidates, key=self._memory.find_least), batch, micro_batch)
+        for step in chain(sorted(timed, key=self._rank_need), smallest):
+            with suppress(SpecError):  # of a model whose memory cannot be divided so
+                return [self._check_memory(topology, step)]
         if micro_batch is not None and batch > 0 and batch % gpus == 0:
             _check_micro_batch(micro_batch, batch // gpus)
         expected = f"a batch that {gpus} GPUs can share, such as {gpus}"
         raise SpecError("the layout", [Mistake(place="batch", found=str(batch), expected=expected)])
 
     def _time_all(
-        self,
-        topology: Topology,
-        layouts: Sequence[Layout],
-        batch: int,
-        micro_batch: int | None,
-        *,
-        most: int | None = None,
+        self, topology: Topology, layouts: Sequence[Layout], batch: int, micro_batch: int | None
     ) -> list[ParallelStep]:
-        """The steps of the layouts that divide the batch, the fastest first; of the first ones if there is a limit."""
-        timed: list[ParallelStep] = []
-        divided = 0
+        """The steps of the layouts that divide the batch, the fastest first."""
+        return sorted(self._time_one_by_one(topology, layouts, batch, micro_batch), key=_rank)
+
+    def _time_one_by_one(
+        self, topology: Topology, layouts: Sequence[Layout], batch: int, micro_batch: int | None
+    ) -> Iterator[ParallelStep]:
+        """The steps of each layout that divides the batch, those with fewest examples at once first."""
         for layout in layouts:
             with suppress(SpecError):
-                timed += self._time_sizes(topology, layout, batch, micro_batch)
-                divided += 1
-            if divided == most:
-                break
-        return sorted(timed, key=_rank)
+                yield from sorted(self._time_sizes(topology, layout, batch, micro_batch), key=self._rank_need)
 
-    def _choose(self, topology: Topology, timed: Sequence[ParallelStep], most: int) -> list[LayoutChoice]:
-        """The fastest that fit, each layout once; else the one that needs least."""
+    def _list_fitting(self, topology: Topology, timed: Sequence[ParallelStep], most: int) -> list[LayoutChoice]:
+        """The fastest that fit, each layout once."""
         fitting: list[LayoutChoice] = []
         sizes = _SizesThatFit(timed)
-        usable = topology.device.usable_memory_bytes or math.inf
         for step in timed:
-            if sizes.can_fit(step) and self._find_live_bytes(step) > usable:
-                sizes.note(step, fits=False)
-            elif sizes.can_fit(step):
-                choice = self._check_memory(topology, step)
-                sizes.note(step, fits=choice.fits)
-                fitting += [choice] if choice.fits else []
+            if sizes.can_fit(step):
+                choice = self._find_fitting(topology, step)
+                sizes.note(step, fits=choice is not None)
+                fitting += [choice] if choice else []
             if len(fitting) == most:
                 break
-        return fitting or [self._check_memory(topology, min(timed, key=self._rank_need))]
+        return fitting
+
+    def _find_fitting(self, topology: Topology, step: ParallelStep) -> LayoutChoice | None:
+        """None if it does not fit, or if the memory of the model cannot be divided so."""
+        usable = topology.device.usable_memory_bytes or math.inf
+        with suppress(SpecError):
+            if self._memory.find_live_bytes(step) <= usable:
+                choice = self._check_memory(topology, step)
+                return choice if choice.fits else None
+        return None
 
     def _rank_need(self, step: ParallelStep) -> tuple[float, int]:
         """What a GPU holds at least, and then examples at once."""
-        return self._states.find_least(step.layout), step.workload.batch
+        return self._memory.find_least(step.layout), step.workload.batch
 
     # Times
 
@@ -188,41 +182,14 @@ class LayoutSearch:
             self._workloads[size] = resize_batch(self.step.workload, size)
         return self._workloads[size]
 
-    # Memory
-
     def _check_memory(self, topology: Topology, step: ParallelStep) -> LayoutChoice:
         device = topology.device
-        if self.step.memory is None or device.memory_bytes <= 0:
+        usage = self._memory.measure(step) if device.memory_bytes > 0 else None
+        if usage is None:
             return LayoutChoice(step=step)
-        found = forecast(self._measure(self.step.memory, step), device, level=self.level)
+        found = forecast(usage, device, level=self.level)
         risk = found.find_risk(device.usable_memory_bytes)
         return LayoutChoice(step=step, needed=found.needed, risk=risk, fits=risk <= self.risk)
-
-    def _measure(self, trace: MemoryTrace, step: ParallelStep) -> MemoryUsage:
-        """What a GPU uses by the layout, whatever its device."""
-        key = _find_key(step)
-        if key not in self._usages:
-            self._usages[key] = measure_usage(self._share(trace, step))
-        return self._usages[key]
-
-    def _find_live_bytes(self, step: ParallelStep) -> int:
-        """The blocks that live at once, which the allocator needs at least."""
-        key = _find_key(step)
-        if key not in self._live:
-            self._live[key] = find_live_peak(self._share(self.step.memory, step)) if self.step.memory else 0
-        return self._live[key]
-
-    def _share(self, trace: MemoryTrace, step: ParallelStep) -> MemoryTrace:
-        shared = apply_layout(resize_activations(trace, Fraction(step.workload.batch, trace.batch)), step.layout)
-        return hold_gradients(shared) if step.micro_batches > 1 else shared
-
-
-_Key: TypeAlias = tuple[Layout, int, bool]
-
-
-def _find_key(step: ParallelStep) -> _Key:
-    """What the memory of a step depends on, besides the device."""
-    return step.layout, step.workload.batch, step.micro_batches > 1
 
 
 class _SizesThatFit:

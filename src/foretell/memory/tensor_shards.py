@@ -28,7 +28,7 @@ def shard_tensors(trace: MemoryTrace, gpus: int, *, sequence: bool = False) -> M
             raise SpecError("the layout", [Mistake(place="tp", found=str(gpus), expected=expected)])
     layers = _find_divided(trace)
     if not layers.columns:
-        expected = "a model with linear layers of known names, such as q_proj and o_proj, fc1 and fc2"
+        expected = "a model with repeated layers that have linear ones of known names, such as q_proj and o_proj"
         raise SpecError("the layout", [Mistake(place="tp", found=trace.name, expected=expected)])
     editor = TraceEditor(trace)
     divided = _divide_states(trace, layers) | _divide_results(trace, layers, sequence=sequence)
