@@ -130,13 +130,9 @@ def test_the_shipped_model_has_measured_similar_and_other_devices(times: Collect
     assert times.find_evidence(Collective.ALL_REDUCE, across, build_topology("H100")) is Evidence.NETWORK
 
 
-def test_spreads_grow_as_evidence_is_weaker(times: CollectiveTimes) -> None:
+def test_spreads_grow_as_evidence_is_weaker() -> None:
     found = load_shipped().spreads
     assert 0 < found["measured"] < found["similar"] < found["figures"] < found["network"] < 1
-    assert times.spread == found["figures"]
-    topology = build_topology("H100")
-    large, small = (times.find_spread(Collective.ALL_GATHER, size, Group(gpus=8), topology) for size in (16 * MIB, 1e4))
-    assert (large, small) == (found["measured"], found["measured small"])
 
 
 def test_the_shipped_model_is_near_a_measurement(times: CollectiveTimes) -> None:

@@ -1,10 +1,13 @@
 """What GPUs exchange inside of layers, by the shapes that each of them has."""
 
+from dataclasses import replace
+
 import pytest
 from tests.distributed.small_networks import BATCH, HEADS, LAYERS, TOKENS, WIDTH, read_network
 
-from foretell.core.layouts import parse_layout
+from foretell.core.layouts import Layout, parse_layout
 from foretell.distributed.shared_steps import Exchange, share_step
+from foretell.steps.kernels.launch_times import expect_launches
 
 ITEM = 4  # bytes of an element
 
@@ -30,3 +33,14 @@ def test_tokens_of_experts_are_sent_and_come_back(sharing: str) -> None:
     rows = {each.bytes_ / ITEM / WIDTH for each in found}
     tensor = parse_layout(sharing).tensor_parallel
     assert rows == {2 * BATCH * TOKENS / tensor}  # each token has two experts
+
+
+@pytest.mark.parametrize("compiled", ["yes", "no"])
+def test_only_layers_that_are_not_compiled_run_python_for_each_operation(compiled: str) -> None:
+    workload = read_network("llama", precision="bf16")
+    workload = replace(workload, settings={**workload.settings, "compile": compiled})
+    alone, divided = (
+        expect_launches(share_step(workload, layout).workload).total_s
+        for layout in (Layout(), Layout(gpus=2, tensor_parallel=2))
+    )
+    assert divided == pytest.approx(alone) if compiled == "yes" else divided > 1.2 * alone

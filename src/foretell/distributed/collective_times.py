@@ -74,11 +74,6 @@ class CollectiveTimes:
         self.model = model or load_shipped()
         self._curves: dict[tuple[str, Group, Topology], tuple[Floats, Evidence]] = {}
 
-    @property
-    def spread(self) -> float:
-        """Standard deviation of log errors on devices that were left out, of messages of 1 MiB and more."""
-        return max(self.model.spreads[Evidence.SIMILAR], self.model.spreads[Evidence.FIGURES])
-
     def predict(self, operation: Collective, bytes_: float, group: Group, topology: Topology) -> float:
         """Seconds of one operation.
 
@@ -96,11 +91,6 @@ class CollectiveTimes:
     def find_evidence(self, operation: Collective, group: Group, topology: Topology) -> Evidence:
         """What the times are predicted by."""
         return self._find_curve(operation, group, topology)[1]
-
-    def find_spread(self, operation: Collective, bytes_: float, group: Group, topology: Topology) -> float:
-        """Standard deviation of the log error of a prediction."""
-        evidence = self.find_evidence(operation, group, topology)
-        return self.model.spreads[evidence if bytes_ >= LARGE else f"{evidence} small"]
 
     def _find_curve(self, operation: str, group: Group, topology: Topology) -> tuple[Floats, Evidence]:
         key = (operation, group, topology)
@@ -147,8 +137,7 @@ def load_shipped() -> CollectiveModel:
 
 
 SHIPPED = Path(str(resources.files("foretell.distributed") / "weights" / "collectives.safetensors"))
-LARGE = float(1 << 20)  # bytes; errors of smaller messages are larger
-SPREADS = tuple(f"{evidence}{size}" for evidence in Evidence for size in ("", " small"))
+SPREADS = tuple(f"{evidence}{size}" for evidence in Evidence for size in ("", " small"))  # small: less than 1 MiB
 _UNKNOWN = 0.4
 # Latencies that RCCL assumes, over those of NCCL: (17 + 4.5) / (8.4 + 3.4) us, of a ring's kernel and step in
 # https://github.com/ROCm/rccl/blob/develop/src/graph/tuning.cc and NCCL's file of the same name.

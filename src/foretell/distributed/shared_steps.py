@@ -62,7 +62,7 @@ def share_step(workload: Workload, layout: Layout) -> SharedStep:
     parts = find_parts(workload)
     units = find_units(workload)
     divided = divide_operators(workload, layout, parts)
-    if layout.tensor_parallel > 1:
+    if layout.tensor_parallel > 1 and workload.settings.get("compile") != "yes":
         divided = replace(divided, settings={HOST: "functions", **divided.settings})
     gradients = tuple(list_gradients(workload, layout, units))
     item = 2.0 if workload.settings.get("precision", "").startswith("pure-") else 4.0
