@@ -240,6 +240,8 @@ ERRORS = [
     (("--cpu", "nothing"), "--cpu: found 'nothing'; expected a model of a CPU: EPYC core; "),
     (("--epochs", "nan"), "--epochs: found nan; expected a number above 0"),
     (("--epochs", "inf"), "--epochs: found inf; expected a number above 0"),
+    (("--account", "AB 12", "--site", "nowhere"), "option 'account' of sbatch: 'AB 12' contains spaces"),
+    (("--layout", "tp=2,tp=4"), "found tp twice in 'tp=2,tp=4'; expected each of them once"),
     (("--plot", "plot.pdf"), "its name must end in .png or .svg"),
 ]
 

@@ -103,6 +103,7 @@ def advise(
     check_plot(plot)
     training = {name: given.pop(name) for name in _TRAINING if name in given}
     submission = build_submission(partition=None, account=account, options=option)
+    _check_submission(submission)
     run = parse_run(job_command)
     common = read_advice_options(given)
     with _LateStatus() as status:
@@ -131,6 +132,14 @@ _TRAINING = (
     "loss", "optimizer", "implementation", "precision", "channels_last", "compile", "accumulation", "checkpointing",
     "recompute", "lora", "frozen",
 )  # fmt: skip
+
+
+def _check_submission(submission: "Submission") -> None:
+    """Refuse what cannot be written in a job script before anything is predicted."""
+    from foretell.schedulers.slurm.job_array import render_header
+
+    account = {"account": submission.account} if submission.account else {}
+    render_header({**account, **submission.options})
 
 
 class _LateStatus:

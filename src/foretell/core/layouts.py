@@ -183,7 +183,9 @@ def parse_layout(text: str, *, gpus: int | None = None, offload: str = "") -> La
     kinds = []
     for word in words:
         match = re.fullmatch(rf"({'|'.join(_NUMBERS)})=(\d+)", word)
-        if match is not None and match[1] not in numbers:
+        if match is not None and match[1] in numbers:
+            raise _refuse(f"{match[1]} twice in {text!r}", "each of them once")
+        if match is not None:
             numbers[match[1]] = int(match[2])
         elif word in DATA_PARALLEL:
             kinds.append(word)
