@@ -137,7 +137,8 @@ def load_shipped() -> CollectiveModel:
 
 
 SHIPPED = Path(str(resources.files("foretell.distributed") / "weights" / "collectives.safetensors"))
-SPREADS = tuple(f"{evidence}{size}" for evidence in Evidence for size in ("", " small"))  # small: less than 1 MiB
+LARGE = float(1 << 20)  # bytes; errors of smaller messages are larger
+SPREADS = tuple(f"{evidence}{size}" for evidence in Evidence for size in ("", " small"))
 _UNKNOWN = 0.4
 # Latencies that RCCL assumes, over those of NCCL: (17 + 4.5) / (8.4 + 3.4) us, of a ring's kernel and step in
 # https://github.com/ROCm/rccl/blob/develop/src/graph/tuning.cc and NCCL's file of the same name.
