@@ -8,4 +8,5 @@ set -e
 
 # CHECK THE NEXT LINE: no command was given. Does this one train the model?
 # If not, write the one that does, or name it: foretell advise --run 'COMMAND'
+# CHECK THE COMMAND: each copy of the model must be given a batch of 16
 torchrun --standalone --nproc-per-node=4 net.py

@@ -41,7 +41,7 @@ from foretell.core.render.tables import (
 from foretell.core.units import describe_money, render_bytes, render_duration, render_most_money
 
 _LEGEND = "> picked   + runner-up   * no other is both quicker and cheaper   ! beyond a limit"
-_SAME = 1.01  # times that differ less are not told apart
+_SAME = 1.01  # times that differ less are shown as the same
 _PART_TITLES = {
     "compute": "computing",
     "tensor": "communication inside of layers",

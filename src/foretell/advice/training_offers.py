@@ -55,7 +55,7 @@ def build_site_advice(
 
 
 def put_cheap_first(offers: Sequence[TrainingOffer], policy: Policy, *, risk: float) -> tuple[TrainingOffer, ...]:
-    """Where the fastest is wanted: those about as quick as the quickest first, by cost; some ms are worth no money."""
+    """By the fastest policy: those about as quick as the quickest first, by cost; some ms are worth no money."""
 
     def is_as_quick(each: TrainingOffer) -> bool:
         asked_s = each.allocation.walltime_s or math.inf
@@ -204,7 +204,7 @@ def compare_sites(found: Sequence[SiteAdvice], policy: Policy) -> list[SiteAdvic
 
 
 def _list_quick_sites(ranked: Sequence[SiteAdvice], policy: Policy) -> list[int]:
-    """Where the fastest is wanted: the places of those about as quick as the first, in its currency, by cost."""
+    """By the fastest policy: the places of those about as quick as the first, in its currency, by cost."""
     first = ranked[0]
     if first.picked is None or policy.best != Fastest.best:
         return []

@@ -35,7 +35,15 @@ def render_training_script(
     allocation, scheduled = offer.allocation, site.scheduler != _SHELL
     header = _render_header(job, allocation, site, account, options) if scheduled else ["#!/bin/bash"]
     comments = [*_describe(offer, job), *(f"# {clean_line(each)}" for each in remarks)]
-    body = [*comments, "", "set -e", *_render_environment(allocation), "", *_question_command(job)]
+    body = [
+        *comments,
+        "",
+        "set -e",
+        *_render_environment(allocation),
+        "",
+        *_question_command(job),
+        *_name_batch(offer, job),
+    ]
     return "\n".join([*header, "", *body, *render_launch(job.command, allocation, scheduled=scheduled)]) + "\n"
 
 
@@ -65,6 +73,13 @@ def _question_command(job: TrainingJob) -> Iterator[str]:
     if job.command == build_command(job.name):
         yield "# CHECK THE NEXT LINE: no command was given. Does this one train the model?"
         yield "# If not, write the one that does, or name it: foretell advise --run 'COMMAND'"
+
+
+def _name_batch(offer: TrainingOffer, job: TrainingJob) -> Iterator[str]:
+    """A comment above a command that must divide its batch."""
+    copies = offer.candidate.choice.step.layout.copies
+    if copies > 1 and not job.grows:
+        yield f"# CHECK THE COMMAND: each copy of the model must be given a batch of {offer.candidate.batch // copies:,}"
 
 
 def _describe(offer: TrainingOffer, job: TrainingJob) -> Iterator[str]:
