@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.advise.measured_errors import LANGUAGE, PredictedLabel, list_predicted
 from benchmarks.advise.shared_errors import fit_shares
-from foretell.advice.evidence import PlacedStep, StepEvidence, combine
 from foretell.advice.evidence_errors import ErrorShares, StepPlace
+from foretell.advice.evidence_steps import PlacedStep, StepEvidence, combine
 from foretell.core.prediction import Estimate
 
 LARGE = 0.1  # errors that one run should halve

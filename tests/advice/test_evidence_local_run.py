@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from foretell.advice.evidence import RUN_NOISE
 from foretell.advice.evidence_identity import TrainingIdentity
 from foretell.advice.evidence_local_run import make_next_run
 from foretell.advice.evidence_runs import find_evidence
+from foretell.advice.evidence_steps import RUN_NOISE
 from foretell.core.errors import NotFoundError, WorkloadError
 from foretell.measure.machine import find_cpu_model
 from foretell.measure.other_load import OtherLoad

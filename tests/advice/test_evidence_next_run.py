@@ -2,11 +2,11 @@
 
 import math
 
-from tests.advice.test_evidence import estimate, measure, place, predict
+from tests.advice.test_evidence_steps import estimate, measure, place, predict
 
-from foretell.advice.evidence import PlacedStep, combine
 from foretell.advice.evidence_next_run import LONGEST_S, RunCandidate, list_candidates, suggest_next_run
 from foretell.advice.evidence_render import describe_evidence, describe_next_run
+from foretell.advice.evidence_steps import PlacedStep, combine
 
 STEPS = [
     PlacedStep(place=place(), estimate=estimate(1.0, 0.25)),

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from foretell.advice.evidence import PlacedStep, StepEvidence, combine
 from foretell.advice.evidence_errors import StepPlace
 from foretell.advice.evidence_places import build_place_predictor
+from foretell.advice.evidence_steps import PlacedStep, StepEvidence, combine
 from foretell.core.workload import Operator, StepPhase, Workload
 
 LINEAR = Operator(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from foretell.advice.evidence import StepEvidence
 from foretell.advice.evidence_errors import StepPlace
 from foretell.advice.evidence_identity import TrainingIdentity, identify
 from foretell.advice.evidence_recording import build_advised_app, record_usage
 from foretell.advice.evidence_runs import OBSERVED, PROFILED, find_evidence, name_device
+from foretell.advice.evidence_steps import StepEvidence
 from foretell.core.app import App, Parameter, ParameterType, Value
 from foretell.core.run import Allocation, Machine, Run, RunSpec, State, Usage
 from foretell.core.workload import Operator, StepPhase, Workload

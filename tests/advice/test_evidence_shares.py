@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.advice.test_evidence import estimate
+from tests.advice.test_evidence_steps import estimate
 
 from foretell.advice.evidence_errors import ErrorShares, StepPlace, build_covariance, t_quantile
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from tests.advice.training_examples import WORKLOAD, build_site, build_training, estimate, search_site
 
-from foretell.advice.evidence import PlacedStep, StepEvidence
 from foretell.advice.evidence_errors import StepPlace
 from foretell.advice.evidence_local_run import MadeRun
+from foretell.advice.evidence_steps import PlacedStep, StepEvidence
 from foretell.advice.measured_candidates import RunComparison
 from foretell.advice.policy import choose_policy
 from foretell.advice.training_answer import TriedTraining

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretell.advice.advise_results import Advice
-from foretell.advice.evidence import StepEvidence
 from foretell.advice.evidence_runs import ProfileSetting
+from foretell.advice.evidence_steps import StepEvidence
 from foretell.advice.known_runs import find_known_runs
 from foretell.advice.policy import Policy, choose_policy
 from foretell.advice.script_strategy import find_strategy

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
-from foretell.advice.evidence import CombinedSteps
 from foretell.advice.evidence_identity import TrainingIdentity
 from foretell.advice.evidence_local_run import MadeRun
 from foretell.advice.evidence_next_run import NextRun
+from foretell.advice.evidence_steps import CombinedSteps
 from foretell.advice.policy import Policy
 from foretell.advice.training_candidates import Candidate, Obstacle
 from foretell.advice.training_job import TrainingJob

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foretell.advice.evidence import RUN_NOISE, StepEvidence
 from foretell.advice.evidence_identity import TrainingIdentity
 from foretell.advice.evidence_recording import CPU, record_usage
 from foretell.advice.evidence_runs import name_device
+from foretell.advice.evidence_steps import RUN_NOISE, StepEvidence
 from foretell.core.run import Run, Usage
 from foretell.measure.machine import detect_machine, find_cpu_model
 from foretell.measure.other_load import OtherLoad, describe_load

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from foretell.advice.evidence import START_UP, CombinedSteps, PlacedStep, StepEvidence, combine
 from foretell.advice.evidence_errors import SHARES, ErrorShares, StepPlace
+from foretell.advice.evidence_steps import START_UP, CombinedSteps, PlacedStep, StepEvidence, combine
 from foretell.core.prediction import Estimate
 
 LONGEST_S = 300.0  # of a scaled-down run

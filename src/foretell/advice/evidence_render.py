@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from foretell.advice.evidence import CombinedSteps, StepEvidence
 from foretell.advice.evidence_next_run import NextRun, measure_width
+from foretell.advice.evidence_steps import CombinedSteps, StepEvidence
 from foretell.core.prediction import Estimate
 from foretell.core.render.phrases import count, render_interval
 from foretell.core.units import describe_money, render_duration

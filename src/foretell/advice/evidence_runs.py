@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from foretell.advice.evidence import RUN_NOISE, StepEvidence
 from foretell.advice.evidence_identity import TrainingIdentity
 from foretell.advice.evidence_recording import CPU, OTHER, START_UP, STEP
+from foretell.advice.evidence_steps import RUN_NOISE, StepEvidence
 from foretell.core.app import Value
 from foretell.core.devices import find_device
 from foretell.core.errors import NotFoundError

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretell.advice.ended_jobs import collect_ended_jobs, collect_job
-from foretell.advice.evidence import StepEvidence
 from foretell.advice.evidence_identity import TrainingIdentity
 from foretell.advice.evidence_runs import ProfileSetting, find_evidence
+from foretell.advice.evidence_steps import StepEvidence
 from foretell.advice.training_job import TrainingJob
 from foretell.core.warning import PredictionWarning
 from foretell.stores.opening import StoreLike

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from foretell.advice.evidence import CombinedSteps, PlacedStep, StepEvidence, combine
 from foretell.advice.evidence_errors import SHARES, ErrorShares, StepPlace
 from foretell.advice.evidence_next_run import (
     LEAST_STEPS,
@@ -15,6 +14,7 @@ from foretell.advice.evidence_next_run import (
 )
 from foretell.advice.evidence_recording import CPU
 from foretell.advice.evidence_runs import name_device
+from foretell.advice.evidence_steps import CombinedSteps, PlacedStep, StepEvidence, combine
 from foretell.advice.training_candidates import Candidate, Obstacle
 from foretell.advice.training_job import TrainingJob
 from foretell.core.prices import price_per_hour

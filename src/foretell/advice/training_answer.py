@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from foretell.advice.advise_results import Advice, SiteAdvice
-from foretell.advice.evidence import StepEvidence
 from foretell.advice.evidence_errors import choose_shares
 from foretell.advice.evidence_identity import TrainingIdentity, identify
 from foretell.advice.evidence_local_run import MadeRun
 from foretell.advice.evidence_next_run import NextRun
 from foretell.advice.evidence_places import build_place_predictor
+from foretell.advice.evidence_steps import StepEvidence
 from foretell.advice.measured_candidates import (
     Corrected,
     RunComparison,

@@ -1,7 +1,6 @@
 """Times how long one worker of a script's loader takes for a batch, after the step was recorded."""
 
 import _thread
-import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _DatasetKind
+
+from foretell.workloads.scripts.host_facts import find_usual_s
 
 LONGEST_S = 3.0  # that the script is kept for it
 _BATCHES = 6  # at most; the first one may open files
@@ -32,8 +33,7 @@ def measure_load(loader: Any, *, longest_s: float = LONGEST_S) -> float | None:
         done.wait(longest_s)
     finally:
         torch.set_num_threads(threads)
-    found = times[1:] or times
-    return statistics.median(found) if found else None
+    return find_usual_s(times)
 
 
 def _load(loader: DataLoader[Any], times: list[float], done: threading.Event) -> None:

@@ -1,9 +1,10 @@
-"""What a script uses of the host's memory, as Linux counts it. Elsewhere it is not known."""
+"""What a script uses of the host: its memory, as Linux counts it and unknown elsewhere, and batches that it loads."""
 
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,17 @@ def _list_tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, Mapping):  # also those of libraries, such as the batches of transformers
         for each in value.values():
             yield from _list_tensors(each)
+
+
+def find_batch_size(loader: object) -> int | None:
+    """Examples of a batch, as a loader or its sampler says."""
+    size = getattr(loader, "batch_size", None)
+    if size is None:
+        size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    return size if isinstance(size, int) and not isinstance(size, bool) else None
+
+
+def find_usual_s(times: Sequence[float]) -> float | None:
+    """The median; the first batch also opens files."""
+    later = times[1:] or times
+    return statistics.median(later) if later else None

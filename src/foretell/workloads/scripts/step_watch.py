@@ -1,7 +1,6 @@
 """Finds the first training step in what a script does: from the first forward call to the end of the update."""
 
 import contextlib
-import statistics
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from foretell.workloads.known_tensors import list_tensors
 from foretell.workloads.operator_records import Record
 from foretell.workloads.recorder import count_nodes, find_kind
 from foretell.workloads.scripts.cuda_answers import is_on_gpu
-from foretell.workloads.scripts.host_facts import measure_batch, read_resident_bytes
+from foretell.workloads.scripts.host_facts import find_batch_size, find_usual_s, measure_batch, read_resident_bytes
 from foretell.workloads.scripts.module_paths import ModulePaths, is_wrapper
 from foretell.workloads.scripts.parameter_types import ParameterTypes
 from foretell.workloads.scripts.script_memory import ScriptMemory, list_parameters
@@ -410,19 +409,14 @@ class StepWatch:
         return max(1, self.fetches + 1) if self.loader is not None else 1
 
     def find_load_s(self) -> float | None:
-        """In which a batch was made, as far as this process made them; the first one also opens files."""
-        made = self.fetch_s[1:] or self.fetch_s
-        return statistics.median(made) if made and self.loader is not None else None
+        """In which a batch was made, as far as this process made them."""
+        return find_usual_s(self.fetch_s) if self.loader is not None else None
 
     def find_batch_size(self) -> int:
         """Examples of a batch: as the loader or its sampler says, else the first dimension of the first tensor."""
-        size = getattr(self.loader, "batch_size", None)
-        if size is None:
-            size = getattr(getattr(self.loader, "batch_sampler", None), "batch_size", None)
-        if isinstance(size, int) and not isinstance(size, bool):
+        size = find_batch_size(self.loader) or self.batch
+        if size:
             return size
-        if self.batch:
-            return self.batch
         shapes = [shape for record in self.recorder.records for shape in record.inputs] if self.recorder else []
         return next((shape[0] for shape in shapes if shape), 1)
 

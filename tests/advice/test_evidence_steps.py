@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from foretell.advice.evidence import PlacedStep, StepEvidence, combine
 from foretell.advice.evidence_errors import (
     MEASURED_LOG,
     SHARES,
@@ -16,6 +15,7 @@ from foretell.advice.evidence_errors import (
     find_scale,
     t_quantile,
 )
+from foretell.advice.evidence_steps import PlacedStep, StepEvidence, combine
 from foretell.core.errors import SpecError
 from foretell.core.prediction import Estimate
 
