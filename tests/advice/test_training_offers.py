@@ -99,7 +99,7 @@ class TestOffers:
         assert float(offer.offer.cost) == pytest.approx(4 * offer.time_s / 3600)
 
     def test_a_measured_run_corrects_and_narrows_all_of_them(self) -> None:
-        from foretell.advice.evidence import StepEvidence
+        from foretell.advice.evidence_steps import StepEvidence
         from foretell.advice.measured_candidates import RunComparison, correct_by_runs, find_place
 
         job, found = build_training(), search_site(SITE)
