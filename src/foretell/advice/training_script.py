@@ -77,9 +77,9 @@ def _question_command(job: TrainingJob) -> Iterator[str]:
 
 def _name_batch(offer: TrainingOffer, job: TrainingJob) -> Iterator[str]:
     """A comment above a command that must divide its batch."""
-    copies = offer.candidate.choice.step.layout.copies
+    copies, batch = offer.candidate.choice.step.layout.copies, offer.candidate.batch
     if copies > 1 and not job.grows:
-        yield f"# CHECK THE COMMAND: each copy of the model must be given a batch of {offer.candidate.batch // copies:,}"
+        yield f"# CHECK THE COMMAND: each copy of the model must be given a batch of {batch // copies:,}"
 
 
 def _describe(offer: TrainingOffer, job: TrainingJob) -> Iterator[str]:
