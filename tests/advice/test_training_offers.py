@@ -315,3 +315,17 @@ def test_the_plot_is_made(tmp_path: Path) -> None:
     assert label.get_path_effects()  # it is to be read above other offers
     save_figure(figure, tmp_path / "offers.png")
     assert (tmp_path / "offers.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("currencies", "named"),
+    [(("USD", "SU"), "in SU and USD, which"), (("USD", "SU", "EUR"), "in EUR, SU and USD, which")],
+)
+def test_costs_that_cannot_be_compared_are_a_warning(currencies: tuple[str, ...], named: str) -> None:
+    from foretell.advice.training_answer import compare_currencies
+
+    found = [advise(build_site(currency=each)) for each in currencies]
+    (warning,) = compare_currencies(found)
+    assert f"Costs are {named} cannot be compared" in warning.text
+    assert warning.text.endswith("sites in USD come first.")
+    assert not compare_currencies(found[:1])

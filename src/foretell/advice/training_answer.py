@@ -114,7 +114,7 @@ class TriedTraining:
         return [
             *self.recorded.warnings,
             *find_plan_warnings(job, self.recorded, most_gpus=most),
-            *_compare_currencies(found),
+            *compare_currencies(found),
             *([] if self.command_known else [_warn_of_command(job)]),
         ]
 
@@ -136,12 +136,14 @@ def build_comparison(
     )
 
 
-def _compare_currencies(found: Sequence[SiteAdvice]) -> list[PredictionWarning]:
+def compare_currencies(found: Sequence[SiteAdvice]) -> list[PredictionWarning]:
+    """A warning where the costs of sites are in several currencies."""
     currencies = sorted({each.site.currency for each in found})
     if len(currencies) == 1:
         return []
+    named = f"{', '.join(currencies[:-1])} and {currencies[-1]}"
     text = (
-        f"Costs are in {' and '.join(currencies)}, which cannot be compared: --max-cost is a limit in each, and sites "
+        f"Costs are in {named}, which cannot be compared: --max-cost is a limit in each, and sites "
         f"in {found[0].site.currency} come first."
     )
     return [build_warning("other-currency", text, currencies=currencies)]
