@@ -98,6 +98,7 @@ from foretell.distributed.layout_search import LayoutChoice as LayoutChoice
 from foretell.distributed.parallel_results import ParallelStep as ParallelStep
 from foretell.distributed.placed_steps import PlacedPrediction as PlacedPrediction
 from foretell.distributed.placed_steps import PlacementComparison as PlacementComparison
+from foretell.distributed.step_factors import StepFactors as StepFactors
 from foretell.history.api import group_history as group_history
 from foretell.history.api import import_history as import_history
 from foretell.history.api import list_history_apps as list_history_apps

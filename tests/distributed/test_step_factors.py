@@ -79,7 +79,21 @@ def test_one_odd_measurement_changes_little() -> None:
     assert disturbed == pytest.approx(clean, rel=0.08)
 
 
-def test_too_few_measurements_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ([1.0, 1.0], "found 2 steps; expected 3 or more"),
+        ([1.0, 0.0, 1.0], "found 0; expected a finite time above 0"),
+        ([1.0, float("nan"), 1.0], "found nan; expected a finite time above 0"),
+    ],
+)
+def test_impossible_measurements_are_refused(seconds: list[float], expected: str) -> None:
     step = _build(np.random.default_rng(3))
-    with pytest.raises(SpecError, match="2 steps; expected 3 or more"):
-        StepFactors().fit([step, step], [1.0, 1.0])
+    with pytest.raises(SpecError, match=expected):
+        StepFactors().fit([step] * len(seconds), seconds)
+
+
+def test_each_step_has_a_time() -> None:
+    step = _build(np.random.default_rng(3))
+    with pytest.raises(SpecError, match="found 2 times; expected one for each of the 4 steps"):
+        StepFactors().fit([step] * 4, [1.0, 1.0])

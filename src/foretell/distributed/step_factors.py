@@ -5,6 +5,7 @@ pipelines wait as many times as they are deep, and exchanges of gradients and a 
 Each part has a factor that is near 1 unless the measurements say otherwise; what remains is smoothed over layouts.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,11 +31,9 @@ class StepFactors:
         """Learn from predictions and what was measured.
 
         Raises:
-            SpecError: There are too few.
+            SpecError: There are too few, or a time is none.
         """
-        if len(steps) < _LEAST:
-            mistake = Mistake(place="measured", found=f"{len(steps)} steps", expected=f"{_LEAST} or more")
-            raise SpecError("the measured steps", [mistake])
+        _check(steps, seconds)
         from scipy.optimize import least_squares
 
         columns, logs = _Columns.of(steps), np.log(np.asarray(seconds, dtype=float))
@@ -62,6 +61,21 @@ class StepFactors:
     def factors(self) -> dict[str, float]:
         """By part; of each batch, seconds."""
         return dict(zip(_NAMES, np.exp(self.factors_).tolist(), strict=True))
+
+
+def _check(steps: Sequence[ParallelStep], seconds: Sequence[float]) -> None:
+    wrong = [
+        Mistake(place="seconds", found=f"{each:g}", expected="a finite time above 0")
+        for each in seconds
+        if not 0 < each < math.inf
+    ]
+    if len(steps) < _LEAST:
+        wrong.append(Mistake(place="measured", found=f"{len(steps)} steps", expected=f"{_LEAST} or more"))
+    if len(steps) != len(seconds):
+        expected = f"one for each of the {len(steps)} steps"
+        wrong.append(Mistake(place="seconds", found=f"{len(seconds)} times", expected=expected))
+    if wrong:
+        raise SpecError("the measured steps", wrong)
 
 
 @dataclass(frozen=True, slots=True)
