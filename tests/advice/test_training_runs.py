@@ -12,7 +12,7 @@ from foretell.advice.measured_candidates import RunComparison
 from foretell.advice.policy import choose_policy
 from foretell.advice.training_answer import TriedTraining
 from foretell.advice.training_plan import RecordedTraining
-from foretell.core.errors import SpecError
+from foretell.core.errors import SpecError, WorkloadError
 from foretell.core.run import Machine, Run, RunSpec, State
 
 SITE = build_site()
@@ -33,6 +33,15 @@ class TestRunsHere:
         assert elsewhere.next_run is not None
         assert not elsewhere.next_run.candidate.here
 
+    def test_a_run_that_fails_leaves_the_first_answer(self) -> None:
+        tried = build_tried(Machine(gpu_model="Tesla V100-SXM2-16GB", gpus=1), predict=predict_first)
+        first = tried.answer(())
+        again = tried.answer_again(first, (), make=fail)
+        assert again.picked is first.picked
+        assert again.made is None
+        assert [each.code for each in again.warnings if each not in first.warnings] == ["run-failed"]
+        assert "no such file: data.bin" in again.warnings[0].text
+
     def test_both_answers_are_given(self) -> None:
         tried = build_tried(Machine(gpu_model="Tesla V100-SXM2-16GB", gpus=1), predict=predict_first)
         first = tried.answer(())
@@ -49,6 +58,10 @@ class TestRunsHere:
 
 def refuse(*_: object) -> MadeRun:
     raise AssertionError("a run was made")
+
+
+def fail(*_: object) -> MadeRun:
+    raise WorkloadError("no such file: data.bin")
 
 
 def predict_first(place: StepPlace) -> PlacedStep | None:

@@ -26,7 +26,7 @@ from foretell.advice.training_job import TrainingJob
 from foretell.advice.training_offers import build_site_advice, compare_sites
 from foretell.advice.training_plan import RecordedTraining, find_plan_warnings
 from foretell.advice.training_script import build_command
-from foretell.core.errors import Mistake, SpecError
+from foretell.core.errors import ForetellError, Mistake, SpecError
 from foretell.core.run import Machine
 from foretell.core.site import Site
 from foretell.core.warning import PredictionWarning, build_warning
@@ -92,13 +92,19 @@ class TriedTraining:
         )
 
     def answer_again(self, advice: Advice, runs: Sequence[StepEvidence], make: RunMaker) -> Advice:
-        """The advice after one more run, which is made here; with the first one.
+        """The advice after one more run, which is made here; with the first one. A run that fails changes nothing.
 
         Raises:
             SpecError: What runs here says nothing of the training elsewhere.
         """
         self._check_here()
-        made = make(self.identity, self.job, advice.next_run)
+        try:
+            made = make(self.identity, self.job, advice.next_run)
+        except ForetellError as exc:
+            failed = build_warning(
+                "run-failed", f"The run that was made here failed, and nothing is known of it: {exc}"
+            )
+            return replace(advice, warnings=(failed, *advice.warnings))
         return replace(self.answer([*runs, made.evidence]), made=made, before=advice)
 
     def _check_here(self) -> None:

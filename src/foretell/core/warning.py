@@ -60,6 +60,7 @@ WARNING_CODES: Mapping[str, str] = {
     "batch-grows": "The batch of a step grows with the number of GPUs.",
     "loading-unknown": "The time in which the data are loaded is not known.",
     "interconnect-unknown": "The site file lacks the rate of a network or of the links between GPUs.",
+    "run-failed": "A run that was made for the answer failed.",
     "cpu-scaled": "The time on a CPU is scaled from that of one core.",
     "other-currency": "The costs of sites are in different currencies.",
     "command-unknown": "It is not known which command trains a model; its job runs the model's file.",
