@@ -109,6 +109,14 @@ def test_one_gpu_is_the_step_of_one_gpu(one_gpu: StepPredictor) -> None:
     assert found.sent_bytes == {"tensor": 0.0, "data": 0.0, "pipeline": 0.0}
 
 
+def test_the_share_of_the_peak_is_that_of_one_gpu(one_gpu: StepPredictor) -> None:
+    """Also where convolutions in single precision run in TF32, whose peak is higher."""
+    for name, precision in (("llama", "bf16"), ("resnet", "fp32")):
+        workload = read_network(name, precision=precision)
+        step = ParallelPredictor(one_gpu, NODE).predict(workload, [Layout()])[0]
+        assert step.mfu == pytest.approx(one_gpu.predict(workload).mfu)
+
+
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_copies_without_exchanges_scale_with_the_gpus(one_gpu: StepPredictor, kind: str) -> None:
     steps = [predict(one_gpu, f"dp={gpus},{kind}", collectives=FreeCollectives()) for gpus in (2, 4, 64)]

@@ -79,7 +79,7 @@ class ParallelPredictor:
                 step=step,
                 estimate=self.predictor.predict(step.workload, level=level),
                 host_s=expect_launches(step.workload).total_s,
-                flops=sum(each.product_flops for each in workload.operators if not each.get("recomputed", 0)),
+                useful=_find_useful_share(workload),
             )
         return self._shared[key]
 
@@ -120,7 +120,7 @@ class _OneGpu:
     step: SharedStep
     estimate: StepEstimate
     host_s: float
-    flops: float  # of the products of the whole model, none of them twice
+    useful: float  # share of the operations of products that are not computed again
     _pipelines: dict[tuple[Hashable, ...], float] = field(default_factory=dict)
 
     def measure_pipeline(self, schedule: StepSchedule, batches: int) -> float:
@@ -130,6 +130,11 @@ class _OneGpu:
         if key not in self._pipelines:
             self._pipelines[key] = schedule.measure(batches, exchanges=False)
         return self._pipelines[key]
+
+
+def _find_useful_share(workload: Workload) -> float:
+    again = sum(each.product_flops for each in workload.operators if each.get("recomputed", 0))
+    return 1 - again / max(workload.product_flops, 1.0)
 
 
 def _find_division(layout: Layout) -> tuple[int, ...]:
@@ -218,11 +223,12 @@ class _Assembly:
         return {"tensor": inside * self._batches, "data": data, "pipeline": sent}
 
     def _find_use(self, total: float) -> float | None:
-        """Model FLOPs utilization: the share of the peak that the operations of the model need, none of them twice."""
-        precision = self._known.workload.settings.get("precision", "fp32").removeprefix("pure-")
-        peak = self._owner.topology.device.find_peak(precision)
-        gpus = self._step.layout.model_parallel
-        return self._known.flops * self._batches / (total * peak * gpus) if peak else None
+        """Model FLOPs utilization: that of the operators alone, without what is computed again, over the whole step."""
+        alone = self._known.estimate
+        if alone.mfu is None:
+            return None
+        once = alone.mfu * alone.iteration.value * self._known.useful / self._step.layout.pipeline_parallel
+        return once * self._batches / total
 
     def _bound(self, total: float, parts: dict[str, float], level: float) -> Estimate:
         """Errors of computing, communication and waiting; those of computing are the model's and the device's."""
