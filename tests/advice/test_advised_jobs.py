@@ -1,6 +1,7 @@
 """What was advised is kept, and what its job used comes back from the accounting; a fake Slurm stands in."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -54,6 +55,11 @@ def test_what_was_advised_is_read_again(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": 3}', "\udcff", "[" * 100_000])
 def test_files_that_are_none_are_left_out(folder: Path, text: str) -> None:
     (folder / "advised" / "bad.json").write_text(text, errors="surrogateescape")
+    assert list_advised_jobs(IDENTITY, folder) == [JOB]
+
+
+def test_pipe_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "advised" / "pipe.json")
     assert list_advised_jobs(IDENTITY, folder) == [JOB]
 
 

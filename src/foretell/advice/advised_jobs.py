@@ -82,7 +82,7 @@ def keep_advised_job(job: AdvisedJob, folder: Path) -> Path:
 
 def list_advised_jobs(identity: TrainingIdentity, folder: Path) -> list[AdvisedJob]:
     """What was advised for a training, the newest first; a file that is none is left out."""
-    found = [_read(path) for path in (folder / FOLDER).glob("*.json")]
+    found = [_read(path) for path in (folder / FOLDER).glob("*.json") if path.is_file()]  # a pipe would never end
     own = [each for each in found if each is not None and each.created_at is not None and _is_same(each, identity)]
     return sorted(own, key=lambda each: each.created_at or datetime.min, reverse=True)
 
