@@ -246,6 +246,12 @@ ERRORS = [
 ]
 
 
+def test_a_script_that_is_named_as_a_model_is_explained(folder: Path, foretell: Callable[..., Any]) -> None:
+    done = foretell("advise", "train.py", "--site", "osc", folder=folder)
+    assert done.code == 2
+    assert "foretell advise -- python train.py" in " ".join(done.err.split())
+
+
 @pytest.mark.parametrize(("options", "said"), ERRORS)
 def test_mistakes_are_named_before_anything_is_read(
     folder: Path, foretell: Callable[..., Any], options: tuple[str, ...], said: str

@@ -182,7 +182,7 @@ def test_the_same_step_again_is_a_repetition(tmp_path: Path, foretell: Run) -> N
         ("workload show net.py:build_broken --input 8,16", ["net.py:", "KeyError", "no such layer"]),
         ("workload show nowhere.py:build --input 8,16", ["nowhere.py", "config.json"]),
         ("workload show no.such.module:build --input 8,16", ["no.such.module"]),
-        ("workload show net.py --input 8,16", ["net.py", "FILE.py:FACTORY"]),
+        ("workload show net.py --input 8,16", ["net.py", "workload show -- python net.py"]),
         ("workload show nowhere.json", ["nowhere.json"]),
         ("workload show nowhere.pt2", ["nowhere.pt2"]),
         ("workload profile net.py:build_model --input 8,17", ["(8, 17)", "Check --input"]),

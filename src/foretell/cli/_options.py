@@ -222,6 +222,12 @@ def get_source(source: str | None) -> str:
     """The model of a command that also takes a script."""
     if source is None:
         raise click.UsageError("Missing argument 'SOURCE': a model, such as train.py:build_model, or -- and a command.")
+    if source.endswith(".py"):
+        command = click.get_current_context().command_path
+        raise click.UsageError(
+            f"{source!r} names no model. Write -- before the command of a script: {command} -- python {source}; "
+            f"or name what builds the model: {source}:build_model"
+        )
     return source
 
 
